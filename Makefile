@@ -1,0 +1,39 @@
+# Two commands from a fresh clone; each sets up .venv by itself, once.
+#   make demo    every decoding strategy side by side on the built-in toy model
+#   make test    lint, types, tests
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.PHONY: demo test lint types unit format benchmark clean
+
+demo: .venv/.ready
+	$(BIN)/python examples/demo.py
+
+test: lint types unit
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.ready
+	$(BIN)/mypy
+
+unit: .venv/.ready
+	$(BIN)/pytest
+
+format: .venv/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: .venv/.ready
+	$(BIN)/python benchmarks/noise.py
+
+# torch goes first and pinned: a range alone would fetch the newest build with gigabytes of CUDA.
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

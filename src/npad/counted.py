@@ -1,0 +1,66 @@
+"""How much a decoder asks of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+
+from npad.model import Model, Perturb, Special, State, device_of, name_of
+
+
+class Counted(Generic[State]):
+    """A model that counts model calls: rows through one decoder step.
+
+    `calls` are those of the search, `rescored` those of the clean judge. A row counts whether or not it was still
+    needed: it is what the machine did.
+    """
+
+    def __init__(self, model: Model[State]) -> None:
+        self.model = model
+        self.calls = 0
+        if hasattr(model, "attention"):
+            self.attention = model.attention
+        if hasattr(model, "forced"):
+            self.forced = self._forced
+
+    @cached_property
+    def judge(self) -> Counted[State]:
+        return Counted(self.model)
+
+    @property
+    def rescored(self) -> int:
+        return self.judge.calls
+
+    @property
+    def special(self) -> Special:
+        return self.model.special
+
+    @property
+    def sites(self) -> Mapping[str, int]:
+        return self.model.sites
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.model)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.model)
+
+    def start(self, source: Any) -> State:
+        return self.model.start(source)
+
+    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+        self.calls += len(tokens)
+        return self.model.step(state, tokens, perturb)
+
+    def select(self, state: State, rows: Tensor) -> State:
+        return self.model.select(state, rows)
+
+    def _forced(self, state: State, tokens: Tensor) -> Tensor:
+        self.calls += tokens.numel()
+        return self.model.forced(state, tokens)  # type: ignore[attr-defined, no-any-return]

@@ -1,0 +1,56 @@
+"""The front door: a model, a source and a decoder in; hypotheses out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from npad.errors import InvalidInput, OutOfMemory, whole
+from npad.hypotheses import Hypothesis
+from npad.model import Model, device_of
+from npad.noise.keyed import signed
+from npad.rows import Problems
+from npad.search.decoder import Decoder, ensure_fits
+
+
+def decode(
+    model: Model[Any],
+    source: Any,
+    decoder: Decoder,
+    max_length: int = 200,
+    ids: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """Decode every sentence of the source: for each, its hypotheses, best first.
+
+    source: what the model's `start` understands, with a length. max_length: generated symbols, the end symbol included.
+    ids: one integer a sentence, the key to its randomness; its position unless given.
+    """
+    whole("max_length", max_length, 1)
+    sentences = len(source)
+    if ids is not None and len(ids) != sentences:
+        raise InvalidInput(f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}")
+    if sentences == 0:
+        return []
+    device = device_of(model)
+    ensure_fits(sentences * decoder.rows, 16 * max_length + 256, device)  # symbols, their parents, and a result
+    with torch.inference_mode(), plain_memory_errors():
+        keys = torch.tensor([signed(i) for i in (range(sentences) if ids is None else ids)], device=device)
+        problems = Problems(keys, torch.zeros_like(keys), max_length)
+        return decoder.search(model, model.start(source), problems).hypotheses()
+
+
+@contextmanager
+def plain_memory_errors() -> Iterator[None]:
+    """Say in one line what torch says in many."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+            raise OutOfMemory(
+                "this does not fit in memory; lower the samples, chains, width or max_length, or decode fewer "
+                f"sentences at a time ({str(error).splitlines()[0]})"
+            ) from error
+        raise

@@ -1,0 +1,54 @@
+"""What can go wrong, as one small tree.
+
+NpadError
+├── InvalidInput    (a ValueError)    a value you gave breaks a rule; the message says which, and the way out
+├── ModelError      (a RuntimeError)  a model broke its contract while decoding
+│   └── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
+└── OutOfMemory     (a MemoryError)   the job does not fit; the message says what to lower
+"""
+
+from __future__ import annotations
+
+import math
+
+
+class NpadError(Exception):
+    """Everything npad raises on purpose."""
+
+
+class InvalidInput(NpadError, ValueError):
+    """A value given to npad breaks a rule."""
+
+
+class ModelError(NpadError, RuntimeError):
+    """A model returned something that its contract rules out."""
+
+
+class ContractError(ModelError, AssertionError):
+    """`check_model` found a broken contract."""
+
+
+class OutOfMemory(NpadError, MemoryError):
+    """The rows asked for do not fit in memory."""
+
+
+def whole(name: str, value: object, least: int) -> None:
+    """Require a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def number(name: str, value: object, *, above: float | None = None, least: float | None = None) -> None:
+    """Require a finite number, `above` a bound or at `least` one."""
+    rule = "a finite number"
+    rule += "" if above is None else f" above {above:g}"
+    rule += "" if least is None else f" of at least {least:g}"
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not fine or (above is not None and value <= above) or (least is not None and value < least):  # type: ignore[operator]
+        raise InvalidInput(f"{name} must be {rule}, not {value!r}")
+
+
+def one_of(name: str, value: object, offered: tuple[str, ...]) -> None:
+    """Require one of a few words."""
+    if value not in offered:
+        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, offered))}, not {value!r}")

@@ -1,0 +1,108 @@
+"""What npad asks of a sequence model: start, step, select.
+
+Any model that predicts one symbol at a time fits: a recurrent network, a transformer with its cache, a table of
+probabilities. `npad.testing.check_model` tells whether yours does, in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from npad.errors import ModelError
+
+State = TypeVar("State")
+
+
+class Special(NamedTuple):
+    """The symbols with a meaning of their own. `bos` and `pad` may lie outside the vocabulary that is predicted."""
+
+    bos: int
+    eos: int
+    pad: int
+
+
+class Perturb(Protocol):
+    """A change to what flows through a model: called at every noise site, returns the same shape.
+
+    `keys(site)` [rows] and `scales` [rows] name the random stream and the standard deviation of each row, so that a
+    fast model may draw the very same noise inside its own kernel instead of calling.
+    """
+
+    @property
+    def scales(self) -> Tensor: ...
+    def keys(self, site: str) -> Tensor: ...
+    def __call__(self, site: str, x: Tensor) -> Tensor: ...
+
+
+class Model(Protocol[State]):
+    """A model that predicts one symbol at a time, for many rows at once.
+
+    Rows are sentence-major and rectangular: within one call every sentence has the same number of rows. Memory that
+    belongs to the sentence is kept once per sentence, whatever the number of rows.
+
+    Optional, used where present:
+
+    - `forced(state, tokens [rows, T]) -> logits [rows, T, V]`: teacher forcing in one go, instead of T steps;
+    - `attention(state) -> [rows, source length]`: the weights of the last step, zero at padding;
+    - `judge`: the model that re-scores from the same states, where it is not this one;
+    - `device`: where its tensors live (a `torch.nn.Module` needs none).
+    """
+
+    @property
+    def special(self) -> Special: ...
+
+    @property
+    def sites(self) -> Mapping[str, int]:
+        """Where noise may enter, and how many units of a row it reaches there.
+
+        A site `hidden` covers the calls `hidden`, `hidden.0`, `hidden.1`, …: all layers, or the one named.
+        """
+
+    def start(self, source: Any) -> State:
+        """The state before the first symbol, one row per sentence."""
+
+    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+        """Read one symbol a row ([rows]) and return the logits of the next ([rows, V]). May consume `state`."""
+
+    def select(self, state: State, rows: Tensor) -> State:
+        """The given rows (1-D index; repeats, reorders and drops), independent of `state`."""
+
+
+def name_of(model: Any) -> str:
+    """What to call a model in messages and signatures: its `name`, or its class."""
+    return str(getattr(model, "name", None) or type(model).__name__)
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model's tensors live: its `device`, its parameters' device, or the CPU."""
+    device = getattr(model, "device", None)
+    if device is None and isinstance(model, torch.nn.Module):
+        device = next((parameter.device for parameter in model.parameters()), None)
+    return torch.device(device if device is not None else "cpu")
+
+
+def covers(site: str, call: str) -> bool:
+    """Whether noise at a site reaches a call of perturb: `hidden` covers `hidden` and `hidden.0`."""
+    return call == site or call.startswith(site + ".")
+
+
+def offers(sites: Mapping[str, int], site: str) -> str:
+    """The end of a message about an unknown site."""
+    return f"no noise site {site!r}; it offers {', '.join(map(repr, sites)) or 'none'}"
+
+
+def log_probs(model: Any, logits: object, rows: int) -> Tensor:
+    """Log-softmax in float32 or better, [rows, V], of logits that have the right shape."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise ModelError(f"{name_of(model)}.step must return floating-point logits [rows, V], not {kind}")
+    if logits.dim() != 2 or logits.shape[0] != rows or logits.shape[1] < 1:
+        shape = list(logits.shape)
+        raise ModelError(
+            f"{name_of(model)}.step returned logits of shape {shape} for {rows} rows; they must be [{rows}, V]"
+        )
+    return torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,1 @@
+"""Models that come with npad; any other that fits `npad.model.Model` decodes alike."""

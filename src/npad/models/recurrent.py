@@ -1,0 +1,145 @@
+"""Recurrent language models (Cho, 2016, section 2): h_t = φ(h_{t−1}, E[x_t], f(Y)), p = softmax g(h_t, f(Y)).
+
+φ is a tanh RNN, a GRU or an LSTM, in any number of layers; f(Y) is a fixed vector that sums up the input, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npad.errors import InvalidInput, one_of, whole
+from npad.model import Perturb, Special
+from npad.rows import repeat
+
+CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+SPECIAL = Special(bos=0, eos=1, pad=0)
+PLACES = ("initial", "input", "output")
+
+
+@dataclass(frozen=True)
+class RecurrentState:
+    hidden: Tensor  # [layers, rows, hidden]
+    cell: Tensor | None  # [layers, rows, hidden], of an LSTM
+    summary: Tensor  # [sentences, summary], once per sentence
+    sentence: Tensor  # [rows], which summary is whose
+
+
+class RecurrentLM(nn.Module):
+    """A recurrent language model, unconditional or conditioned on a summary vector.
+
+    summary: the width of f(Y), or 0; the source is then a tensor [sentences, summary], or else anything with a length.
+    condition: where f(Y) enters: the initial state, the input of every step, the output.
+    Sites: `hidden` (h_{t−1}, all layers; `hidden.0` for one), `cell` for the LSTM, `embedding` (E[x_t]), and `output`
+    (the readout tanh(W h + U f), before the logits).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        embedding: int = 512,
+        hidden: int = 1024,
+        cell: str = "gru",
+        layers: int = 1,
+        summary: int = 0,
+        condition: Collection[str] = PLACES,
+        special: Special = SPECIAL,
+    ) -> None:
+        super().__init__()
+        for name, size in {
+            "vocabulary": vocabulary,
+            "embedding": embedding,
+            "hidden": hidden,
+            "layers": layers,
+        }.items():
+            whole(name, size, 1)
+        whole("summary", summary, 0)
+        one_of("cell", cell, tuple(CELLS))
+        for place in condition:
+            one_of("condition", place, PLACES)
+        if not 0 <= special.eos < vocabulary or not 0 <= special.bos < vocabulary:
+            raise InvalidInput(
+                f"bos and eos must be among the {vocabulary} symbols, not {special.bos} and {special.eos}"
+            )
+        self.special = special
+        self.summary, self.condition = summary, frozenset(condition if summary else ())
+        self.layers, self.hidden, self.has_cell = layers, hidden, cell == "lstm"
+
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        first = embedding + (summary if "input" in self.condition else 0)
+        self.cells = nn.ModuleList(CELLS[cell](hidden if layer else first, hidden) for layer in range(layers))
+        if "initial" in self.condition:
+            self.initial = nn.Linear(summary, layers * hidden)
+        self.readout = nn.Linear(hidden + (summary if "output" in self.condition else 0), embedding)
+        self.logits = nn.Linear(embedding, vocabulary)
+
+        recurrent = ("hidden", "cell") if self.has_cell else ("hidden",)
+        self.sites = dict.fromkeys(recurrent, layers * hidden)
+        self.sites |= {f"{site}.{layer}": hidden for site in recurrent for layer in range(layers)}
+        self.sites |= {"embedding": embedding, "output": embedding}
+
+    def start(self, source: Any) -> RecurrentState:
+        weight = self.embedding.weight
+        sentences = len(source)
+        if not self.summary:
+            summary = weight.new_zeros(sentences, 0)
+        elif isinstance(source, Tensor) and source.dim() == 2 and source.shape[1] == self.summary:
+            summary = source.to(weight)
+        else:
+            kind = list(source.shape) if isinstance(source, Tensor) else type(source).__name__
+            raise InvalidInput(f"the source must be a tensor [sentences, {self.summary}] of summaries, not {kind}")
+        hidden = weight.new_zeros(self.layers, sentences, self.hidden)
+        if "initial" in self.condition:
+            hidden = torch.tanh(self.initial(summary)).view(sentences, self.layers, self.hidden).transpose(0, 1)
+        cell = torch.zeros_like(hidden) if self.has_cell else None
+        return RecurrentState(hidden, cell, summary, repeat(sentences, 1, weight.device))
+
+    def step(
+        self, state: RecurrentState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        features, state = self._transition(state, tokens, perturb or _untouched)
+        return self.logits(features), state
+
+    def forced(self, state: RecurrentState, tokens: Tensor) -> Tensor:
+        """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
+        features = []
+        for t in range(tokens.shape[1]):
+            feature, state = self._transition(state, tokens[:, t], _untouched)
+            features.append(feature)
+        return self.logits(torch.stack(features, 1))  # type: ignore[no-any-return]
+
+    def select(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
+        return replace(
+            state,
+            hidden=state.hidden[:, rows],
+            cell=None if state.cell is None else state.cell[:, rows],
+            sentence=state.sentence[rows],
+        )
+
+    def _transition(self, state: RecurrentState, tokens: Tensor, perturb: Any) -> tuple[Tensor, RecurrentState]:
+        """One symbol read: the readout [rows, embedding], and the state after."""
+        summary = state.summary[state.sentence]
+        x = perturb("embedding", self.embedding(tokens))
+        if "input" in self.condition:
+            x = torch.cat([x, summary], 1)
+        hiddens, cells = [], []
+        for layer, step in enumerate(self.cells):
+            h = perturb(f"hidden.{layer}", state.hidden[layer])  # before the transition
+            if state.cell is None:
+                x = step(x, h)
+            else:
+                x, c = step(x, (h, perturb(f"cell.{layer}", state.cell[layer])))
+                cells.append(c)
+            hiddens.append(x)
+        if "output" in self.condition:
+            x = torch.cat([x, summary], 1)
+        after = replace(state, hidden=torch.stack(hiddens), cell=torch.stack(cells) if cells else None)
+        return perturb("output", torch.tanh(self.readout(x))), after
+
+
+def _untouched(site: str, x: Tensor) -> Tensor:
+    return x

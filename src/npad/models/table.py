@@ -1,0 +1,154 @@
+"""A model whose whole distribution is written down: for proofs, for teaching, for trying a decoder by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput
+from npad.model import Perturb, Special
+
+History = tuple[int, ...]
+Table = Mapping[History, Sequence[float]]
+
+
+class Output(NamedTuple):
+    """One possible output and its exact log-probability, the end symbol included if finished."""
+
+    tokens: History
+    log_prob: float
+    finished: bool
+
+
+@dataclass(frozen=True)
+class TableState:
+    node: Tensor  # [rows], the history read so far, as a row of the tables
+    drift: Tensor | None  # [rows, nodes], how far noise has moved h from the one-hot of that history
+
+
+class TableModel:
+    """p(next symbol | everything before), given by tables: for each source, history → probabilities of all symbols.
+
+    A history that no table lists ends at once. Symbol `eos` ends; the begin symbol is the first number past the
+    vocabulary. The source is a sequence of the keys of `tables`.
+
+    The model is also a linear recurrent network, so that noise has a hidden state to enter: h is the one-hot of the
+    history, a transition moves every unit to the history that reads one symbol more, and the logits are the
+    log-probabilities weighed by h. Without noise that is the table, exactly; with it, other histories mix in.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[Hashable, Table],
+        eos: int = 0,
+        dtype: torch.dtype = torch.float32,
+        name: str = "TableModel",
+    ) -> None:
+        if not tables or not all(tables.values()):
+            raise InvalidInput("tables must hold at least one source, and each source at least the empty history ()")
+        self.tables, self.name = tables, name
+        rows = [(key, history) for key, table in tables.items() for history in table]
+        self.vocabulary = len(tables[rows[0][0]][rows[0][1]])
+        for key, history in rows:
+            _check(tables[key][history], self.vocabulary, f"tables[{key!r}][{history}]")
+        if not 0 <= eos < self.vocabulary:
+            raise InvalidInput(f"eos must be one of the {self.vocabulary} symbols, not {eos}")
+        self.special = Special(bos=self.vocabulary, eos=eos, pad=self.vocabulary)
+
+        # One row of the arrays per listed history of each source, and a last one for those that end at once.
+        self._place = {where: place for place, where in enumerate(rows)}
+        over = len(rows)
+        p = torch.tensor([list(tables[key][history]) for key, history in rows] + [_one_hot(eos, self.vocabulary)])
+        self._log_p = p.to(torch.float64).log().to(dtype)
+        centred = self._log_p.clamp(min=-10)
+        self._weights = centred - centred.mean(1, keepdim=True)
+        self._weights[over] = 0  # what noise makes of histories that are over is lost
+        self._next = torch.full((over + 1, self.vocabulary + 1), over)
+        self._next[:, self.special.bos] = torch.arange(over + 1)
+        for (key, history), place in self._place.items():
+            if history and (key, history[:-1]) in self._place:
+                self._next[self._place[key, history[:-1]], history[-1]] = place
+        self.sites = {"hidden": over + 1, "output": self.vocabulary}
+
+    @classmethod
+    def random(
+        cls, vocabulary: int, depth: int, seed: int = 0, sentences: int = 1, dtype: torch.dtype = torch.float32
+    ) -> TableModel:
+        """Tables of random probabilities for every history of fewer than `depth` symbols; sources are 0, 1, …"""
+        source = random.Random(seed)
+        tables: dict[Hashable, Table] = {}
+        for sentence in range(sentences):
+            table: dict[History, Sequence[float]] = {}
+            level: list[History] = [()]
+            for _ in range(depth):
+                for history in level:
+                    weights = [source.expovariate(1) for _ in range(vocabulary)]
+                    table[history] = [weight / sum(weights) for weight in weights]
+                level = [(*history, symbol) for history in level for symbol in range(1, vocabulary)]
+            tables[sentence] = table
+        return cls(tables, eos=0, dtype=dtype)
+
+    def start(self, source: Sequence[Hashable]) -> TableState:
+        for key in source:
+            if key not in self.tables:
+                raise InvalidInput(f"{self.name} has no table for {key!r}; it has {', '.join(map(repr, self.tables))}")
+        return TableState(torch.tensor([self._place[key, ()] for key in source], dtype=torch.long), None)
+
+    def step(self, state: TableState, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, TableState]:
+        node, drift = self._next[state.node, tokens], state.drift
+        if perturb is not None:
+            drift = self._perturbed(state, perturb)
+        if drift is not None:
+            drift = torch.zeros_like(drift).scatter_add(1, self._next[:, tokens].T, drift)
+        logits = self._log_p[node]
+        if drift is not None:
+            logits = logits + drift @ self._weights
+        if perturb is not None:
+            logits = perturb("output", logits)
+        return logits, TableState(node, drift)
+
+    def _perturbed(self, state: TableState, perturb: Perturb) -> Tensor:
+        """The noise on h, kept apart from its one-hot so that what is clean stays exact."""
+        one_hot = torch.zeros(len(state.node), len(self._log_p), dtype=self._log_p.dtype)
+        one_hot = one_hot.scatter(1, state.node[:, None], 1)
+        h = one_hot if state.drift is None else one_hot + state.drift
+        return perturb("hidden", h) - one_hot
+
+    def select(self, state: TableState, rows: Tensor) -> TableState:
+        return TableState(state.node[rows], None if state.drift is None else state.drift[rows])
+
+    def outputs(self, key: Hashable, max_length: int) -> Iterator[Output]:
+        """Every output of positive probability with at most max_length symbols, the end symbol counted."""
+        table, eos = self.tables[key], self.special.eos
+        stack: list[tuple[History, float]] = [((), 0.0)]
+        while stack:
+            history, so_far = stack.pop()
+            p = torch.tensor(table.get(history, _one_hot(eos, self.vocabulary)), dtype=torch.float64)
+            for symbol in p.nonzero().flatten().tolist():
+                log_prob = so_far + p[symbol].log().item()
+                if symbol == eos:
+                    yield Output(history, log_prob, True)
+                elif len(history) + 1 == max_length:
+                    yield Output((*history, symbol), log_prob, False)
+                else:
+                    stack.append(((*history, symbol), log_prob))
+
+    def best(self, key: Hashable, max_length: int) -> Output:
+        """The best output in the order (finished, log_prob)."""
+        return max(self.outputs(key, max_length), key=lambda output: (output.finished, output.log_prob))
+
+
+def _one_hot(symbol: int, vocabulary: int) -> list[float]:
+    return [float(i == symbol) for i in range(vocabulary)]
+
+
+def _check(p: Sequence[float], vocabulary: int, where: str) -> None:
+    if len(p) != vocabulary:
+        raise InvalidInput(f"{where} has {len(p)} probabilities; all must have {vocabulary}")
+    if not all(x >= 0 for x in p) or abs(sum(p) - 1) > 1e-6:
+        raise InvalidInput(f"{where} must be probabilities that add up to 1, not {list(p)}")

@@ -1,0 +1,93 @@
+"""A toy translator, German to English, whose every probability is written here: the model of demos and lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from npad.models.table import Table, TableModel
+
+END = "."
+
+# For each phrase: what has been written so far -> the probability of each next word. What is not listed ends.
+PHRASES: dict[str, dict[str, dict[str, float]]] = {
+    # A garden path: the likeliest first word leads away from the likeliest sentence.
+    "das ist mir wurst": {
+        "": {"that": 0.42, "i": 0.38, "it": 0.20},
+        "that": {"is": 1.0},
+        "that is": {"sausage": 0.34, "my": 0.30, "fine": 0.20, "all": 0.16},
+        "that is sausage": {END: 0.60, "to": 0.40},
+        "that is sausage to": {"me": 1.0},
+        "that is my": {"sausage": 0.55, "problem": 0.45},
+        "that is fine": {END: 0.70, "by": 0.30},
+        "that is fine by": {"me": 1.0},
+        "i": {"do": 0.54, "could": 0.46},
+        "i do": {"not": 1.0},
+        "i do not": {"care": 0.82, "mind": 0.18},
+        "i could": {"not": 1.0},
+        "i could not": {"care": 1.0},
+        "i could not care": {"less": 0.97, END: 0.03},
+        "it": {"is": 0.60, "does": 0.40},
+        "it is": {"sausage": 0.50, "nothing": 0.50},
+        "it does": {"not": 1.0},
+        "it does not": {"matter": 1.0},
+    },
+    # The best sentence starts with the fourth-best word: narrow beams never see it.
+    "ich verstehe nur bahnhof": {
+        "": {"i": 0.44, "me": 0.16, "we": 0.15, "it": 0.14, "only": 0.11},
+        "i": {"understand": 0.52, "get": 0.26, "see": 0.22},
+        "i understand": {"only": 0.60, "nothing": 0.25, "the": 0.15},
+        "i understand only": {"station": 0.40, "trains": 0.32, "the": 0.28},
+        "i understand only the": {"station": 0.70, "trains": 0.30},
+        "i understand the": {"station": 0.60, "trains": 0.40},
+        "i get": {"nothing": 0.55, "it": 0.45},
+        "i see": {"nothing": 0.50, "the": 0.50},
+        "i see the": {"station": 0.60, "trains": 0.40},
+        "me": {"understand": 0.50, "see": 0.50},
+        "me understand": {"only": 0.50, "trains": 0.50},
+        "we": {"understand": 0.60, "see": 0.40},
+        "we understand": {"only": 0.55, "nothing": 0.45},
+        "we see": {"trains": 0.50, "nothing": 0.50},
+        "it": {"is": 1.0},
+        "it is": {"all": 0.98, "nothing": 0.02},
+        "it is all": {"greek": 0.98, "trains": 0.02},
+        "it is all greek": {"to": 1.0},
+        "it is all greek to": {"me": 1.0},
+        "only": {"station": 0.50, "trains": 0.50},
+    },
+    # Long and short answers compete: where the rules for finishing a beam part.
+    "na ja": {
+        "": {"well": 0.55, "oh": 0.25, END: 0.20},
+        "well": {END: 0.30, "yes": 0.40, "i": 0.30},
+        "well yes": {"but": 0.55, END: 0.45},
+        "well i": {"see": 0.60, "do": 0.40},
+        "well i do": {"mind": 1.0},
+        "oh": {"well": 0.95, END: 0.05},
+    },
+    # Hardly a choice.
+    "danke": {
+        "": {"thanks": 0.90, "i": 0.10},
+        "thanks": {END: 0.97, "to": 0.03},
+        "thanks to": {"me": 1.0},
+        "i": {"see": 1.0},
+    },
+}
+
+WORDS = (END, *sorted({word for table in PHRASES.values() for row in table.values() for word in row} - {END}))
+
+
+def model() -> TableModel:
+    """The phrases as a model; its sources are the German phrases."""
+    number = {word: i for i, word in enumerate(WORDS)}
+    tables: dict[Hashable, Table] = {
+        phrase: {
+            tuple(number[word] for word in history.split()): [row.get(word, 0.0) for word in WORDS]
+            for history, row in table.items()
+        }
+        for phrase, table in PHRASES.items()
+    }
+    return TableModel(tables, eos=number[END], name="toy")
+
+
+def text(tokens: tuple[int, ...]) -> str:
+    """The words of some symbols."""
+    return " ".join(WORDS[token] for token in tokens)

@@ -1,0 +1,162 @@
+"""What the noise looks like: distributions of equal variance, drawn by key.
+
+Each gives numbers of mean 0 and variance 1, which `perturb` scales by σ and adds; so two distributions at one σ are
+a fair comparison. Wrappers (`Fixed`, `Antithetic`, `Orthogonal`) change how the numbers of different rows relate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput, number, whole
+from npad.noise.keyed import Keys, draw, fold, high, low, normal, uniform
+
+
+class Distribution:
+    """Noise to add. A new one needs only `unit`."""
+
+    relative_only: ClassVar[bool] = False  # whether it makes sense only as a share of what it perturbs
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        """[rows, width] in float32, mean 0 and variance 1."""
+        raise InvalidInput(f"{type(self).__name__} is not additive: it has no unit noise to wrap")
+
+    def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
+        """x [rows, width] with noise of standard deviation sigma [rows], or sigma times each row's RMS."""
+        scale = sigma.to(x.dtype)[:, None]
+        if relative:
+            scale = scale * x.square().mean(1, keepdim=True).sqrt()
+        return torch.addcmul(x, scale, self.unit(keys, x.shape[1]).to(x.dtype))
+
+
+@dataclass(frozen=True)
+class Gaussian(Distribution):
+    """The paper's."""
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        return draw(keys.streams(), width, normal)
+
+
+@dataclass(frozen=True)
+class Uniform(Distribution):
+    """Even within ±√3: bounded, no outliers."""
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        return draw(keys.streams(), width, uniform).sub_(0.5).mul_(math.sqrt(12))
+
+
+@dataclass(frozen=True)
+class Laplace(Distribution):
+    """Two-sided exponential: many small changes, a few large."""
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        centred = draw(keys.streams(), width, uniform).sub_(0.5)
+        size = centred.abs().mul_(-2).log1p_().mul_(-math.sqrt(0.5))
+        return size.mul_(centred.sign_())
+
+
+@dataclass(frozen=True)
+class StudentT(Distribution):
+    """Heavy tails, heavier towards ν = 2, below which there is no variance to equal (Bailey's method, 1994)."""
+
+    nu: float = 5.0
+
+    def __post_init__(self) -> None:
+        number("StudentT's nu", self.nu, above=2)
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        def form(bits: Tensor) -> tuple[Tensor]:
+            angle = low(bits).mul_(2 * math.pi)
+            distance = high(bits).pow_(-2 / self.nu).sub_(1).mul_(self.nu - 2).sqrt_()
+            return (angle.cos_().mul_(distance),)
+
+        return draw(keys.streams(), width, form, each=1)
+
+
+@dataclass(frozen=True)
+class Dropout(Distribution):
+    """Units go to zero with p = σ²/(1+σ²), the others grow by 1/(1−p): variance σ²x² for a unit of value x.
+
+    Relative by nature, unit by unit, so `Noise(…, relative=True)` is required.
+    """
+
+    relative_only: ClassVar[bool] = True
+
+    def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
+        variance = sigma.square()
+        gone = draw(keys.streams(), x.shape[1], uniform) < (variance / (1 + variance))[:, None]
+        return x * (1 + variance).to(x.dtype)[:, None].expand_as(x).masked_fill(gone, 0)
+
+
+@dataclass(frozen=True)
+class Fixed(Distribution):
+    """One vector per sentence and chain, the same at every step and for every hypothesis, scaled by the schedule."""
+
+    base: Distribution = field(default_factory=Gaussian)
+
+    @property
+    def relative_only(self) -> bool:  # type: ignore[override]
+        return self.base.relative_only
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        return self.base.unit(self._still(keys), width)
+
+    def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
+        return self.base.perturb(x, sigma, self._still(keys), relative)
+
+    def _still(self, keys: Keys) -> Keys:
+        nothing = torch.zeros_like(keys.steps)
+        return replace(keys, steps=nothing, slots=nothing)
+
+
+@dataclass(frozen=True)
+class Antithetic(Distribution):
+    """Opposite pairs: chain 2k meets the negative of what chain 2k−1 meets."""
+
+    base: Distribution = field(default_factory=Gaussian)
+
+    def __post_init__(self) -> None:
+        if self.base.relative_only:
+            raise InvalidInput(f"Antithetic needs additive noise; {type(self.base).__name__} has no negative")
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        second = keys.chains % 2 == 0
+        noise = self.base.unit(replace(keys, chains=keys.chains - second.long()), width)
+        return torch.where(second[:, None], -noise, noise)
+
+
+@dataclass(frozen=True)
+class Orthogonal(Distribution):
+    """Gaussian vectors at right angles within blocks of consecutive chains (1–16, 17–32, …): no two look the same way.
+
+    Each keeps its Gaussian length; its direction is what remains after those of the block's earlier chains are taken
+    out (Gram–Schmidt), so fewer chains are a prefix of more. A block is no larger than the width of what it perturbs.
+    Costs a look at which blocks are present: one host synchronisation a step on a GPU.
+    """
+
+    block: int = 16
+
+    def __post_init__(self) -> None:
+        whole("Orthogonal's block", self.block, 1)
+        if self.block > 16:
+            raise InvalidInput(f"Orthogonal's block must be at most 16, not {self.block}")
+
+    def unit(self, keys: Keys, width: int) -> Tensor:
+        size = min(self.block, width)
+        block, place = (keys.chains - 1) // size, (keys.chains - 1) % size
+        whose = replace(keys, chains=block, site=f"orthogonal {keys.site}").streams()
+        present, mine = torch.unique(whose, return_inverse=True)  # rows of one block share its vectors
+        members = fold(present[:, None], torch.arange(size, device=present.device)).flatten()
+        vectors = draw(members, width, normal).view(-1, size, width)
+
+        exact = vectors.double()
+        gram = exact @ exact.mT
+        directions = torch.linalg.solve_triangular(torch.linalg.cholesky(gram), exact, upper=False)
+        lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+        noise: Tensor = (directions * lengths[..., None]).to(vectors.dtype)
+        return noise[mine, place]

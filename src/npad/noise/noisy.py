@@ -1,0 +1,161 @@
+"""A model with noise in it is a model: `Noisy` perturbs on the way in, and no decoder knows.
+
+The paper's transition (Cho, 2016, eq. 8) is h_t = φ(h_{t−1} + ε_t, x_t, f(Y, t)) with ε_t ~ N(0, σ_t² I).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput, number
+from npad.model import Model, Perturb, Special, State, covers, device_of, name_of, offers
+from npad.noise.distribution import Distribution, Gaussian
+from npad.noise.keyed import Keys
+from npad.noise.schedule import Annealed, Schedule
+from npad.rows import Problems, place_in_run
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much noise, when, of what kind, and where.
+
+    sigma: σ₀, one for all chains or one for each, in order; the clean chain stays clean whatever its own. It is the
+        standard deviation itself, or with `relative` a share of the RMS of the row it perturbs.
+    site: where it enters the model, one of the model's `sites`.
+    """
+
+    sigma: float | tuple[float, ...]
+    schedule: Schedule = field(default_factory=Annealed)
+    distribution: Distribution = field(default_factory=Gaussian)
+    site: str = "hidden"
+    relative: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sigma, (list, tuple)):
+            object.__setattr__(self, "sigma", tuple(self.sigma))
+            if not self.sigma:
+                raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
+        for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
+            number("sigma", sigma, least=0)
+        if self.distribution.relative_only and not self.relative:
+            kind = type(self.distribution).__name__
+            raise InvalidInput(f"{kind} is a share of what it perturbs: say Noise({self.sigma}, …, relative=True)")
+
+    def check(self, model: Model[Any]) -> None:
+        """Whether this model has that site."""
+        if self.site not in model.sites:
+            raise InvalidInput(f"{name_of(model)} has {offers(model.sites, self.site)}")
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """The noise of one step: a `Perturb`."""
+
+    noise: Noise
+    whose: Keys
+    scales: Tensor  # [rows], σ_t
+    outer: Perturb | None = None  # noise of another kind around this one
+
+    def keys(self, site: str) -> Tensor:
+        return self.whose.at(site).streams()
+
+    def __call__(self, site: str, x: Tensor) -> Tensor:
+        if covers(self.noise.site, site):
+            x = self.noise.distribution.perturb(x, self.scales, self.whose.at(site), self.noise.relative)
+        return x if self.outer is None else self.outer(site, x)
+
+
+@dataclass(frozen=True)
+class NoisyState(Generic[State]):
+    """The model's state, and who each row is. Everything a tensor, so that a step can be captured in a graph."""
+
+    inner: State
+    problem: Tensor  # [rows], which problem: one chain of one sentence
+    ids: Tensor  # [rows]
+    chains: Tensor  # [rows]
+    slots: Tensor  # [rows], the row's place in its problem
+    steps: Tensor  # [rows], of the next transition, from 1
+    sigma: Tensor  # [rows], σ₀; 0 for the clean chain
+    entropy: Tensor  # [rows], of the last output distribution, as a share of log V
+
+
+@dataclass(frozen=True)
+class Noisy(Generic[State]):
+    """A model whose `step` perturbs what it is given, keyed by (seed, sentence id, chain, step, slot).
+
+    With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the key). Wrap twice for
+    noise at two sites.
+    """
+
+    model: Model[State]
+    noise: Noise
+    seed: int = 0
+    share_noise: bool = False
+
+    def __post_init__(self) -> None:
+        self.noise.check(self.model)
+
+    @property
+    def special(self) -> Special:
+        return self.model.special
+
+    @property
+    def sites(self) -> Mapping[str, int]:
+        return self.model.sites
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.model)
+
+    @property
+    def name(self) -> str:
+        return f"Noisy({name_of(self.model)})"
+
+    def start(self, source: Any) -> NoisyState[State]:
+        """Every sentence as its chain 1, the sentence's place as its id."""
+        ids = torch.arange(len(source), device=self.device)
+        sigma = self.noise.sigma[0] if isinstance(self.noise.sigma, tuple) else self.noise.sigma
+        problems = Problems(ids, torch.ones_like(ids), max_length=1)
+        return self.attach(self.model.start(source), problems, torch.full(ids.shape, float(sigma), device=self.device))
+
+    def attach(self, state: State, problems: Problems, sigma: Tensor) -> NoisyState[State]:
+        """A state of the model, one row per problem, made noisy; sigma [problems] is each one's σ₀."""
+        nothing = torch.zeros_like(problems.ids)
+        return NoisyState(
+            inner=state,
+            problem=torch.arange(len(problems), device=nothing.device),
+            ids=problems.ids,
+            chains=problems.chains,
+            slots=nothing,
+            steps=nothing + 1,
+            sigma=sigma.to(torch.float32),
+            entropy=torch.ones_like(sigma, dtype=torch.float32),
+        )
+
+    def step(
+        self, state: NoisyState[State], tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, NoisyState[State]]:
+        slots = torch.zeros_like(state.slots) if self.share_noise else state.slots
+        keys = Keys(self.seed, state.ids, state.chains, state.steps, slots)
+        scales = state.sigma * self.noise.schedule(state.steps, state.entropy)
+        logits, inner = self.model.step(state.inner, tokens, Perturbation(self.noise, keys, scales, perturb))
+        entropy = entropy_share(logits) if getattr(self.noise.schedule, "uses_entropy", True) else state.entropy
+        return logits, replace(state, inner=inner, steps=state.steps + 1, entropy=entropy)
+
+    def select(self, state: NoisyState[State], rows: Tensor) -> NoisyState[State]:
+        chosen = {f.name: getattr(state, f.name)[rows] for f in fields(state) if f.name != "inner"}
+        chosen["slots"] = place_in_run(chosen["problem"])
+        return NoisyState(inner=self.model.select(state.inner, rows), **chosen)
+
+
+def entropy_share(logits: Tensor) -> Tensor:
+    """The entropy of each row's distribution, divided by log V: [rows, V] -> [rows] in float32, within 0 and 1."""
+    p = torch.log_softmax(logits, -1, dtype=torch.float32)
+    entropy = torch.special.entr(p.exp()).sum(-1)
+    return (entropy / math.log(logits.shape[1])).clamp(0, 1) if logits.shape[1] > 1 else torch.zeros_like(entropy)

@@ -1,0 +1,124 @@
+"""The clean judge: log-probability of given hypotheses, teacher-forced, end symbol included, each one once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput, ModelError
+from npad.hypotheses import Found
+from npad.model import Model, device_of, log_probs, name_of
+from npad.rows import repeat
+
+POSITIONS = 1 << 12  # symbols scored at a time by a model with `forced`: bounds its logits [rows, T, V]
+
+
+def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
+    """The clean log-probability of each of targets[s], the end symbol included, for every sentence s of the source.
+
+    Targets carry no begin or end symbol; the empty one is legal and means that the sentence ends at once.
+    """
+    if len(targets) != len(source):
+        raise InvalidInput(
+            f"targets must hold one list a sentence: there are {len(source)} sentences, not {len(targets)}"
+        )
+    most = max(map(len, targets), default=0)
+    if most == 0:
+        return [[] for _ in targets]
+    with torch.inference_mode():
+        given, went = _as_found(model, targets, most).distinct()
+        log_prob = judge(model, model.start(source), given)[0].gather(1, went)
+    return [row[: len(wanted)] for row, wanted in zip(log_prob.tolist(), targets, strict=True)]
+
+
+def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> tuple[Tensor, Tensor | None]:
+    """log p of each hypothesis [sentences, n] from the clean state of its sentence, which is left as it was.
+
+    With `coverage`, also the attention summed over each one's symbols [sentences, n, source length].
+    """
+    if coverage and not hasattr(model, "attention"):
+        raise InvalidInput(f"coverage needs attention, which {name_of(model)} does not offer; use beta=0")
+    model = getattr(model, "judge", model)
+    sentences, n = found.lengths.shape
+    forced = hasattr(model, "forced") and not coverage
+    # In one go a model holds [rows, T, V] logits at a time; step by step only [rows, V], and nothing need be split.
+    rows = max(1, POSITIONS // (found.tokens.shape[-1] + 1)) if forced else sentences * n
+    across, down = min(n, rows), max(1, rows // n)
+    parts = []
+    for top in range(0, sentences, down):
+        for left in range(0, n, across):
+            some = torch.arange(top, min(top + down, sentences), device=found.lengths.device)
+            places = torch.arange(left, min(left + across, n), device=some.device).expand(len(some), -1)
+            part = found.groups(some).at(places)
+            here = model.select(state, some[repeat(len(some), places.shape[1], some.device)])
+            parts.append((_forced if forced else _stepwise)(model, here, part, coverage))
+    log_prob = torch.cat([part[0] for part in parts]).view(sentences, n)
+    if bool((log_prob.isnan() & found.exists).any()):
+        raise ModelError(f"{name_of(model)} returned NaN, +inf or nothing but −inf as a row of logits while scoring")
+    weights = [part[1] for part in parts if part[1] is not None]
+    return log_prob, torch.cat(weights).view(sentences, n, -1) if weights else None
+
+
+def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
+    inputs, outputs, counted = _teacher(model, found)
+    total: Tensor | float = 0.0
+    seen: Tensor | float = 0.0
+    for t in range(inputs.shape[1]):
+        logits, state = model.step(state, inputs[:, t])
+        scored = log_probs(model, logits, len(inputs))
+        _ensure_known(model, outputs, scored.shape[-1], t)
+        total = total + scored.gather(1, outputs[:, t, None]).squeeze(1).masked_fill(~counted[:, t], 0)
+        if coverage:
+            seen = seen + model.attention(state) * counted[:, t, None]  # type: ignore[attr-defined]
+    assert isinstance(total, Tensor)
+    return total, seen if isinstance(seen, Tensor) else None
+
+
+def _forced(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
+    inputs, outputs, counted = _teacher(model, found)
+    logits = model.forced(state, inputs)  # type: ignore[attr-defined]
+    scored = log_probs(model, logits.flatten(0, 1), inputs.numel()).view(*inputs.shape, -1)
+    _ensure_known(model, outputs, scored.shape[-1], 0)
+    return scored.gather(2, outputs[..., None]).squeeze(2).masked_fill(~counted, 0).sum(1), None
+
+
+def _teacher(model: Model[Any], found: Found) -> tuple[Tensor, Tensor, Tensor]:
+    """What is read, what is predicted, and which predictions count: each [rows, longest + 1]."""
+    bos, eos, _ = model.special
+    lengths, tokens = found.lengths.clamp(min=0).flatten(), found.tokens.flatten(0, 1)
+    ends = (found.finished & found.exists).flatten()
+    place = torch.arange(tokens.shape[1] + 1, device=tokens.device)
+    tokens = tokens.masked_fill(place[:-1] >= lengths[:, None], eos)  # fill with a symbol that every model can read
+    first, last = (torch.full_like(lengths, symbol)[:, None] for symbol in (bos, eos))
+    longest = max(1, int((lengths + ends).max()))
+    inputs, outputs = torch.cat([first, tokens], 1)[:, :longest], torch.cat([tokens, last], 1)[:, :longest]
+    return inputs, outputs, place[:longest] < (lengths + ends)[:, None]
+
+
+def _ensure_known(model: Model[Any], outputs: Tensor, vocabulary: int, step: int) -> None:
+    if step == 0 and bool((outputs >= vocabulary).any()):
+        worst = int(outputs.max())
+        raise InvalidInput(f"symbol {worst} is outside the vocabulary of {name_of(model)}, which has {vocabulary}")
+
+
+def _as_found(model: Model[Any], targets: Sequence[Sequence[Sequence[int]]], most: int) -> Found:
+    special, device = model.special, device_of(model)
+    longest = max(len(target) for wanted in targets for target in wanted)
+    tokens = torch.full((len(targets), most, longest), special.pad)
+    lengths = torch.full((len(targets), most), -1)
+    for s, wanted in enumerate(targets):
+        for i, target in enumerate(wanted):
+            if special.eos in target or any(symbol < 0 for symbol in target):
+                where = f"targets[{s}][{i}]"
+                raise InvalidInput(
+                    f"{where} must be symbols from 0 without the end symbol {special.eos}, which score adds"
+                )
+            tokens[s, i, : len(target)] = torch.tensor(target, dtype=torch.long)
+            lengths[s, i] = len(target)
+    zeros = torch.zeros(lengths.shape)
+    found = Found(tokens, lengths, lengths >= 0, zeros)
+    return replace(found, **{f: getattr(found, f).to(device) for f in ("tokens", "lengths", "finished", "log_prob")})

@@ -1,0 +1,1 @@
+"""Decoders, one algorithm a file; `decoder` has what they share."""

@@ -1,0 +1,49 @@
+"""Diverse decoding: beam search that makes siblings pay for being many (Li & Jurafsky, 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput, number, whole
+from npad.hypotheses import Found
+from npad.model import Model
+from npad.rows import Problems
+from npad.search.beam import Beam, beam_search
+from npad.search.decoder import Decoder
+
+
+@dataclass(frozen=True)
+class Diverse(Decoder):
+    """Beam search, its finished ones leaving as in the paper, in which the k-th best child of a prefix loses η·k.
+
+    The penalty only ranks: it is not carried into the next step, and log_prob is the model's own. Cost: that of `Beam`.
+    """
+
+    width: int = 5
+    eta: float = 0.001
+    nbest: int = 1
+
+    def __post_init__(self) -> None:
+        whole("width", self.width, 1)
+        number("eta", self.eta, least=0)
+        whole("nbest", self.nbest, 1)
+        if self.nbest > self.width:
+            raise InvalidInput(f"nbest must be at most the width, {self.width}, not {self.nbest}")
+
+    @property
+    def rows(self) -> int:
+        return self.width
+
+    def all_candidates(self) -> Diverse:
+        return replace(self, nbest=self.width)
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+        return beam_search(model, state, problems, Beam(self.width, "shrink", self.nbest), self._rank)
+
+    def _rank(self, children: Tensor) -> Tensor:
+        """Children [groups, width, n], best first, each less η times its place from 1."""
+        return children - self.eta * torch.arange(1, children.shape[-1] + 1, device=children.device)

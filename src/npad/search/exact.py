@@ -1,0 +1,145 @@
+"""Exact search: the most probable output, with a proof (depth-first branch and bound, as Stahlberg & Byrne, 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npad.counted import Counted
+from npad.errors import whole
+from npad.hypotheses import Found
+from npad.model import Model, device_of, log_probs
+from npad.rows import Problems
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder, ensure_sound
+
+SIBLINGS = 16  # prefixes tried at a time: larger batches run faster and waste more calls when the bound improves
+
+
+@dataclass(frozen=True)
+class Exact(Decoder):
+    """Try every prefix that could still beat the best known output; a beam's answer is the first one known.
+
+    `proven` of the hypothesis says whether the optimum among outputs of at most max_length symbols was established
+    within `budget` model calls (rows through a step, the beam's included) for this sentence; if not, the best one met
+    is returned. The proof rests on log-probability that falls with every symbol, so it covers no other criterion.
+    Walks one sentence at a time, host and device in turn: a yardstick, not a fast decoder. Cost: up to `budget`.
+    """
+
+    budget: int = 100_000
+    beam: Beam = field(default_factory=Beam)
+
+    def __post_init__(self) -> None:
+        whole("budget", self.budget, 1)
+
+    @property
+    def rows(self) -> int:
+        return max(SIBLINGS, self.beam.rows)
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+        counted = Counted(model)
+        known = replace(self.beam, nbest=1).search(counted, state, problems)
+        budget = self.budget - counted.calls // len(problems)
+        device = problems.ids.device
+        answers = []
+        for problem in range(len(problems)):
+            best = Best(
+                known.tokens[problem, 0, : known.lengths[problem, 0]].tolist(),
+                known.log_prob[problem, 0].item(),
+                bool(known.finished[problem, 0]),
+            )
+            root = model.select(state, torch.tensor([problem], device=device))
+            answers.append(branch_and_bound(model, root, best, problems.max_length, budget))
+        longest = max(len(best.tokens) for best, _ in answers)
+        tokens = [best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best, _ in answers]
+        return Found(
+            tokens=torch.tensor(tokens, dtype=torch.long, device=device).view(len(answers), 1, longest),
+            lengths=torch.tensor([[len(best.tokens)] for best, _ in answers], device=device),
+            finished=torch.tensor([[best.finished] for best, _ in answers], device=device),
+            log_prob=torch.tensor([[best.score] for best, _ in answers], dtype=known.log_prob.dtype, device=device),
+            proven=torch.tensor([[proven] for _, proven in answers], device=device),
+        )
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best output so far, in the order (finished, score)."""
+
+    tokens: list[int]
+    score: float
+    finished: bool
+
+    def beaten_by(self, score: float, finished: bool) -> bool:
+        return (finished, score) > (self.finished, self.score)
+
+    @property
+    def bar(self) -> float:
+        """What a prefix must exceed to be worth going on with: any finished output beats one cut short."""
+        return self.score if self.finished else -torch.inf
+
+
+@dataclass
+class Node:
+    """A prefix that has been read, and its children yet to try, the best last."""
+
+    state: Any  # with its siblings', one row each
+    row: int
+    tokens: list[int]
+    children: list[tuple[float, int]]
+
+
+def branch_and_bound(model: Model[Any], start: Any, best: Best, max_length: int, budget: int) -> tuple[Best, bool]:
+    """The best output from the one row of `start`, and whether nothing better was left untried."""
+    root = Node(start, 0, [], [(0.0, model.special.bos)])
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        promising: list[tuple[float, int]] = []
+        while node.children and len(promising) < SIBLINGS and node.children[-1][0] > best.bar:
+            promising.append(node.children.pop())
+        if not promising:
+            stack.pop()
+            continue
+        budget -= len(promising)
+        if budget < 0:
+            return best, False
+        scores, state = read(model, node, promising)
+        siblings = []
+        for row, (_, symbol) in enumerate(promising):
+            tokens = [] if node is root else [*node.tokens, symbol]
+            best, children = extend(tokens, scores[row], best, model.special.eos, max_length)
+            siblings.append(Node(state, row, tokens, children))
+        stack.extend(reversed(siblings))
+    return best, True
+
+
+def read(model: Model[Any], node: Node, symbols: list[tuple[float, int]]) -> tuple[Tensor, Any]:
+    """Let the model read some children of a node: the scores of all their extensions [n, V], and the state after."""
+    device = device_of(model)
+    rows = torch.full((len(symbols),), node.row, device=device)
+    logits, state = model.step(model.select(node.state, rows), torch.tensor([s for _, s in symbols], device=device))
+    scored = log_probs(model, logits, len(symbols))
+    ensure_sound(model, scored[:, 0].isnan().any(), len(node.tokens) + 1)
+    so_far = torch.tensor([score for score, _ in symbols], dtype=scored.dtype, device=device)
+    return (so_far[:, None] + scored).cpu(), state
+
+
+def extend(
+    tokens: list[int], scores: Tensor, best: Best, eos: int, max_length: int
+) -> tuple[Best, list[tuple[float, int]]]:
+    """The best output after one more symbol, given the scores [V] of each, and the prefixes worth going on with."""
+    ends = scores[eos].item()
+    if ends > -torch.inf and best.beaten_by(ends, finished=True):
+        best = Best(tokens, ends, finished=True)
+    others = scores.index_fill(0, torch.tensor([eos]), -torch.inf)
+    if len(tokens) + 1 == max_length:
+        score, symbol = (x.item() for x in others.max(0))
+        if score > -torch.inf and best.beaten_by(score, finished=False):
+            best = Best([*tokens, int(symbol)], score, finished=False)
+        return best, []
+    worth = (others > best.bar).nonzero().squeeze(1)
+    order = others[worth].argsort(stable=True)
+    return best, list(zip(others[worth][order].tolist(), worth[order].tolist(), strict=True))

@@ -1,0 +1,40 @@
+"""Who came from whom: the symbols of a search and the way back through them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class History:
+    """Symbols and back-pointers, one row per step. Written in place at a step that is itself a tensor."""
+
+    tokens: Tensor  # [T, groups, width]
+    parents: Tensor  # [T, groups, width], each one's slot a step before
+    step: Tensor  # [1], how many are written
+
+    @classmethod
+    def empty(cls, groups: int, width: int, length: int, pad: int, device: torch.device) -> History:
+        tokens = torch.full((length, groups, width), pad, device=device)
+        return cls(tokens, torch.zeros_like(tokens), torch.zeros(1, dtype=torch.long, device=device))
+
+    def append(self, tokens: Tensor, parents: Tensor) -> History:
+        self.tokens.index_copy_(0, self.step, tokens[None])
+        self.parents.index_copy_(0, self.step, parents[None])
+        return replace(self, step=self.step + 1)
+
+    def groups(self, index: Tensor) -> History:
+        return replace(self, tokens=self.tokens[:, index], parents=self.parents[:, index])
+
+    def trace(self, slots: Tensor, lengths: Tensor, pad: int) -> Tensor:
+        """The first `lengths` [groups, n] symbols that lead to `slots` [groups, n]: -> [groups, n, T], padded."""
+        steps = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
+        out = torch.full((*slots.shape, steps), pad, device=slots.device)
+        for t in reversed(range(steps)):
+            inside = t < lengths
+            out[:, :, t] = torch.where(inside, self.tokens[t].gather(1, slots), pad)
+            slots = torch.where(inside, self.parents[t].gather(1, slots), slots)
+        return out

@@ -1,0 +1,89 @@
+"""Noisy parallel approximate decoding: any decoder, many times over, with noise in the model (Cho, 2016, section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+
+from npad.errors import InvalidInput, one_of, whole
+from npad.hypotheses import Found
+from npad.model import Model
+from npad.noise.noisy import Noise, Noisy
+from npad.rows import Problems, repeat
+from npad.score import judge
+from npad.search.decoder import Decoder
+from npad.search.exact import Exact
+from npad.search.greedy import Greedy
+from npad.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
+
+
+@dataclass(frozen=True)
+class NPAD(Decoder):
+    """Run `chains` copies of the inner decoder with noise in the model, re-score with the clean one, keep the best.
+
+    clean_chain: chain 0 runs without noise, so that the result is never below the inner decoder's in the order
+        (finished, clean log-probability) — with the selector MostProbable, and up to float32's near-ties.
+    candidates: "best" takes what each chain returns, "all" every finished hypothesis of its beam.
+    share_noise: the hypotheses of one chain's beam meet the same noise.
+
+    Returns the distinct candidates, best first. Noisy chains are numbered from 1, with or without a clean one.
+    Cost: O(chains · inner), and one teacher-forced pass over the distinct candidates.
+    """
+
+    inner: Decoder = field(default_factory=Greedy)
+    chains: int = 50
+    noise: Noise = field(default_factory=lambda: Noise(0.3))
+    clean_chain: bool = True
+    seed: int = 0
+    selector: Selector = field(default_factory=MostProbable)
+    candidates: Literal["best", "all"] = "best"
+    share_noise: bool = False
+
+    def __post_init__(self) -> None:
+        whole("chains", self.chains, 1)
+        whole("seed", self.seed, -(2**63))
+        one_of("candidates", self.candidates, ("best", "all"))
+        if isinstance(self.inner, NPAD):
+            raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
+        if isinstance(self.inner, Exact) and isinstance(self.selector, LengthNormalised | GNMTLength):
+            kind = type(self.selector).__name__
+            raise InvalidInput(f"Exact proves the most probable hypothesis, not the best by {kind}; use MostProbable()")
+        if isinstance(self.noise.sigma, tuple) and len(self.noise.sigma) != self.chains:
+            raise InvalidInput(
+                f"sigma must be one number, or one for each of {self.chains} chains, not {self.noise.sigma}"
+            )
+
+    @property
+    def rows(self) -> int:
+        return self.chains * self.inner.rows
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+        noisy = Noisy(model, self.noise, self.seed, self.share_noise)
+        device = problems.ids.device
+        chains = torch.arange(self.chains, device=device) + (0 if self.clean_chain else 1)
+        sigma = torch.tensor(self.noise.sigma, device=device).expand(self.chains).masked_fill(chains == 0, 0)
+        each = problems.expand(chains)
+        rows = model.select(state, repeat(len(problems), self.chains, device))
+
+        inner = self.inner if self.candidates == "best" else self.inner.all_candidates()
+        found = inner.search(noisy, noisy.attach(rows, each, sigma.repeat(len(problems))), each)
+        if self.candidates == "all":
+            found = finished_only(found)
+        found = replace(found, chain=each.chains[:, None].expand_as(found.lengths), noisy_log_prob=found.log_prob)
+        return select(model, state, replace(found, proven=None).regroup(self.chains), self.selector)
+
+
+def finished_only(found: Found) -> Found:
+    """Without those cut at max_length, where a group has any that ended."""
+    ended = found.finished & found.exists
+    return replace(found, lengths=found.lengths.masked_fill(~ended & ended.any(1, keepdim=True), -1))
+
+
+def select(model: Model[Any], state: Any, found: Found, selector: Selector) -> Found:
+    """The distinct ones of [sentences, n] candidates, scored by the clean model, the selector's best first."""
+    distinct, _ = found.distinct()
+    log_prob, coverage = judge(model, state, distinct, coverage=getattr(selector, "needs_attention", False))
+    clean = replace(distinct, log_prob=log_prob, coverage=coverage).best_first()
+    return clean.best_first(selector(clean))

@@ -1,0 +1,139 @@
+"""Which candidate to keep: a selector gives every one a number, higher is better, and finished ones come first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput, number
+from npad.hypotheses import Found, Hypothesis
+
+
+class Selector(Protocol):
+    """[sentences, n] for distinct candidates; those with `needs_attention` find their coverage filled in."""
+
+    def __call__(self, found: Found) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class MostProbable:
+    """The clean log-probability: the paper's, and the one whose guarantee is NPAD's."""
+
+    def __call__(self, found: Found) -> Tensor:
+        return found.log_prob
+
+
+@dataclass(frozen=True)
+class LengthNormalised:
+    """log p / length^alpha, the end symbol counted: alpha 0 is MostProbable, alpha 1 the mean per symbol."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("alpha", self.alpha, least=0)
+
+    def __call__(self, found: Found) -> Tensor:
+        return found.log_prob / _length(found) ** self.alpha
+
+
+@dataclass(frozen=True)
+class GNMTLength:
+    """Google's length and coverage penalties (Wu et al., 2016, eq. 14).
+
+    log p / ((5 + length) / 6)^alpha + beta · Σ_i log(min(attention that source symbol i received, 1)). With beta above
+    0 the model must offer `attention`; a source position that no candidate ever looked at counts as padding.
+    """
+
+    alpha: float = 0.6
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        number("alpha", self.alpha, least=0)
+        number("beta", self.beta, least=0)
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.beta > 0
+
+    def __call__(self, found: Found) -> Tensor:
+        normalised = found.log_prob / ((5 + _length(found)) / 6) ** self.alpha
+        if found.coverage is None:
+            return normalised
+        coverage = found.coverage.masked_fill(~found.exists[..., None], 0)
+        real = (coverage > 0).any(1, keepdim=True)
+        penalty = coverage.clamp(1e-9, 1).log().masked_fill(~real, 0).sum(-1)
+        return normalised + self.beta * penalty
+
+
+@dataclass(frozen=True)
+class MBR:
+    """Minimum Bayes risk: the candidate most like all the others, each counted as often as it was found.
+
+    utility: "chrf" or "bleu" (sacrebleu's, of a sentence), or your own function of (hypothesis, reference) texts.
+    text: turns symbols into text; without it every symbol is one letter and one word, so that chrF and BLEU compare
+    sequences of symbols. Cost: n² utilities for n distinct candidates.
+    """
+
+    utility: str | Callable[[str, str], float] = "chrf"
+    text: Callable[[tuple[int, ...]], str] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.utility) and self.utility not in ("chrf", "bleu"):
+            raise InvalidInput(f"utility must be 'chrf', 'bleu' or a function of two texts, not {self.utility!r}")
+
+    def __call__(self, found: Found) -> Tensor:
+        utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
+        text = self.text or _letters
+        risk = torch.zeros(found.lengths.shape)
+        for s, candidates in enumerate(replace(found, chain=found.count).hypotheses()):
+            texts = [text(candidate.tokens) for candidate in candidates]
+            weights = [candidate.chain if found.count is not None else 1 for candidate in candidates]
+            for i, one in enumerate(texts):
+                total = sum(w * utility(one, other) for w, other in zip(weights, texts, strict=True))
+                risk[s, i] = total / sum(weights)
+        return risk.to(found.log_prob.device)
+
+
+@dataclass(frozen=True)
+class Rerank:
+    """Your own judgement: a function of a `Hypothesis` that returns a number, higher is better."""
+
+    key: Callable[[Hypothesis], float]
+
+    def __post_init__(self) -> None:
+        if not callable(self.key):
+            raise InvalidInput(f"Rerank needs a function of a Hypothesis, not {self.key!r}")
+
+    def __call__(self, found: Found) -> Tensor:
+        scores = torch.zeros(found.lengths.shape, dtype=torch.float64)
+        for s, candidates in enumerate(found.hypotheses()):
+            scores[s, : len(candidates)] = torch.tensor([float(self.key(one)) for one in candidates])
+        if bool(scores.isnan().any()):
+            raise InvalidInput(
+                "the function given to Rerank returned NaN; it must return a number for every hypothesis"
+            )
+        return scores.to(found.log_prob.device)
+
+
+def _length(found: Found) -> Tensor:
+    """Generated symbols, the end symbol included; at least 1."""
+    return (found.lengths + found.finished).clamp(min=1)
+
+
+def _letters(tokens: tuple[int, ...]) -> str:
+    """Each symbol as a letter of its own, apart from each other, in a plane of Unicode without spaces or case."""
+    return " ".join(chr(0x20000 + token) for token in tokens)
+
+
+@cache
+def _sacrebleu(name: str) -> Callable[[str, str], float]:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF() if name == "chrf" else BLEU(effective_order=True, tokenize="none")
+    return lambda hypothesis, reference: float(metric.sentence_score(hypothesis, [reference]).score)
