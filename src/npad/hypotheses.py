@@ -57,7 +57,7 @@ class Found:
 
     def regroup(self, times: int) -> Found:
         """Merge each `times` consecutive groups into one."""
-        return self._map(lambda x: x.reshape(-1, times * x.shape[1], *x.shape[2:]))
+        return self._map(lambda x: x.reshape(len(x) // times, times * x.shape[1], *x.shape[2:]))
 
     def best_first(self, score: Tensor | None = None) -> Found:
         """Order by (exists, finished, score), ties as they were; the score is log_prob unless given."""

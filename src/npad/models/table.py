@@ -63,8 +63,8 @@ class TableModel:
         # One row of the arrays per listed history of each source, and a last one for those that end at once.
         self._place = {where: place for place, where in enumerate(rows)}
         over = len(rows)
-        p = torch.tensor([list(tables[key][history]) for key, history in rows] + [_one_hot(eos, self.vocabulary)])
-        self._log_p = p.to(torch.float64).log().to(dtype)
+        p = [list(tables[key][history]) for key, history in rows] + [_one_hot(eos, self.vocabulary)]
+        self._log_p = torch.tensor(p, dtype=torch.float64).log().to(dtype)
         centred = self._log_p.clamp(min=-10)
         self._weights = centred - centred.mean(1, keepdim=True)
         self._weights[over] = 0  # what noise makes of histories that are over is lost

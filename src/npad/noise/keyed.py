@@ -66,8 +66,10 @@ class Keys:
 
     def streams(self) -> Tensor:
         """[rows], the 64-bit seed of each row's stream."""
-        key = torch.full_like(self.ids, signed(self.seed))
-        for field in (self.ids, self.chains, self.steps, self.slots, word(self.site)):
+        key = torch.zeros_like(
+            self.ids
+        )  # every field is folded, the seed too: seed 1, sentence 0 is not seed 0, sentence 1
+        for field in (signed(self.seed), self.ids, self.chains, self.steps, self.slots, word(self.site)):
             key = fold(key, field)
         return key
 

@@ -1,0 +1,115 @@
+"""What the tests share: every decoder, small models whose whole distribution is known, and ways to compare results."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import torch
+from hypothesis import strategies as st
+
+from npad import NPAD, Beam, Diverse, Exact, Greedy, Hypothesis, Noise, Sampling, decode
+from npad.models.recurrent import RecurrentLM
+from npad.models.table import TableModel
+
+PLAIN = {
+    "greedy": Greedy(),
+    "sampling": Sampling(4, seed=3),
+    "tempered": Sampling(3, temperature=0.5, top_k=3, top_p=0.9),
+    "shrink": Beam(3, "shrink"),
+    "compete": Beam(3, "compete"),
+    "pool": Beam(3, "pool"),
+    "nbest": Beam(4, "shrink", nbest=3),
+    "wide": Beam(12),
+    "diverse": Diverse(3, eta=0.3),
+    "exact": Exact(2_000),
+}
+
+
+def npad(inner, **changes):
+    return NPAD(inner, **({"chains": 5, "noise": Noise(0.4)} | changes))
+
+
+NOISY = {f"npad-{name}": npad(inner) for name, inner in PLAIN.items()}
+NOISY |= {
+    "npad-all": npad(Beam(3), candidates="all"),
+    "npad-shared": npad(Beam(3), share_noise=True),
+    "npad-unclean": npad(Greedy(), clean_chain=False),
+}
+EVERY = PLAIN | NOISY
+
+
+def by_name(cases):
+    """Arguments for pytest.mark.parametrize: each case under its name."""
+    return {"argvalues": cases.values(), "ids": cases.keys()}
+
+
+def key(hypothesis: Hypothesis) -> tuple[bool, float]:
+    """The order of hypotheses."""
+    return hypothesis.finished, hypothesis.log_prob
+
+
+def tokens(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found]
+
+
+def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
+    """The same symbols, chains and ends; log-probabilities to the last digits of float64."""
+    assert tokens(one) == tokens(other)
+    for a, b in zip(chain(*one), chain(*other), strict=True):
+        assert (a.finished, a.chain, a.proven) == (b.finished, b.chain, b.proven)
+        assert math.isclose(a.log_prob, b.log_prob, abs_tol=1e-9)
+        assert (a.noisy_log_prob is None) == (b.noisy_log_prob is None)
+        if a.noisy_log_prob is not None:
+            assert math.isclose(a.noisy_log_prob, b.noisy_log_prob, abs_tol=1e-9)
+
+
+@st.composite
+def tables(draw, max_vocabulary=4, max_depth=4, sentences=1, zeros=True):
+    """Random tables, some symbols impossible, in float64."""
+    vocabulary, depth = draw(st.integers(2, max_vocabulary)), draw(st.integers(1, max_depth))
+    seed = draw(st.integers(0, 2**32))
+    model = TableModel.random(vocabulary, depth, seed, sentences, torch.float64)
+    if zeros and draw(st.booleans()):
+        model = with_zeros(model, seed)
+    return model
+
+
+def with_zeros(model: TableModel, seed: int) -> TableModel:
+    """The same tables with about a third of the symbols made impossible."""
+    generator = torch.Generator().manual_seed(seed % 2**31)
+    changed = {}
+    for sentence, table in model.tables.items():
+        changed[sentence] = {}
+        for history, row in table.items():
+            p = torch.tensor(row, dtype=torch.float64) * (torch.rand(len(row), generator=generator) > 0.35)
+            p = p if p.sum() > 0 else torch.tensor(row, dtype=torch.float64)
+            changed[sentence][history] = (p / p.sum()).tolist()
+    return TableModel(changed, dtype=torch.float64)
+
+
+def recurrent(
+    cell="gru", dtype=torch.float64, layers=1, summary=4, vocabulary=9, seed=0, scale=4.0, **more
+) -> RecurrentLM:
+    """A small untrained model, its weights enlarged so that its distribution is not flat."""
+    torch.manual_seed(seed)
+    model = RecurrentLM(vocabulary, 6, 8, cell, layers, summary, **more).to(dtype).eval()
+    with torch.no_grad():
+        model.logits.weight.mul_(scale)
+    return model
+
+
+def summaries(sentences: int, dtype=torch.float64, width=4, seed=1) -> torch.Tensor:
+    return torch.randn(sentences, width, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def p_value(observed: list[int], expected: list[float]) -> float:
+    """The chance of a chi-square as large as this one, if the expectation is true."""
+    pairs = list(zip(observed, expected, strict=True))
+    statistic = sum((o - e) ** 2 / e for o, e in pairs)
+    freedom = torch.tensor((len(pairs) - 1) / 2, dtype=torch.float64)
+    return torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)).item()
+
+
+def best(model, decoder, source=(0,), max_length=8, **more) -> Hypothesis:
+    return decode(model, list(source), decoder, max_length, **more)[0][0]

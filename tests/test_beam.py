@@ -1,0 +1,140 @@
+"""Beam search against plain-Python transcriptions of its rules, tables made by hand, and the enumerated truth."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import assert_same, best, key, recurrent, summaries, tables
+from npad import Beam, Counted, Greedy, decode
+from npad.models.table import TableModel
+from plain import plain_beam
+
+RULES = ["shrink", "compete", "pool"]
+
+
+@pytest.mark.parametrize("finish", RULES)
+@given(model=tables(), width=st.integers(1, 7), max_length=st.integers(1, 5), data=st.data())
+def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
+    nbest = data.draw(st.integers(1, width))
+    expected = plain_beam(model, width, finish, nbest, max_length)
+    found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
+    assert [(one.tokens, one.finished) for one in found] == [(tokens, ended) for tokens, _, ended in expected]
+    assert [one.log_prob for one in found] == pytest.approx([log_prob for _, log_prob, _ in expected], abs=1e-9)
+
+
+@pytest.mark.parametrize("finish", RULES)
+@given(model=tables(), max_length=st.integers(1, 5))
+def test_a_wide_beam_finds_the_enumerated_argmax(finish, model, max_length):
+    width = sum(1 for _ in model.outputs(0, max_length)) + 1  # above the vocabulary, too
+    found, truth = best(model, Beam(width, finish), max_length=max_length), model.best(0, max_length)
+    assert found.finished == truth.finished
+    assert found.log_prob == pytest.approx(truth.log_prob, abs=1e-9)
+
+
+@pytest.mark.parametrize("finish", RULES)
+@given(model=tables(), max_length=st.integers(1, 5))
+def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
+    truth = sorted(model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True)
+    found = decode(model, [0], Beam(len(truth), finish, nbest=len(truth)), max_length)[0]
+    assert [one.finished for one in found] == [one.finished for one in truth]
+    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in truth])
+
+
+@pytest.mark.parametrize("finish", RULES)
+@given(model=tables(), max_length=st.integers(1, 5))
+def test_greedy_is_beam_of_one(finish, model, max_length):
+    if finish == "pool":  # its beam goes on past the end while it could still beat what is in the pool
+        found = best(model, Beam(1, finish), max_length=max_length)
+        assert key(found) >= key(best(model, Greedy(), max_length=max_length))
+    else:
+        assert_same(decode(model, [0], Beam(1, finish), max_length), decode(model, [0], Greedy(), max_length))
+
+
+def test_greedy_is_beam_of_one_for_a_network():
+    model, source = recurrent("lstm", layers=2), summaries(8)
+    assert_same(decode(model, source, Beam(1), max_length=15), decode(model, source, Greedy(), max_length=15))
+
+
+# Three tables that tell the rules apart; symbols: 0 ends, 1 and 2 are words.
+SHRINK_LOSES = {  # "1 1" (0.44) hides behind "1 2" (0.46·0.5) once a finished hypothesis has taken a place
+    (): [0.40, 0.35, 0.25],
+    (1,): [0.0, 0.48, 0.52],
+    (1, 2): [0.5, 0.25, 0.25],
+    (1, 1): [1.0, 0.0, 0.0],
+    (2,): [0.1, 0.45, 0.45],
+}
+
+
+def test_a_beam_that_shrinks_gives_the_ended_one_a_place_for_good():
+    """Width 2: the empty output ends at 0.40 and takes a place; the beam of one that is left follows 1, then 2."""
+    model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
+    found = decode(model, [0], Beam(2, "shrink", nbest=2), 8)[0]
+    assert [one.tokens for one in found] == [(), (1, 2)]
+    assert [one.log_prob for one in found] == pytest.approx([math.log(0.40), math.log(0.35 * 0.52 * 0.5)])
+
+
+def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
+    """Width 2 and an end of 0.2 below two live prefixes of 0.42 and 0.38: it has no place in the beam at all."""
+    table = {(): [0.20, 0.42, 0.38], (1,): [0.5, 0.25, 0.25], (2,): [0.9, 0.05, 0.05]}
+    model = TableModel({0: table}, dtype=torch.float64)
+    # Step 2 offers (2) at 0.342 and (1) at 0.21, both ended; "compete" keeps just these.
+    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [(2,), (1,)]
+    # An ended one of 0.30 stays until two candidates beat it.
+    table = {
+        (): [0.30, 0.36, 0.34],
+        (1,): [0.0, 0.95, 0.05],
+        (1, 1): [1.0, 0, 0],
+        (2,): [0.0, 0.95, 0.05],
+        (2, 1): [1.0, 0, 0],
+    }
+    model = TableModel({0: table}, dtype=torch.float64)
+    assert [one.tokens for one in decode(model, [0], Beam(3, "compete", nbest=3), 8)[0]] == [(1, 1), (2, 1), ()]
+    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [(1, 1), (2, 1)]
+
+
+def test_a_pool_keeps_the_beam_full():
+    """The same table as for the shrinking beam: with the ended one in a pool both prefixes live on."""
+    model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
+    found = decode(model, [0], Beam(2, "pool", nbest=2), 8)[0]
+    assert [one.tokens for one in found] == [(), (1, 1)]
+    assert found[1].log_prob == pytest.approx(math.log(0.35 * 0.48))
+
+
+def test_the_three_rules_part_on_one_table():
+    """Width 3. The empty output ends first, at 0.20; then (2, 1) has 0.308, (1, 1) 0.225 and (1, 2) 0.216."""
+    table = {
+        (): [0.20, 0.45, 0.35],
+        (1,): [0.02, 0.50, 0.48],
+        (1, 1): [0.99, 0.01, 0.0],
+        (1, 2): [0.98, 0.01, 0.01],
+        (2,): [0.10, 0.88, 0.02],
+        (2, 1): [0.60, 0.20, 0.20],
+    }
+    model = TableModel({0: table}, dtype=torch.float64)
+    answers = {finish: [one.tokens for one in decode(model, [0], Beam(3, finish, nbest=3), 8)[0]] for finish in RULES}
+    assert answers == {
+        "shrink": [(1, 1), (), (2, 1)],  # its place is lost for (1, 2)
+        "compete": [(1, 1), (1, 2), (2, 1)],  # pushed out by the three
+        "pool": [(1, 1), (1, 2), ()],  # safe in the pool, where it beats (2, 1) with its 0.185
+    }
+
+
+@pytest.mark.parametrize("finish", RULES)
+def test_it_costs_one_row_first_and_its_width_after(finish):
+    """Three symbols and the end, all of them certain: 1 + 4 · 3 rows."""
+    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(3)}}))
+    decode(model, [0], Beam(4, finish))
+    assert model.calls == 1 + 4 * 3
+
+
+@given(model=tables(), width=st.integers(1, 6))
+def test_more_than_nbest_changes_nothing_of_the_first(model, width):
+    for finish in RULES:
+        every = decode(model, [0], Beam(width, finish, nbest=width), 5)
+        some = decode(model, [0], Beam(width, finish, nbest=1), 5)
+        assert_same([every[0][:1]], some)

@@ -1,0 +1,171 @@
+"""Theorems that hold for every decoder; a new one inherits them by joining `cases.EVERY`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import EVERY, NOISY, PLAIN, assert_same, by_name, key, recurrent, summaries, tables
+from npad import NPAD, Counted, Noise, decode, score
+from npad.models.table import TableModel
+from npad.rows import Problems
+
+every = pytest.mark.parametrize("decoder", **by_name(EVERY))
+
+
+@every
+@given(model=tables(), max_length=st.integers(1, 5))
+def test_what_is_returned_is_possible_and_its_log_prob_exact(decoder, model, max_length):
+    possible = {(output.tokens, output.finished): output.log_prob for output in model.outputs(0, max_length)}
+    found = decode(model, [0], decoder, max_length)[0]
+    assert found
+    for one in found:
+        assert one.log_prob == pytest.approx(possible[one.tokens, one.finished], abs=1e-9)
+
+
+@every
+@given(model=tables(), max_length=st.integers(1, 5))
+def test_hypotheses_come_best_first(decoder, model, max_length):
+    found = decode(model, [0], decoder, max_length)[0]
+    assert [key(one) for one in found] == sorted((key(one) for one in found), reverse=True)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_clean_scores_equal_the_judges_in_both_precisions(decoder, dtype):
+    model, source = recurrent(dtype=dtype), summaries(3, dtype)
+    found = decode(model, source, decoder, max_length=12)
+    for hypotheses, judged in zip(found, score(model, source, [[h.tokens for h in s] for s in found]), strict=True):
+        for one, log_prob in zip(hypotheses, judged, strict=True):
+            if one.finished:
+                assert one.log_prob == pytest.approx(log_prob, abs=1e-4 if dtype == torch.float32 else 1e-9)
+
+
+@every
+@given(model=tables(sentences=4, max_vocabulary=3), order=st.permutations(range(4)))
+def test_a_sentence_decodes_alike_alone_in_a_batch_and_in_any_order(decoder, model, order):
+    together = decode(model, [0, 1, 2, 3], decoder, 5, ids=[70, 71, 72, 73])
+    shuffled = decode(model, order, decoder, 5, ids=[70 + i for i in order])
+    assert_same(shuffled, [together[i] for i in order])
+    for i in range(4):
+        assert_same(decode(model, [i], decoder, 5, ids=[70 + i]), [together[i]])
+
+
+@every
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_a_network_decodes_alike_alone_and_in_a_batch(decoder, cell):
+    model, source = recurrent(cell, layers=2), summaries(5)
+    together = decode(model, source, decoder, max_length=10)
+    for i in range(5):
+        assert_same(decode(model, source[i : i + 1], decoder, max_length=10, ids=[i]), [together[i]])
+
+
+class Margins:
+    """A model that notes the smallest gap between the two best symbols of each row it predicts."""
+
+    def __init__(self, model):
+        self.model, self.special, self.sites, self.smallest = model, model.special, model.sites, math.inf
+        self.start, self.select = model.start, model.select
+
+    def step(self, state, tokens, perturb=None):
+        logits, state = self.model.step(state, tokens, perturb)
+        best = logits.topk(2, -1).values
+        self.smallest = min(self.smallest, (best[:, 0] - best[:, 1]).min().item())
+        return logits, state
+
+
+@pytest.mark.parametrize("decoder", [PLAIN["greedy"], NOISY["npad-greedy"]], ids=["greedy", "npad-greedy"])
+@pytest.mark.parametrize("seed", range(6))
+def test_in_float32_batches_part_only_at_a_near_tie(decoder, seed):
+    model, source = recurrent(dtype=torch.float32, vocabulary=40, seed=seed), summaries(6, torch.float32, seed=seed)
+    together = decode(model, source, decoder, max_length=10)
+    for i in range(6):
+        watched = Margins(model)
+        alone = decode(watched, source[i : i + 1], decoder, max_length=10, ids=[i])
+        same = [one.tokens for one in alone[0]] == [one.tokens for one in together[i]]
+        assert same or watched.smallest < 1e-4
+
+
+@every
+def test_decoding_twice_gives_the_same(decoder):
+    model = TableModel.random(4, 4, seed=5, sentences=2, dtype=torch.float64)
+    assert_same(decode(model, [0, 1], decoder, 6), decode(model, [0, 1], decoder, 6))
+
+
+@every
+def test_cut_at_max_length_it_is_unfinished_and_full(decoder):
+    endless = TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(6)}}, dtype=torch.float64)
+    for one in decode(endless, [0], decoder, max_length=3)[0]:
+        assert (one.tokens, one.finished, one.log_prob) == ((1, 1, 1), False, 0.0)
+
+
+@every
+def test_the_empty_output_is_an_output(decoder):
+    silent = TableModel({0: {(): [1.0, 0.0]}}, dtype=torch.float64)
+    for one in decode(silent, [0], decoder, max_length=3)[0]:
+        assert (one.tokens, one.finished, one.log_prob) == ((), True, 0.0)
+
+
+@every
+def test_an_empty_batch_gives_an_empty_list(decoder):
+    assert decode(TableModel.random(3, 2), [], decoder) == []
+
+
+@every
+def test_sentences_of_different_lengths_are_dropped_when_over(decoder):
+    """The row that ends at once must not be carried along for the one that takes ten symbols."""
+    short, long = {(): [1.0, 0.0]}, {(1,) * n: [0.0, 1.0] for n in range(9)}
+    model = Counted(TableModel({"short": short, "long": long}, dtype=torch.float64))
+    decode(model, ["long"], decoder, 12)
+    alone = model.calls
+    model = Counted(model.model)
+    decode(model, ["long"] + ["short"] * 9, decoder, 12)
+    assert model.calls < 3 * alone
+
+
+@every
+def test_a_finite_max_length_of_one_is_legal(decoder):
+    model = TableModel.random(4, 3, seed=2, dtype=torch.float64)
+    assert all(len(one.tokens) == (not one.finished) for one in decode(model, [0], decoder, max_length=1)[0])
+
+
+@pytest.mark.parametrize("inner", **by_name({name: one for name, one in PLAIN.items() if name != "exact"}))
+@pytest.mark.parametrize("outer", [lambda d: d, lambda d: NPAD(d, chains=3, noise=Noise(0.3))], ids=["plain", "npad"])
+def test_one_iteration_never_asks_the_host(inner, outer, monkeypatch):
+    """On the meta device tensors have no values, so any look at one (.item(), bool()) would raise."""
+    import npad.search.decoder as shared
+    from npad.noise.noisy import Noisy
+
+    device = torch.device("meta")
+    model = recurrent(dtype=torch.float32).to(device)
+    seen = {}
+
+    def iterate(searched, state, frontier, problems, rows):
+        for _ in range(3):
+            groups, width = frontier.tokens.shape
+            logits, state = searched.step(state, frontier.tokens.flatten())
+            frontier, parents = frontier.advance(logits.log_softmax(-1).view(groups, width, -1))
+            state = state if parents is None else searched.select(state, parents)
+        seen["width"] = frontier.tokens.shape
+        raise StopIteration
+
+    for module in ("npad.search.walk", "npad.search.beam"):
+        monkeypatch.setattr(f"{module}.run", iterate)
+    assert shared.run is not iterate
+    problems = Problems(
+        torch.zeros(2, dtype=torch.long, device=device), torch.zeros(2, dtype=torch.long, device=device), 5
+    )
+    state = model.start(torch.zeros(2, 4, device=device))
+    searched = model
+    if isinstance(outer(inner), NPAD):
+        problems = problems.expand(torch.arange(3, device=device))
+        searched = Noisy(model, Noise(0.3))
+        rows = torch.zeros(6, dtype=torch.long, device=device)
+        state = searched.attach(model.select(state, rows), problems, torch.ones(6, device=device))
+    with pytest.raises(StopIteration):
+        inner.search(searched, state, problems)
+    assert seen["width"] == (len(problems), inner.rows)

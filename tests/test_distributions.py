@@ -1,0 +1,188 @@
+"""Distributions: equal variance, their own shape, and how chains relate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cases import by_name
+from npad import Antithetic, Dropout, Fixed, Gaussian, InvalidInput, Laplace, Noise, Orthogonal, StudentT, Uniform
+from npad.noise.keyed import Keys
+
+ADDITIVE = {
+    "gaussian": Gaussian(),
+    "uniform": Uniform(),
+    "laplace": Laplace(),
+    "student": StudentT(9.0),
+    "fixed": Fixed(),
+    "fixed-laplace": Fixed(Laplace()),
+    "antithetic": Antithetic(),
+    "antithetic-uniform": Antithetic(Uniform()),
+    "orthogonal": Orthogonal(),
+    "orthogonal-4": Orthogonal(4),
+}
+EVERY = ADDITIVE | {"dropout": Dropout(), "fixed-dropout": Fixed(Dropout())}
+additive = pytest.mark.parametrize("distribution", **by_name(ADDITIVE))
+every = pytest.mark.parametrize("distribution", **by_name(EVERY))
+
+
+def grid(sentences=40, chains=33, steps=1, slots=1, seed=0) -> Keys:
+    """Every combination, sentence-major; noisy chains from 1."""
+    axes = torch.meshgrid(*map(torch.arange, (sentences, chains, steps, slots)), indexing="ij")
+    ids, chain, step, slot = (axis.flatten() for axis in axes)
+    return Keys(seed, ids, chain + 1, step + 1, slot, "hidden")
+
+
+@additive
+def test_mean_zero_and_variance_one(distribution):
+    x = distribution.unit(grid(), 64).double()
+    assert abs(x.mean()) < 5 / math.sqrt(x.numel()) * 1.5
+    assert x.var().item() == pytest.approx(1, abs=0.04)
+    assert x.var(0).mean().item() == pytest.approx(1, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "kurtosis"),
+    [(Gaussian(), 3), (Uniform(), 1.8), (Laplace(), 6), (StudentT(12.0), 3 + 6 / 8), (Orthogonal(), 3)],
+    ids=["gaussian", "uniform", "laplace", "student", "orthogonal"],
+)
+def test_each_has_its_own_shape(distribution, kurtosis):
+    x = distribution.unit(grid(200), 128).double()
+    assert (x**4).mean().item() == pytest.approx(kurtosis, rel=0.05)
+    assert (x**3).mean().item() == pytest.approx(0, abs=0.1)
+
+
+def test_shapes_by_hand():
+    """Quantiles: √3 bounds the uniform; half of Laplace lies within ln 2/√2; Student's t with ν=4 has a known one."""
+    assert Uniform().unit(grid(), 64).abs().max() <= math.sqrt(3)
+    laplace = Laplace().unit(grid(), 64).abs()
+    assert (laplace < math.log(2) / math.sqrt(2)).double().mean().item() == pytest.approx(0.5, abs=0.01)
+    student = StudentT(4.0).unit(grid(), 64).abs() * math.sqrt(2)  # back to its own scale, variance ν/(ν−2) = 2
+    assert (student < 2.132).double().mean().item() == pytest.approx(0.90, abs=0.01)  # the 95 % point of t with ν=4
+
+
+@every
+@pytest.mark.parametrize("relative", [False, True])
+def test_sigma_is_the_standard_deviation(distribution, relative):
+    if distribution.relative_only and not relative:
+        with pytest.raises(InvalidInput, match="relative=True"):
+            Noise(0.5, distribution=distribution)
+        return
+    keys = grid(60)
+    x = torch.randn(len(keys.ids), 96, generator=torch.Generator().manual_seed(0)) * 3 + 1
+    sigma = torch.full((len(x),), 0.25)
+    change = distribution.perturb(x, sigma, keys, relative) - x
+    expected = 0.25 * (x.square().mean().sqrt().item() if relative else 1)
+    assert change.std().item() == pytest.approx(expected, rel=0.05)
+
+
+@every
+def test_sigma_zero_changes_nothing_at_all(distribution):
+    keys = grid(4)
+    x = torch.randn(len(keys.ids), 24)
+    assert torch.equal(distribution.perturb(x, torch.zeros(len(x)), keys, True), x)
+
+
+@every
+def test_each_row_has_a_sigma_of_its_own(distribution):
+    keys = grid(3)
+    x = torch.randn(len(keys.ids), 24)
+    sigma = torch.arange(len(x)) % 2 * 0.5
+    changed = distribution.perturb(x, sigma, keys, True)
+    same = (changed == x).all(1)
+    assert same[sigma == 0].all()
+    assert not same[sigma > 0].any()
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_same_noise_in_every_precision(distribution, dtype):
+    keys = grid(2)
+    x = torch.randn(len(keys.ids), 24).to(torch.bfloat16)
+    sigma = torch.full((len(x),), 0.5)
+    exact = distribution.perturb(x.double(), sigma, keys, True)
+    changed = distribution.perturb(x.to(dtype), sigma, keys, True)
+    assert changed.dtype == dtype
+    torch.testing.assert_close(changed.double(), exact, atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)
+
+
+def test_dropout_by_hand():
+    """σ = 0.5: p = 0.25/1.25 = 0.2 of the units go, the rest grow by 1.25."""
+    keys = grid(50)
+    x = torch.full((len(keys.ids), 64), 2.0)
+    out = Dropout().perturb(x, torch.full((len(x),), 0.5), keys, True)
+    assert sorted(set(out.flatten().tolist())) == [0.0, 2.5]
+    assert (out == 0).double().mean().item() == pytest.approx(0.2, abs=0.01)
+
+
+def test_fixed_is_one_vector_per_sentence_and_chain():
+    keys = grid(5, 4, steps=3, slots=2)
+    x = Fixed().unit(keys, 50).view(5, 4, 3, 2, 50)
+    assert torch.equal(x, x[:, :, :1, :1].expand_as(x))
+    vectors = x[:, :, 0, 0].flatten(0, 1)
+    assert torch.corrcoef(vectors).fill_diagonal_(0).abs().max() < 0.75
+
+
+def test_antithetic_pairs():
+    """Chain 2k meets the negative of chain 2k−1's, and pairs are strangers to each other."""
+    x = Antithetic().unit(grid(200, 8), 64).view(200, 8, 64)
+    assert torch.equal(x[:, 1::2], -x[:, ::2])
+    between = (x[:, 0] * x[:, 2]).mean()
+    assert abs(between) < 4 / math.sqrt(200 * 64)
+    assert torch.equal(x[:, ::2], Gaussian().unit(grid(200, 8), 64).view(200, 8, 64)[:, ::2])
+
+
+@pytest.mark.parametrize("width", [16, 17, 24, 100])
+def test_orthogonal_within_blocks_of_sixteen_chains(width):
+    x = Orthogonal().unit(grid(6, 40, steps=2), width).double().view(6, 40, 2, width)
+    for block in (slice(0, 16), slice(16, 32), slice(32, 40)):
+        vectors = x[:, block].transpose(1, 2)
+        directions = vectors / vectors.norm(dim=-1, keepdim=True)
+        off = directions @ directions.mT - torch.eye(vectors.shape[-2])
+        assert off.abs().max() < 1e-4
+    across = (x[:, :16] * x[:, 16:32]).mean()
+    assert abs(across) < 5 / math.sqrt(x[:, :16].numel())
+
+
+def test_orthogonal_in_fewer_dimensions_than_chains():
+    """Four dimensions hold four directions, so blocks are of four."""
+    x = Orthogonal().unit(grid(3, 8), 4).double().view(3, 8, 4)
+    for block in (x[:, :4], x[:, 4:]):
+        gram = block @ block.mT
+        assert (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-4
+
+
+@every
+def test_a_row_alone_meets_the_same_noise(distribution):
+    """Also Orthogonal, whose vectors depend on those of other chains: it works them out itself."""
+    keys = grid(3, 20, steps=2, slots=2)
+    x = torch.randn(len(keys.ids), 30)
+    sigma = torch.full((len(x),), 0.3)
+    together = distribution.perturb(x, sigma, keys, True)
+    for row in (0, 41, 155, len(x) - 1):
+        one = slice(row, row + 1)
+        alone = replace(keys, **{name: getattr(keys, name)[one] for name in ("ids", "chains", "steps", "slots")})
+        torch.testing.assert_close(
+            distribution.perturb(x[one], sigma[one], alone, True), together[one], atol=1e-6, rtol=0
+        )
+
+
+@every
+@pytest.mark.parametrize("field", ["seed", "ids", "steps", "slots", "site", "chains"])
+def test_noise_differs_in_every_field_of_the_key(distribution, field):
+    """But for what a wrapper ties on purpose: Fixed ignores step and slot, Antithetic mirrors a chain."""
+    keys = grid(30, 16)
+    other = {"seed": lambda: replace(keys, seed=7), "site": lambda: keys.at("cell")}.get(
+        field, lambda: replace(keys, **{field: getattr(keys, field) + 64})
+    )()
+    x = torch.ones(len(keys.ids), 64)
+    sigma = torch.full((len(x),), 0.5)
+    a, b = (distribution.perturb(x, sigma, one, True) - x for one in (keys, other))
+    if isinstance(distribution, Fixed) and field in ("steps", "slots"):
+        assert torch.equal(a, b)
+    else:
+        assert not torch.equal(a, b)
+        assert abs((a * b).mean() / (a.std() * b.std())) < 5 / math.sqrt(a.numel())

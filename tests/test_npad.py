@@ -1,0 +1,186 @@
+"""NPAD: what it guarantees, and over what."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import PLAIN, assert_same, by_name, key, npad, recurrent, summaries, tables
+from npad import NPAD, Beam, Constant, Counted, Diverse, Greedy, LengthNormalised, Noise, Noisy, Sampling, decode, score
+from npad.models.table import TableModel
+
+inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
+
+
+def distinct(hypotheses):
+    return list(dict.fromkeys((one.tokens, one.finished, round(one.log_prob, 9)) for one in hypotheses))
+
+
+@inners
+@pytest.mark.parametrize("chains", [1, 4])
+@given(model=tables(sentences=3, max_vocabulary=3), max_length=st.integers(1, 5))
+def test_noiseless_npad_is_its_inner_decoder(inner, chains, model, max_length):
+    if isinstance(inner, Sampling):
+        chains = 1  # each chain draws on its own
+    source = [0, 1, 2]
+    plain = decode(model, source, inner, max_length)
+    found = decode(model, source, NPAD(inner, chains, Noise(0.0)), max_length)
+    assert [distinct(one) for one in found] == [distinct(one) for one in plain]
+    assert all(one.chain == 0 for hypotheses in found for one in hypotheses)
+
+
+@inners
+@given(model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 5))
+def test_npad_is_never_below_its_inner_decoder(inner, model, sigma, seed, max_length):
+    """Also when the inner one is cut at max_length: most of these tables are deeper than that."""
+    plain = decode(model, [0], inner, max_length, ids=[9])[0][0]
+    found = decode(model, [0], NPAD(inner, 6, Noise(sigma), seed=seed), max_length, ids=[9])[0][0]
+    assert key(found) >= (plain.finished, plain.log_prob - 1e-9)
+
+
+@inners
+@given(model=tables(), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
+def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
+    best = [decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed), 5)[0][0] for m in (1, 2, 3, 5, 8)]
+    assert [key(one) for one in best] == sorted(key(one) for one in best)
+
+
+@inners
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_for_networks_too_it_is_never_below_and_never_falls(inner, cell):
+    model, source = recurrent(cell), summaries(6)
+    plain = decode(model, source, inner, max_length=8)
+    few, many = (decode(model, source, npad(inner, chains=m), max_length=8) for m in (4, 12))
+    for a, b, c in zip(plain, few, many, strict=True):
+        assert (a[0].finished, a[0].log_prob - 1e-9) <= key(b[0]) <= key(c[0])
+
+
+@inners
+def test_ten_chains_are_a_prefix_of_fifty(inner):
+    model, source = recurrent(), summaries(3)
+    few, many = (decode(model, source, NPAD(inner, m, Noise(0.5)), max_length=7) for m in (10, 50))
+    for some, every in zip(few, many, strict=True):
+        early = {one for one in every if one.chain < 10}
+        assert {(one.tokens, one.chain) for one in some} == {(one.tokens, one.chain) for one in early}
+
+
+def test_noisy_chains_are_the_same_with_and_without_a_clean_one():
+    model, source = recurrent(), summaries(4)
+    with_ = decode(model, source, NPAD(chains=9, noise=Noise(0.8)), max_length=9)
+    without = decode(model, source, NPAD(chains=8, noise=Noise(0.8), clean_chain=False), max_length=9)
+    for a, b in zip(with_, without, strict=True):
+        clean = {one.tokens for one in a if one.chain == 0}
+        noisy = {(one.tokens, one.chain) for one in b if one.tokens not in clean}
+        assert {(one.tokens, one.chain) for one in a if one.chain > 0} == noisy
+        assert all(one.chain >= 1 for one in b)
+
+
+def test_npad_over_greedy_is_npad_over_a_beam_of_one():
+    model, source = recurrent("lstm", layers=2), summaries(5)
+    greedy, beam = (decode(model, source, npad(inner, chains=7), max_length=9) for inner in (Greedy(), Beam(1)))
+    assert_same(greedy, beam)
+
+
+def test_it_finds_what_its_inner_decoder_misses():
+    """The noise must do something: over some sentences NPAD over greedy gets better, and a noisy chain is why."""
+    model, source = recurrent(vocabulary=30), summaries(20)
+    plain, found = (decode(model, source, one, max_length=12) for one in (Greedy(), NPAD(chains=30, noise=Noise(0.5))))
+    better = [b[0] for a, b in zip(plain, found, strict=True) if b[0].log_prob > a[0].log_prob + 1e-6]
+    assert len(better) > 5
+    assert all(one.chain > 0 for one in better)
+
+
+def test_noisy_log_prob_is_the_chains_own_and_log_prob_the_clean_models():
+    model, source = recurrent(), summaries(1)
+    found = decode(model, source, NPAD(chains=6, noise=Noise(1.0)), max_length=6)[0]
+    for one in found:
+        assert (one.noisy_log_prob == pytest.approx(one.log_prob, abs=1e-9)) == (one.chain == 0)
+    alone = decode(Noisy(model, Noise(1.0)), source, Greedy(), max_length=6)[0][0]  # chain 1 of sentence 0
+    first = next(one for one in found if one.tokens == alone.tokens)
+    if first.chain == 1:
+        assert first.noisy_log_prob == pytest.approx(alone.log_prob)
+
+
+@given(model=tables(max_depth=4), max_length=st.integers(1, 5), seed=st.integers(0, 99))
+def test_merging_duplicates_changes_no_result(model, max_length, seed):
+    """By hand: every chain alone, in its own noisy model, scored one by one; the best of all is what NPAD returns."""
+    noise, chains = Noise(0.6), 6
+    found = decode(model, [0], NPAD(Greedy(), chains, noise, seed=seed), max_length)[0]
+    answers = {}
+    for chain in range(chains):
+        one = chain_alone(model, noise, seed, chain, max_length)
+        answers.setdefault((one.tokens, one.finished), chain)
+    assert {(one.tokens, one.finished): one.chain for one in found} == answers
+    truth = {(o.tokens, o.finished): o.log_prob for o in model.outputs(0, max_length)}
+    assert found[0].log_prob == pytest.approx(max((f, truth[t, f]) for t, f in answers)[1])
+
+
+def chain_alone(model, noise, seed, chain, max_length):
+    """One chain of sentence 0, with nothing beside it."""
+    from npad.rows import Problems
+
+    one = torch.ones(1, dtype=torch.long)
+    problems = Problems(0 * one, chain * one, max_length)
+    noisy = Noisy(model, noise, seed)
+    state = noisy.attach(model.start([0]), problems, torch.tensor([noise.sigma if chain else 0.0]))
+    return Greedy().search(noisy, state, problems).hypotheses()[0][0]
+
+
+def test_what_it_returns_is_distinct():
+    model = TableModel.random(3, 3, seed=8)
+    for inner in (Greedy(), Beam(3, nbest=3), Sampling(5), Diverse(3, nbest=2)):
+        for hypotheses in decode(model, [0, 0], npad(inner, chains=20)):
+            assert max(Counter((one.tokens, one.finished) for one in hypotheses).values()) == 1
+
+
+def test_all_candidates_are_every_finished_hypothesis_of_every_beam():
+    model, source = recurrent(vocabulary=6), summaries(2)
+    best, every = (decode(model, source, npad(Beam(4), candidates=c), max_length=9) for c in ("best", "all"))
+    for few, many in zip(best, every, strict=True):
+        assert {one.tokens for one in few} < {one.tokens for one in many}
+        assert key(many[0]) >= key(few[0])
+        assert all(one.finished for one in many) or not any(one.finished for one in many)
+    silent = decode(model, source, NPAD(Beam(4), 1, Noise(0.0), candidates="all"), max_length=9)
+    whole = decode(model, source, Beam(4, nbest=4), max_length=9)
+    assert [distinct(s) for s in silent] == [distinct([h for h in s if h.finished] or s) for s in whole]
+
+
+def test_shared_noise_is_one_vector_for_a_whole_beam():
+    """A beam whose hypotheses share their noise is another search, and with one hypothesis it is the same."""
+    model, source = recurrent(vocabulary=20), summaries(6)
+
+    def run(inner, share):
+        return decode(model, source, npad(inner, share_noise=share, noise=Noise(1.0, Constant())), max_length=8)
+
+    assert_same(run(Greedy(), True), run(Greedy(), False))
+    assert run(Beam(4), True) != run(Beam(4), False)
+
+
+def test_combinations_compose():
+    model, source = recurrent(), summaries(2)
+    composed = NPAD(Diverse(10, 0.1), chains=3, noise=Noise(0.2), candidates="all", selector=LengthNormalised(1.0))
+    found = decode(model, source, composed, max_length=30)
+    assert all(one.finished for hypotheses in found for one in hypotheses)
+    judged = score(model, source, [[one.tokens for one in hypotheses] for hypotheses in found])
+    assert [[one.log_prob for one in s] for s in found] == [pytest.approx(s, abs=1e-9) for s in judged]
+
+
+def test_calls_and_rescoring_are_counted_apart():
+    """Two certain symbols and the end: 5 chains · 3 steps, and one distinct hypothesis read in 3."""
+    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
+    decode(model, [0], NPAD(Greedy(), 5, Noise(0.0)))
+    assert (model.calls, model.rescored) == (15, 3)
+
+
+def test_a_sigma_for_each_chain():
+    model, source = recurrent(), summaries(3)
+    one, many = (decode(model, source, NPAD(chains=4, noise=Noise(s)), max_length=7) for s in (0.7, (9, 0.7, 0.7, 0.7)))
+    assert_same(one, many)  # the clean chain is clean whatever its own
+    quiet = decode(model, source, NPAD(chains=4, noise=Noise([0.7, 0.0, 0.0, 0.0])), max_length=7)
+    assert all(h.chain == 0 for s in quiet for h in s)
+    mixed = decode(model, source, NPAD(chains=4, noise=Noise([0.0, 0.0, 0.7, 0.0])), max_length=7)
+    assert {h.chain for s in mixed for h in s} <= {0, 2}

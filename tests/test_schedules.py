@@ -1,0 +1,71 @@
+"""Schedules, each by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cases import recurrent, summaries
+from npad import NPAD, Adaptive, Annealed, Constant, Cosine, Exponential, FirstSteps, Linear, Noise, Power, decode
+from npad.noise.noisy import Noisy, entropy_share
+
+STEPS = torch.arange(1, 7)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        (Annealed(), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6]),
+        (Constant(), [1, 1, 1, 1, 1, 1]),
+        (Power(0.5), [t**-0.5 for t in range(1, 7)]),
+        (Power(2), [1, 1 / 4, 1 / 9, 1 / 16, 1 / 25, 1 / 36]),
+        (Linear(4), [1, 0.75, 0.5, 0.25, 0, 0]),
+        (Cosine(4), [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0, 0]),
+        (Exponential(0.5), [1, 0.5, 0.25, 0.125, 0.0625, 0.03125]),
+        (FirstSteps(2), [1, 1, 0, 0, 0, 0]),
+        (Adaptive(), [0.25] * 6),
+        (Adaptive(2), [0.0625] * 6),
+    ],
+    ids=repr,
+)
+def test_factors_by_hand(schedule, factors):
+    assert schedule(STEPS, torch.full((6,), 0.25)).tolist() == pytest.approx(factors, abs=1e-6)
+
+
+def test_entropy_share_by_hand():
+    p = torch.tensor([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]])
+    assert entropy_share(p.log()).tolist() == pytest.approx([1, 0, 0.5], abs=1e-6)
+    assert entropy_share(torch.zeros(2, 1)).tolist() == [0, 0]
+
+
+def test_adaptive_noise_follows_the_last_distribution():
+    """Before the first symbol the factor is 1, then it is the entropy of what the row predicted last."""
+    model, source, scales = recurrent(), summaries(3), []
+    noisy = Noisy(model, Noise(0.5, Adaptive()))
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            scales.append(perturb.scales)
+            return model.step(state, tokens, perturb)
+
+    watched = Noisy(Watch(), noisy.noise)
+    state = watched.start(source)
+    logits, state = watched.step(state, torch.zeros(3, dtype=torch.long))
+    watched.step(state, logits.argmax(-1))
+    assert scales[0].tolist() == [0.5] * 3
+    torch.testing.assert_close(scales[1], 0.5 * entropy_share(logits))
+
+
+def test_a_schedule_is_any_function_of_step_and_entropy():
+    """A plain function is given the entropy, and one that says 1/t is the annealed one."""
+    model, source = recurrent(), summaries(4)
+    plain = NPAD(chains=6, noise=Noise(0.8, lambda step, entropy: 1 / step))
+    assert decode(model, source, plain, 8) == decode(model, source, NPAD(chains=6, noise=Noise(0.8)), 8)
+    seen = []
+    decode(model, source, NPAD(chains=2, noise=Noise(0.8, lambda step, entropy: seen.append(entropy) or entropy)), 8)
+    assert (seen[0] == 1).all()
+    assert (seen[1] < 1).all()
