@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import index
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from npad.hypotheses import Hypothesis
 from npad.model import Model, device_of
 from npad.noise.keyed import signed
 from npad.rows import Problems
-from npad.search.decoder import Decoder, ensure_fits
+from npad.search.decoder import Decoder, ensure_decoder, ensure_fits
 
 
 def decode(
@@ -28,6 +29,7 @@ def decode(
     source: what the model's `start` understands, with a length. max_length: generated symbols, the end symbol included.
     ids: one integer a sentence, the key to its randomness; its position unless given.
     """
+    ensure_decoder(decoder)
     whole("max_length", max_length, 1)
     sentences = len(source)
     if ids is not None and len(ids) != sentences:
@@ -37,9 +39,17 @@ def decode(
     device = device_of(model)
     ensure_fits(sentences * decoder.rows, 16 * max_length + 256, device)  # symbols, their parents, and a result
     with torch.inference_mode(), plain_memory_errors():
-        keys = torch.tensor([signed(i) for i in (range(sentences) if ids is None else ids)], device=device)
+        keys = torch.tensor(integers(range(sentences) if ids is None else ids), device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length)
         return decoder.search(model, model.start(source), problems).hypotheses()
+
+
+def integers(ids: Sequence[int]) -> list[int]:
+    """Each as torch stores it in 64 bits."""
+    try:
+        return [signed(index(i)) for i in ids]
+    except TypeError as error:
+        raise InvalidInput(f"ids must be integers, one a sentence: {error}") from error
 
 
 @contextmanager

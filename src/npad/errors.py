@@ -10,6 +10,7 @@ NpadError
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 
 class NpadError(Exception):
@@ -32,10 +33,12 @@ class OutOfMemory(NpadError, MemoryError):
     """The rows asked for do not fit in memory."""
 
 
-def whole(name: str, value: object, least: int) -> None:
-    """Require a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
+def whole(name: str, value: object, least: int | None = None) -> None:
+    """Require a whole number, of at least `least` where given."""
+    fine = not isinstance(value, bool) and isinstance(value, Integral)
+    if not fine or (least is not None and value < least):  # type: ignore[operator]
+        rule = "a whole number" if least is None else f"a whole number of at least {least}"
+        raise InvalidInput(f"{name} must be {rule}, not {value!r}")
 
 
 def number(name: str, value: object, *, above: float | None = None, least: float | None = None) -> None:
@@ -43,7 +46,7 @@ def number(name: str, value: object, *, above: float | None = None, least: float
     rule = "a finite number"
     rule += "" if above is None else f" above {above:g}"
     rule += "" if least is None else f" of at least {least:g}"
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    fine = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not fine or (above is not None and value <= above) or (least is not None and value < least):  # type: ignore[operator]
         raise InvalidInput(f"{name} must be {rule}, not {value!r}")
 

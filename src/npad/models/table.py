@@ -51,6 +51,9 @@ class TableModel:
     ) -> None:
         if not tables or not all(tables.values()):
             raise InvalidInput("tables must hold at least one source, and each source at least the empty history ()")
+        for key, table in tables.items():
+            if () not in table:
+                raise InvalidInput(f"tables[{key!r}] has no probabilities for the empty history ()")
         self.tables, self.name = tables, name
         rows = [(key, history) for key, table in tables.items() for history in table]
         self.vocabulary = len(tables[rows[0][0]][rows[0][1]])

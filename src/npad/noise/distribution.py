@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, number, whole
-from npad.noise.keyed import Keys, draw, fold, high, low, normal, uniform
+from npad.noise.keyed import Keys, draw, fold, normal, uniform
 
 
 class Distribution:
@@ -30,7 +30,7 @@ class Distribution:
         """x [rows, width] with noise of standard deviation sigma [rows], or sigma times each row's RMS."""
         scale = sigma.to(x.dtype)[:, None]
         if relative:
-            scale = scale * x.square().mean(1, keepdim=True).sqrt()
+            scale = scale * torch.linalg.vector_norm(x, dim=1, keepdim=True) / math.sqrt(x.shape[1])
         return torch.addcmul(x, scale, self.unit(keys, x.shape[1]).to(x.dtype))
 
 
@@ -70,12 +70,14 @@ class StudentT(Distribution):
         number("StudentT's nu", self.nu, above=2)
 
     def unit(self, keys: Keys, width: int) -> Tensor:
-        def form(bits: Tensor) -> tuple[Tensor]:
-            angle = low(bits).mul_(2 * math.pi)
-            distance = high(bits).pow_(-2 / self.nu).sub_(1).mul_(self.nu - 2).sqrt_()
-            return (angle.cos_().mul_(distance),)
+        return draw(keys.streams(), width, lambda bits: (self._number(bits >> 32), self._number(bits)))
 
-        return draw(keys.streams(), width, form, each=1)
+    def _number(self, bits: Tensor) -> Tensor:
+        """From 32 bits, 12 for a direction in the plane and 20 for the distance, whose tail is what matters."""
+        angle = (bits & 0xFFF).to(torch.float32).add_(0.5).mul_(2 * math.pi / 2**12)
+        u = ((bits >> 12) & 0xFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-20)
+        distance = u.log_().mul_(-2 / self.nu).expm1_().mul_(self.nu - 2).sqrt_()
+        return angle.cos_().mul_(distance)
 
 
 @dataclass(frozen=True)
@@ -148,15 +150,17 @@ class Orthogonal(Distribution):
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         size = min(self.block, width)
-        block, place = (keys.chains - 1) // size, (keys.chains - 1) % size
+        order = (keys.chains - 1).clamp(min=0)  # the clean chain joins the first block: its noise is scaled by zero
+        block, place = order // size, order % size
         whose = replace(keys, chains=block, site=f"orthogonal {keys.site}").streams()
         present, mine = torch.unique(whose, return_inverse=True)  # rows of one block share its vectors
         members = fold(present[:, None], torch.arange(size, device=present.device)).flatten()
         vectors = draw(members, width, normal).view(-1, size, width)
+        if width < 64:
+            vectors = vectors.double()  # few dimensions can hold nearly dependent vectors
 
-        exact = vectors.double()
-        gram = exact @ exact.mT
-        directions = torch.linalg.solve_triangular(torch.linalg.cholesky(gram), exact, upper=False)
-        lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
-        noise: Tensor = (directions * lengths[..., None]).to(vectors.dtype)
-        return noise[mine, place]
+        gram = (vectors @ vectors.mT).double()
+        one = torch.eye(size, dtype=gram.dtype, device=gram.device).expand_as(gram)
+        combine: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(gram), one, upper=False)
+        combine = combine * gram.diagonal(dim1=-2, dim2=-1).sqrt()[..., None]
+        return (combine.to(vectors.dtype) @ vectors).to(torch.float32)[mine, place]

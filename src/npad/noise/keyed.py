@@ -47,7 +47,7 @@ def word(name: str) -> int:
     return signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
-Form = Callable[[Tensor], tuple[Tensor, ...]]  # random int64 bits -> numbers, each as large as the bits
+Form = Callable[[Tensor], tuple[Tensor, Tensor]]  # random int64 bits -> two numbers for each
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Keys:
         return key
 
 
-def draw(streams: Tensor, width: int, form: Form, each: int = 2) -> Tensor:
-    """Fill [rows, width] in float32 with numbers that `form` makes of random bits, `each` of them from 64 bits."""
+def draw(streams: Tensor, width: int, form: Form) -> Tensor:
+    """Fill [rows, width] in float32 with numbers that `form` makes of random bits, two from each 64."""
     rows = streams.shape[0]
-    columns = -(-width // each)
+    columns = (width + 1) // 2
     counter = torch.arange(1, columns + 1, device=streams.device) * GOLDEN
-    out = torch.empty(rows, each * columns, device=streams.device)
+    out = torch.empty(rows, 2 * columns, device=streams.device)
     size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)
     for some, part in zip(torch.split(streams, size), torch.split(out, size), strict=True):
         for number, place in zip(form(mix_(some[:, None] + counter)), torch.split(part, columns, 1), strict=True):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from npad.errors import ModelError, OutOfMemory
+from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found, gather_groups
 from npad.model import Model, log_probs, name_of
 from npad.rows import Problems, rows_of
@@ -54,6 +54,14 @@ class Frontier(Protocol):
 
     def found(self) -> Found:
         """What there is to return."""
+
+
+def ensure_decoder(decoder: object, name: str = "decoder") -> None:
+    """Require a decoder, and not its class or its name."""
+    if isinstance(decoder, type) and issubclass(decoder, Decoder):
+        raise InvalidInput(f"{name} must be a decoder: write {decoder.__name__}(), not {decoder.__name__}")
+    if not isinstance(decoder, Decoder):
+        raise InvalidInput(f"{name} must be one of npad's or another Decoder, such as Beam(5), not {decoder!r}")
 
 
 def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int) -> Found:

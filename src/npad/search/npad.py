@@ -13,7 +13,7 @@ from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rows import Problems, repeat
 from npad.score import judge
-from npad.search.decoder import Decoder
+from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
@@ -43,8 +43,11 @@ class NPAD(Decoder):
 
     def __post_init__(self) -> None:
         whole("chains", self.chains, 1)
-        whole("seed", self.seed, -(2**63))
+        whole("seed", self.seed)
         one_of("candidates", self.candidates, ("best", "all"))
+        ensure_decoder(self.inner, "inner")
+        if not isinstance(self.noise, Noise):
+            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {self.noise!r}")
         if isinstance(self.inner, NPAD):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
         if isinstance(self.inner, Exact) and isinstance(self.selector, LengthNormalised | GNMTLength):

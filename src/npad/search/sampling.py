@@ -35,6 +35,7 @@ class Sampling(Decoder):
     def __post_init__(self) -> None:
         whole("samples", self.samples, 1)
         number("temperature", self.temperature, above=0)
+        whole("seed", self.seed)
         if self.top_k is not None:
             whole("top_k", self.top_k, 1)
         if self.top_p is not None:

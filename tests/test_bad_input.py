@@ -1,0 +1,250 @@
+"""Every mistake gets one clear line, or the sensible result; never a hang, never a silently wrong answer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cases import EVERY, by_name, recurrent, summaries
+from npad import (
+    MBR,
+    NPAD,
+    Adaptive,
+    Antithetic,
+    Beam,
+    Cosine,
+    Diverse,
+    Dropout,
+    Exact,
+    Exponential,
+    FirstSteps,
+    Fixed,
+    GNMTLength,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    Linear,
+    ModelError,
+    Noise,
+    Noisy,
+    NpadError,
+    Orthogonal,
+    OutOfMemory,
+    Power,
+    Rerank,
+    Sampling,
+    StudentT,
+    decode,
+)
+from npad.models.table import TableModel
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NPAD(chains=0), "chains must be a whole number of at least 1, not 0"),
+        (lambda: NPAD(chains=2.5), "chains must be a whole number of at least 1, not 2.5"),
+        (lambda: NPAD(candidates="some"), "candidates must be one of 'best', 'all', not 'some'"),
+        (lambda: NPAD("beam"), "inner must be one of npad's or another Decoder"),
+        (lambda: NPAD(Beam), r"write Beam\(\), not Beam"),
+        (lambda: NPAD(noise=0.3), r"noise must be a Noise, such as Noise\(0.3\), not 0.3"),
+        (lambda: NPAD(NPAD()), "NPAD cannot be its own inner decoder; use more chains"),
+        (lambda: NPAD(chains=3, noise=Noise([0.1, 0.2])), "one for each of 3 chains"),
+        (lambda: NPAD(Exact(), selector=LengthNormalised()), "Exact proves the most probable hypothesis"),
+        (lambda: NPAD(seed="x"), "seed must be a whole number"),
+        (lambda: Beam(0), "width must be a whole number of at least 1, not 0"),
+        (lambda: Beam(True), "width must be a whole number of at least 1, not True"),
+        (lambda: Beam(3, "stop"), "finish must be one of 'shrink', 'compete', 'pool', not 'stop'"),
+        (lambda: Beam(3, nbest=4), "nbest must be at most the width, 3, not 4"),
+        (lambda: Beam(3, nbest=0), "nbest must be a whole number of at least 1, not 0"),
+        (lambda: Diverse(0), "width must be"),
+        (lambda: Diverse(3, eta=-0.1), "eta must be a finite number of at least 0, not -0.1"),
+        (lambda: Diverse(3, nbest=4), "nbest must be at most the width"),
+        (lambda: Sampling(0), "samples must be a whole number of at least 1, not 0"),
+        (lambda: Sampling(temperature=0), "temperature must be a finite number above 0, not 0"),
+        (lambda: Sampling(temperature=-1.0), "temperature must be a finite number above 0, not -1.0"),
+        (lambda: Sampling(temperature=math.nan), "temperature must be a finite number above 0, not nan"),
+        (lambda: Sampling(top_k=0), "top_k must be a whole number of at least 1, not 0"),
+        (lambda: Sampling(top_p=0.0), "top_p must be a finite number above 0, not 0.0"),
+        (lambda: Sampling(top_p=1.5), "top_p must be a share of at most 1, not 1.5"),
+        (lambda: Sampling(seed=0.5), "seed must be a whole number"),
+        (lambda: Exact(0), "budget must be a whole number of at least 1, not 0"),
+        (lambda: Noise(-0.1), "sigma must be a finite number of at least 0, not -0.1"),
+        (lambda: Noise(math.nan), "sigma must be a finite number of at least 0, not nan"),
+        (lambda: Noise(math.inf), "sigma must be a finite number of at least 0, not inf"),
+        (lambda: Noise("0.3"), "sigma must be a finite number of at least 0, not '0.3'"),
+        (lambda: Noise((0.1, -1)), "sigma must be a finite number of at least 0, not -1"),
+        (lambda: Noise(()), "it is empty"),
+        (lambda: Noise(0.3, distribution=Dropout()), r"Dropout is a share of what it perturbs: say Noise\(0.3, …, rel"),
+        (lambda: Noise(0.3, distribution=Fixed(Dropout())), "is a share of what it perturbs"),
+        (lambda: Antithetic(Dropout()), "Antithetic needs additive noise; Dropout has no negative"),
+        (lambda: StudentT(2.0), "StudentT's nu must be a finite number above 2, not 2.0"),
+        (lambda: Orthogonal(17), "Orthogonal's block must be at most 16, not 17"),
+        (lambda: Orthogonal(0), "Orthogonal's block must be a whole number of at least 1, not 0"),
+        (lambda: Power(-1), "Power's p must be a finite number of at least 0, not -1"),
+        (lambda: Linear(0), "Linear's steps must be"),
+        (lambda: Cosine(0), "Cosine's steps must be"),
+        (lambda: Exponential(0), "Exponential's decay must be a finite number above 0, not 0"),
+        (lambda: FirstSteps(0), "FirstSteps' n must be"),
+        (lambda: Adaptive(0), "Adaptive's power must be"),
+        (lambda: LengthNormalised(-1), "alpha must be"),
+        (lambda: GNMTLength(0.6, -1), "beta must be"),
+        (lambda: MBR("rouge"), "utility must be 'chrf', 'bleu' or a function of two texts, not 'rouge'"),
+        (lambda: Rerank(3), "Rerank needs a function of a Hypothesis, not 3"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_rule(make, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        make()
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, NpadError)
+    assert "\n" not in str(caught.value)
+
+
+every = pytest.mark.parametrize("decoder", **by_name(EVERY))
+
+
+@every
+@pytest.mark.parametrize("max_length", [0, -3, 2.0, None])
+def test_max_length_must_be_positive(decoder, max_length):
+    with pytest.raises(InvalidInput, match="max_length must be a whole number of at least 1"):
+        decode(TableModel.random(3, 2), [0], decoder, max_length)
+
+
+@pytest.mark.parametrize("ids", [[], [1], [1, 2, 3]])
+def test_ids_must_be_one_a_sentence(ids):
+    with pytest.raises(
+        InvalidInput, match=f"ids must be one integer a sentence: there are 2 sentences, not {len(ids)}"
+    ):
+        decode(TableModel.random(3, 2), [0, 0], Greedy(), ids=ids)
+
+
+@pytest.mark.parametrize("ids", [[0.5], ["a"], [None]])
+def test_ids_must_be_integers(ids):
+    with pytest.raises(InvalidInput, match="ids must be integers"):
+        decode(TableModel.random(3, 2), [0], Greedy(), ids=ids)
+
+
+def test_a_decoder_must_be_one():
+    with pytest.raises(InvalidInput, match="decoder must be one of npad's or another Decoder, such as Beam"):
+        decode(TableModel.random(3, 2), [0], "beam")
+    with pytest.raises(InvalidInput, match=r"write Beam\(\), not Beam"):
+        decode(TableModel.random(3, 2), [0], Beam)
+
+
+def test_an_unknown_site_lists_those_offered():
+    message = "TableModel has no noise site 'embedding'; it offers 'hidden', 'output'"
+    with pytest.raises(InvalidInput, match=message):
+        decode(TableModel.random(3, 2), [0], NPAD(noise=Noise(0.3, site="embedding")))
+    with pytest.raises(
+        InvalidInput, match=r"RecurrentLM has no noise site 'hidden\.1'; it offers 'hidden', 'hidden\.0', 'emb"
+    ):
+        Noisy(recurrent(), Noise(0.3, site="hidden.1"))
+
+
+class Broken:
+    """A sound model whose logits from some step on are something else."""
+
+    def __init__(self, change, from_step=1):
+        self.model = recurrent(dtype=torch.float32)
+        self.special, self.sites, self.change, self.left = self.model.special, self.model.sites, change, from_step
+        self.start, self.select = self.model.start, self.model.select
+
+    def step(self, state, tokens, perturb=None):
+        logits, state = self.model.step(state, tokens, perturb)
+        self.left -= 1
+        return (self.change(logits) if self.left <= 0 else logits), state
+
+
+@every
+@pytest.mark.parametrize("from_step", [1, 3])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x * math.nan,
+        lambda x: x + math.inf,
+        lambda x: x - math.inf,
+        lambda x: x.index_fill(1, torch.tensor([2]), math.nan),
+    ],
+    ids=["nan", "+inf", "all -inf", "one nan"],
+)
+def test_logits_that_are_no_distribution_are_an_error(decoder, change, from_step):
+    with pytest.raises(ModelError, match=r"Broken.* returned NaN, \+inf or nothing but −inf as a row of logits"):
+        decode(Broken(change, from_step), summaries(3, torch.float32), decoder, max_length=6)
+
+
+@every
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x[:-1], "returned logits of shape"),
+        (lambda x: x[0], "returned logits of shape"),
+        (lambda x: x[:, :0], "returned logits of shape"),
+        (lambda x: x.long(), "must return floating-point logits"),
+        (lambda x: x.tolist(), "must return floating-point logits"),
+    ],
+    ids=["rows", "flat", "no symbols", "integers", "a list"],
+)
+def test_logits_of_the_wrong_shape_are_an_error(decoder, change, message):
+    with pytest.raises(ModelError, match=message):
+        decode(Broken(change), summaries(3, torch.float32), decoder, max_length=6)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        Sampling(10**9),
+        Sampling(10**13),
+        Beam(10**10),
+        Diverse(10**10),
+        NPAD(chains=10**10),
+        NPAD(Beam(10**5), chains=10**6),
+    ],
+    ids=repr,
+)
+def test_more_than_memory_is_refused_before_it_hurts(decoder):
+    with pytest.raises(OutOfMemory, match="lower the samples, chains, width or max_length"):
+        decode(TableModel.random(3, 2), [0], decoder)
+
+
+def test_a_large_vocabulary_is_part_of_the_sum():
+    """Few symbols to keep, but 10⁷ rows of 10⁵ logits: known after the first step, before the rows are made."""
+
+    class Wide:
+        from npad import Special
+
+        special, sites = Special(0, 1, 0), {}
+
+        def start(self, source):
+            return torch.zeros(len(source))
+
+        def step(self, state, tokens, perturb=None):
+            assert len(tokens) == 1
+            return torch.zeros(len(tokens), 100_000), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    with pytest.raises(OutOfMemory, match="10,000,000 rows need at least"):
+        decode(Wide(), [0], Sampling(10**7), max_length=2)
+
+
+def test_a_failed_allocation_is_one_line():
+    class Hungry(Broken):
+        def step(self, state, tokens, perturb=None):
+            torch.empty(2**60, dtype=torch.uint8)
+
+    with pytest.raises(OutOfMemory, match="this does not fit in memory; lower") as caught:
+        decode(Hungry(lambda x: x), summaries(2, torch.float32), Greedy())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_models_own_error_is_left_alone():
+    class Fails(Broken):
+        def step(self, state, tokens, perturb=None):
+            raise RuntimeError("my own")
+
+    with pytest.raises(RuntimeError, match=r"^my own$"):
+        decode(Fails(lambda x: x), summaries(2, torch.float32), Greedy())

@@ -1,0 +1,65 @@
+"""The tensors between a search and its results."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npad.hypotheses import Found, gather_groups
+from npad.rows import place_in_run
+
+HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
+GROUPS = st.integers(1, 6).flatmap(
+    lambda n: st.lists(st.lists(st.none() | HYPOTHESIS, min_size=n, max_size=n), min_size=1)
+)
+
+
+def build(groups) -> Found:
+    """None is an empty place."""
+    longest = max((len(one[0]) for group in groups for one in group if one), default=0)
+    shape = (len(groups), len(groups[0]))
+    tokens = [[[*(one[0] if one else []), *[9] * (longest - (len(one[0]) if one else 0))] for one in g] for g in groups]
+    return Found(
+        tokens=torch.tensor(tokens, dtype=torch.long).view(*shape, longest),
+        lengths=torch.tensor([[len(one[0]) if one else -1 for one in group] for group in groups]),
+        finished=torch.tensor([[bool(one and one[1]) for one in group] for group in groups]),
+        log_prob=torch.tensor([[float(one[2]) if one else 0.0 for one in group] for group in groups]),
+        chain=torch.arange(shape[1]).expand(shape),
+    )
+
+
+@given(groups=GROUPS)
+def test_distinct_keeps_the_first_of_each_and_counts(groups):
+    merged, went = build(groups).distinct()
+    rows = merged.hypotheses()
+    for g, group in enumerate(groups):
+        expected = {}
+        for place, one in enumerate(group):
+            if one:
+                expected.setdefault((tuple(one[0]), one[1]), [place, 0])[1] += 1
+        assert {(one.tokens, one.finished): one.chain for one in rows[g]} == {k: v[0] for k, v in expected.items()}
+        assert merged.count[g, : len(rows[g])].tolist() == [count for _, count in expected.values()]
+        for place, one in enumerate(group):
+            if one:
+                there = rows[g][went[g, place]]
+                assert (there.tokens, there.finished) == (tuple(one[0]), one[1])
+
+
+@given(groups=GROUPS)
+def test_best_first_is_by_finished_then_score_and_ties_stay(groups):
+    for group, found in zip(groups, build(groups).best_first().hypotheses(), strict=True):
+        expected = sorted((one for one in group if one), key=lambda one: (-one[1], -one[2]))
+        assert [(list(one.tokens), one.finished, one.log_prob) for one in found] == expected
+
+
+def test_pieces_go_back_in_order():
+    first, second = build([[([1], True, -1)]]), build([[([2, 2], True, -2)], [([], True, -3)]])
+    found = gather_groups([(torch.tensor([1]), first), (torch.tensor([2, 0]), second)], pad=9).hypotheses()
+    assert [group[0].tokens for group in found] == [(), (1,), (2, 2)]
+
+
+@given(runs=st.lists(st.integers(1, 4), min_size=1))
+def test_place_in_run(runs):
+    group = torch.tensor([i % 3 for i, n in enumerate(runs) for _ in range(n)])
+    assert place_in_run(group).tolist() == [i for n in runs for i in range(n)]

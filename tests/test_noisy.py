@@ -1,0 +1,190 @@
+"""Noise in a model: how much, where, and when."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cases import recurrent, summaries
+from npad import NPAD, Annealed, Beam, Constant, Gaussian, Greedy, Noise, Noisy, Power, Special, decode
+from npad.noise.keyed import Keys
+from npad.rows import Problems, repeat
+
+
+class Still:
+    """A model that does nothing but show what it was handed at its site: its hidden state is zero before every step."""
+
+    special, sites, width = Special(0, 1, 0), {"hidden": 64}, 64
+
+    def __init__(self):
+        self.seen = []
+
+    def start(self, source):
+        return torch.zeros(len(source))
+
+    def step(self, state, tokens, perturb=None):
+        x = torch.zeros(len(tokens), self.width)
+        self.seen.append(x if perturb is None else perturb("hidden", x))
+        return torch.eye(5)[torch.full((len(tokens),), 2)], state
+
+    def select(self, state, rows):
+        return state[rows]
+
+
+@pytest.mark.parametrize("schedule", [Annealed(), Constant(), Power(0.5)], ids=repr)
+def test_the_noise_at_step_t_has_the_stated_standard_deviation(schedule):
+    model = Still()
+    decode(
+        model, range(40), NPAD(Greedy(), 26, Noise(0.3, schedule), selector=lambda found: found.log_prob), max_length=6
+    )
+    for t, x in enumerate(model.seen[:6], start=1):
+        sigma = 0.3 * schedule(torch.tensor([t]), torch.ones(1)).item()
+        chains = x.view(40, 26, 64)
+        assert (chains[:, 0] == 0).all()  # the clean chain
+        assert chains[:, 1:].std().item() == pytest.approx(sigma, rel=0.02)
+        assert chains[:, 1:].mean().item() == pytest.approx(0, abs=4 * sigma / (40 * 25 * 64) ** 0.5)
+
+
+def test_noise_of_different_steps_is_different():
+    model = Still()
+    decode(model, range(20), NPAD(Greedy(), 11, Noise(1.0, Constant())), max_length=4)
+    first, second = model.seen[0], model.seen[1]
+    noisy = first.abs().sum(1) > 0
+    assert torch.corrcoef(torch.stack([first[noisy].flatten(), second[noisy].flatten()]))[0, 1].abs() < 0.04
+
+
+def epsilon(step, rows=3, seed=0, site="hidden.0", width=8):
+    """What chain 1 of sentences 0, 1, … meets."""
+    ids = torch.arange(rows)
+    one = torch.ones_like(ids)
+    return Gaussian().unit(Keys(seed, ids, one, step * one, 0 * one, site), width).double()
+
+
+def test_noise_reaches_the_transition_before_it_happens():
+    """tanh(W x + U (h + ε) + b), step by step by hand; noise added after the step would give other numbers."""
+    model, source = recurrent("rnn", summary=0), range(3)
+    cell, tokens = model.cells[0], torch.tensor([[0, 0, 0], [4, 5, 6], [7, 2, 3]])
+    noisy = Noisy(model, Noise(0.7))
+    state, h = noisy.start(source), torch.zeros(3, 8, dtype=torch.float64)
+    with torch.no_grad():
+        for t in range(3):
+            logits, state = noisy.step(state, tokens[t])
+            moved = h + 0.7 / (t + 1) * epsilon(t + 1)
+            x = model.embedding(tokens[t])
+            h = torch.tanh(x @ cell.weight_ih.T + cell.bias_ih + moved @ cell.weight_hh.T + cell.bias_hh)
+            torch.testing.assert_close(state.inner.hidden[0], h, atol=1e-6, rtol=0)
+            torch.testing.assert_close(logits, model.logits(torch.tanh(model.readout(h))), atol=1e-5, rtol=0)
+
+
+def test_the_state_after_a_step_is_squashed_however_strong_the_noise():
+    """tanh keeps the state within 1; noise added after the transition would not stay there."""
+    model = recurrent("rnn")
+    noisy = Noisy(model, Noise(1000.0, Constant()))
+    state = noisy.start(summaries(5))
+    for _ in range(3):
+        _, state = noisy.step(state, torch.zeros(5, dtype=torch.long))
+        assert state.inner.hidden.abs().max() <= 1
+
+
+def test_the_very_first_transition_gets_the_full_sigma():
+    """The first logits of a noisy chain differ from the clean one's, by exactly σ₀ ε₁ through the cell."""
+    model, source = recurrent("gru"), summaries(3)
+    clean, _ = model.step(model.start(source), torch.zeros(3, dtype=torch.long))
+    first, _ = Noisy(model, Noise(0.5)).step(Noisy(model, Noise(0.5)).start(source), torch.zeros(3, dtype=torch.long))
+    start = model.start(source)
+    moved = type(start)(start.hidden + 0.5 * epsilon(1), None, start.summary, start.sentence)
+    by_hand, _ = model.step(moved, torch.zeros(3, dtype=torch.long))
+    assert (first - clean).abs().max() > 0.01
+    torch.testing.assert_close(first, by_hand, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_each_site_is_reached_alone_and_layers_apart(cell):
+    """Noise at a site changes just the calls it covers; all layers get noise of their own."""
+    model, source = recurrent(cell, layers=2), summaries(4)
+    touched = {}
+    for site in model.sites:
+        noisy = Noisy(model, Noise(0.5, site=site))
+        seen = {}
+
+        class Watch:
+            special, sites, start, select = model.special, model.sites, model.start, model.select
+
+            def step(self, state, tokens, perturb=None, seen=seen):
+                def note(call, x):
+                    seen[call] = perturb(call, x) - x
+                    return x + seen[call]
+
+                return model.step(state, tokens, note)
+
+        watched = Noisy(Watch(), noisy.noise)
+        watched.step(watched.start(source), torch.zeros(4, dtype=torch.long))
+        touched[site] = {name for name, change in seen.items() if change.abs().sum() > 0}
+        if site in ("hidden", "cell"):
+            assert not torch.allclose(seen[f"{site}.0"], seen[f"{site}.1"])
+    for site in ("hidden", "cell") if cell == "lstm" else ("hidden",):
+        assert touched[site] == {f"{site}.0", f"{site}.1"}
+        assert touched[f"{site}.0"] == {f"{site}.0"}
+    assert touched["embedding"] == {"embedding"}
+    assert touched["output"] == {"output"}
+
+
+def test_relative_noise_is_a_share_of_the_rms_of_its_row():
+    keys = Keys(0, torch.arange(3), torch.ones(3).long(), torch.ones(3).long(), torch.zeros(3).long(), "x")
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [30.0, 40.0]])
+    change = Gaussian().perturb(x, torch.full((3,), 0.1), keys, True) - x
+    expected = 0.1 * torch.tensor([[12.5], [0.0], [1250.0]]).sqrt() * Gaussian().unit(keys, 2)
+    torch.testing.assert_close(change, expected)
+
+
+def test_slots_rank_the_live_hypotheses_of_a_chain_from_zero():
+    model = recurrent()
+    noisy = Noisy(model, Noise(0.5))
+    problems = Problems(torch.tensor([5, 5, 9]), torch.tensor([1, 2, 1]), 9)
+    rows = model.select(model.start(summaries(2)), torch.tensor([0, 0, 1]))
+    state = noisy.attach(rows, problems, torch.ones(3))
+    assert state.slots.tolist() == [0, 0, 0]
+    wide = noisy.select(state, repeat(3, 4, torch.device("cpu")))
+    assert wide.slots.tolist() == [0, 1, 2, 3] * 3
+    assert wide.chains.tolist() == [1] * 4 + [2] * 4 + [1] * 4
+    reordered = noisy.select(wide, torch.tensor([2, 2, 0, 5, 7, 4, 8, 11, 11]))
+    assert reordered.slots.tolist() == [0, 1, 2] * 3
+    assert noisy.select(reordered, torch.tensor([6, 7, 8])).slots.tolist() == [0, 1, 2]
+
+
+def test_two_wrappers_are_noise_at_two_sites():
+    model, source = recurrent(), summaries(3)
+    both = Noisy(Noisy(model, Noise(0.5)), Noise(0.5, site="embedding"), seed=4)
+    one, other = Noisy(model, Noise(0.5)), Noisy(model, Noise(0.5, site="embedding"), seed=4)
+    bos = torch.zeros(3, dtype=torch.long)
+    results = [noisy.step(noisy.start(source), bos)[0] for noisy in (both, one, other)]
+    assert not any(torch.allclose(results[i], results[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+def test_a_noisy_model_is_a_model():
+    from npad.testing import check_model
+
+    model = recurrent()
+    found = decode(Noisy(model, Noise(0.0)), summaries(3), Beam(3), max_length=9)
+    assert found == decode(model, summaries(3), Beam(3), max_length=9)
+    check_model(Noisy(model, Noise(0.0)), summaries(3))
+
+
+def test_perturb_tells_its_keys_and_scales():
+    """Enough for a model to draw the same noise by itself."""
+    from npad.noise.keyed import draw, normal
+
+    model, told = recurrent(), {}
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            x = state.hidden[0]
+            told["own"] = x + perturb.scales[:, None] * draw(perturb.keys("hidden.0"), 8, normal)
+            told["given"] = perturb("hidden.0", x)
+            return model.step(state, tokens, perturb)
+
+    noisy = Noisy(Watch(), Noise(0.4))
+    noisy.step(noisy.start(summaries(3)), torch.zeros(3, dtype=torch.long))
+    torch.testing.assert_close(told["own"], told["given"])

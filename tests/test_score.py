@@ -1,0 +1,99 @@
+"""The clean judge against a loop written by hand."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import recurrent, summaries, tables
+from npad import Counted, InvalidInput, score
+from npad.models.table import TableModel
+
+TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
+
+
+def by_hand(model, source, targets):
+    """One sentence, one target, one symbol at a time."""
+    out = []
+    for s, wanted in enumerate(targets):
+        out.append([])
+        for target in wanted:
+            state, total = model.start(source[s : s + 1]), 0.0
+            for read, predicted in zip([model.special.bos, *target], [*target, model.special.eos], strict=True):
+                logits, state = model.step(state, torch.tensor([read]))
+                p = logits[0].double().exp()
+                total += math.log(p[predicted] / p.sum())
+            out[-1].append(total)
+    return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_scores_equal_a_hand_written_loop(cell, dtype, forced, monkeypatch):
+    model, source = recurrent(cell, dtype, layers=2), summaries(3, dtype)
+    if not forced:
+        monkeypatch.delattr(type(model), "forced")
+    with torch.no_grad():
+        expected = by_hand(model, source, TARGETS)
+    for got, wanted in zip(score(model, source, TARGETS), expected, strict=True):
+        assert got == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("positions", [1, 3, 8, 20, 1000])
+def test_splitting_the_work_changes_nothing(positions, monkeypatch):
+    model, source = recurrent(), summaries(3)
+    whole = score(model, source, TARGETS)
+    monkeypatch.setattr(sys.modules["npad.score"], "POSITIONS", positions)  # npad.score is the function
+    for got, wanted in zip(score(model, source, TARGETS), whole, strict=True):
+        assert got == pytest.approx(wanted, abs=1e-12)
+
+
+@given(model=tables(), max_length=st.integers(1, 4))
+def test_all_outputs_of_a_table_score_their_exact_log_prob(model, max_length):
+    outputs = [one for one in model.outputs(0, max_length) if one.finished]
+    scores = score(model, [0], [[one.tokens for one in outputs]])[0]
+    assert scores == pytest.approx([one.log_prob for one in outputs], abs=1e-9)
+
+
+def test_each_distinct_target_is_read_once():
+    counted = Counted(TableModel.random(4, 3))
+    same = [[1, 2]] * 50
+    assert len(set(score(counted, [0], [same])[0])) == 1
+    assert counted.rescored == 3
+
+
+def test_the_empty_target_is_the_end_at_once():
+    model = TableModel({0: {(): [0.25, 0.75]}})
+    assert score(model, [0], [[[]]])[0][0] == pytest.approx(math.log(0.25))
+
+
+def test_an_impossible_target_has_log_prob_minus_infinity():
+    model = TableModel({0: {(): [1.0, 0.0]}})
+    assert score(model, [0], [[[1]]]) == [[-math.inf]]
+
+
+def test_no_targets_no_scores():
+    model = TableModel.random(3, 2)
+    assert score(model, [0, 0], [[], []]) == [[], []]
+    assert score(model, [], []) == []
+    assert score(model, [0, 0], [[], [[1]]])[0] == []
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([[[1]], [[1]]], "there are 1 sentences, not 2"),
+        ([[[1, 0]]], r"targets\[0\]\[0\] must be symbols from 0 without the end symbol 0"),
+        ([[[-1]]], r"targets\[0\]\[0\] must be"),
+        ([[[1], [7]]], "symbol 7 is outside the vocabulary of TableModel, which has 3"),
+    ],
+)
+def test_wrong_targets_are_named(targets, message):
+    with pytest.raises(InvalidInput, match=message):
+        score(TableModel.random(3, 2), [0], targets)

@@ -1,0 +1,152 @@
+"""Selectors, each by hand on a few candidates."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from sacrebleu.metrics import BLEU, CHRF
+
+from cases import npad, recurrent, summaries
+from npad import (
+    MBR,
+    NPAD,
+    Beam,
+    GNMTLength,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    MostProbable,
+    Noise,
+    Rerank,
+    Sampling,
+    Special,
+    decode,
+)
+from npad.hypotheses import Found
+from npad.models.table import TableModel
+
+
+def candidates(*rows, coverage=None) -> Found:
+    """Of one sentence: (tokens, log_prob, count, finished)."""
+    longest = max(len(tokens) for tokens, *_ in rows)
+    return Found(
+        tokens=torch.tensor([[[*tokens, *[0] * (longest - len(tokens))] for tokens, *_ in rows]]),
+        lengths=torch.tensor([[len(tokens) for tokens, *_ in rows]]),
+        finished=torch.tensor([[row[3] if len(row) > 3 else True for row in rows]]),
+        log_prob=torch.tensor([[row[1] for row in rows]]),
+        count=torch.tensor([[row[2] for row in rows]]),
+        coverage=coverage,
+    )
+
+
+FOUR = candidates(((5, 6), -2.0, 1), ((5, 6, 7, 8), -3.0, 2), ((9,), -1.5, 1), ((5, 6, 7), -2.6, 3))
+
+
+def test_most_probable_is_log_prob():
+    assert MostProbable()(FOUR).tolist() == [pytest.approx([-2.0, -3.0, -1.5, -2.6])]
+
+
+def test_length_normalised_counts_the_end_symbol():
+    assert LengthNormalised(1.0)(FOUR).tolist() == [pytest.approx([-2 / 3, -3 / 5, -1.5 / 2, -2.6 / 4])]
+    assert LengthNormalised(0.5)(FOUR)[0, 0].item() == pytest.approx(-2 / math.sqrt(3))
+    assert LengthNormalised(0.0)(FOUR).tolist() == MostProbable()(FOUR).tolist()
+    cut = candidates(((5, 6), -2.0, 1, False))
+    assert LengthNormalised(1.0)(cut).tolist() == [[-1.0]]
+
+
+def test_gnmt_length_by_hand():
+    assert GNMTLength(1.0)(FOUR)[0, 1].item() == pytest.approx(-3.0 / (10 / 6))
+    assert GNMTLength(0.6)(FOUR)[0, 0].item() == pytest.approx(-2.0 / (8 / 6) ** 0.6)
+
+
+def test_gnmt_coverage_by_hand():
+    """Positions seen 1.5, 0.5 and 0 times; the last by nobody: padding. The other candidate never saw the second."""
+    coverage = torch.tensor([[[1.5, 0.5, 0.0], [2.0, 0.0, 0.0]]])
+    found = candidates(((5,), -1.0, 1), ((6,), -1.0, 1), coverage=coverage)
+    scores = GNMTLength(0.0, beta=0.5)(found)[0].tolist()
+    assert scores[0] == pytest.approx(-1.0 + 0.5 * math.log(0.5))
+    assert scores[1] == pytest.approx(-1.0 + 0.5 * math.log(1e-9))
+
+
+def test_mbr_weighs_by_count():
+    """A utility of 1 for equals and ½ for a shared first word: by hand, the candidate found three times wins."""
+
+    def utility(hypothesis, reference):
+        return 1.0 if hypothesis == reference else 0.5 * (hypothesis[0] == reference[0])
+
+    words = MBR(utility, text=lambda tokens: " ".join(map(str, tokens)))
+    expected = [(1 + 0.5 * 5) / 7, (2 + 0.5 * 4) / 7, 1 / 7, (3 + 0.5 * 3) / 7]
+    assert words(FOUR).tolist() == [pytest.approx(expected)]
+
+
+@pytest.mark.parametrize(("name", "metric"), [("chrf", CHRF()), ("bleu", BLEU(effective_order=True, tokenize="none"))])
+def test_mbr_uses_sacrebleus_metrics(name, metric):
+    letters = ["a b", "a b c d", "e", "a b c"]
+    counts = [1, 2, 1, 3]
+    text = dict(zip([(5, 6), (5, 6, 7, 8), (9,), (5, 6, 7)], letters, strict=True))
+    expected = [
+        sum(c * metric.sentence_score(one, [other]).score for c, other in zip(counts, letters, strict=True)) / 7
+        for one in letters
+    ]
+    assert MBR(name, text=text.__getitem__)(FOUR)[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert MBR(name)(FOUR)[0].tolist() == pytest.approx(expected, rel=1e-5)  # a letter and a word for each symbol
+
+
+def test_rerank_by_a_function_of_the_hypothesis():
+    model = TableModel.random(4, 4, seed=3, dtype=torch.float64)
+    longest = decode(model, [0], npad(Sampling(5), selector=Rerank(lambda one: len(one.tokens))))[0]
+    assert [len(one.tokens) for one in longest] == sorted((len(one.tokens) for one in longest), reverse=True)
+
+
+@pytest.mark.parametrize(
+    "selector", [MostProbable(), LengthNormalised(1.0), GNMTLength(), MBR("chrf"), MBR("bleu"), Rerank(lambda one: 0.0)]
+)
+def test_a_selector_reorders_and_nothing_else(selector):
+    """Finished ones stay first, log_prob stays the clean model's, and the set of hypotheses is the same."""
+    model, source = recurrent(vocabulary=7), summaries(4)
+    plain = decode(model, source, npad(Beam(3, nbest=3)), max_length=6)
+    chosen = decode(model, source, npad(Beam(3, nbest=3), selector=selector), max_length=6)
+    for before, after in zip(plain, chosen, strict=True):
+        assert set(before) == set(after)
+        assert [one.finished for one in after] == sorted((one.finished for one in after), reverse=True)
+    if isinstance(selector, MostProbable | Rerank):
+        assert plain == chosen  # ties keep the order of log_prob
+
+
+class Looking:
+    """A model with attention: it looks at source position (symbol read) mod 3, of which the last is never read."""
+
+    special, sites = Special(bos=3, eos=0, pad=0), {"hidden": 1}
+
+    def start(self, source):
+        return torch.zeros(len(source), dtype=torch.long)
+
+    def step(self, state, tokens, perturb=None):
+        p = torch.tensor([[0.25, 0.40, 0.35], [0.55, 0.2, 0.25], [0.5, 0.45, 0.05], [0.0, 0.6, 0.4]])
+        return p[tokens].log(), tokens
+
+    def select(self, state, rows):
+        return state[rows]
+
+    def attention(self, state):
+        return torch.eye(3)[state % 3]
+
+
+def test_coverage_comes_from_the_models_attention():
+    """(1) is more probable than (2, 1), which has looked at more of the source; enough β turns it round."""
+    inner = Beam(6, nbest=6)
+
+    def best(beta):
+        return decode(Looking(), [0], NPAD(inner, 1, Noise(0.0), selector=GNMTLength(0.0, beta)), max_length=3)[0][
+            0
+        ].tokens
+
+    assert best(0.0) == (1,)
+    assert best(0.2) == (2, 1)
+
+
+def test_coverage_needs_attention():
+    with pytest.raises(InvalidInput, match="coverage needs attention, which TableModel does not offer; use beta=0"):
+        decode(TableModel.random(3, 2), [0], NPAD(Greedy(), 2, Noise(0.1), selector=GNMTLength(0.6, beta=0.2)))

@@ -1,0 +1,74 @@
+"""Signatures say how a result was made, and tell different ways apart."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from cases import EVERY
+from npad import (
+    MBR,
+    NPAD,
+    Antithetic,
+    Beam,
+    Constant,
+    Diverse,
+    Dropout,
+    Exact,
+    Greedy,
+    Laplace,
+    LengthNormalised,
+    Noise,
+    Sampling,
+    StudentT,
+    __version__,
+    signature,
+)
+from npad.models import toy
+
+END = f"|model:toy|version:{__version__}"
+
+
+@pytest.mark.parametrize(
+    ("decoder", "expected"),
+    [
+        (NPAD(), "npad|inner:greedy|chains:50|sigma:0.3|schedule:1/t|noise:gaussian|site:hidden|seed:0"),
+        (Greedy(), "greedy"),
+        (Beam(10), "beam|width:10|finish:shrink|nbest:1"),
+        (Diverse(5, 0.01), "diverse|width:5|eta:0.01|nbest:1"),
+        (Sampling(5, top_p=0.9), "sampling|samples:5|temperature:1.0|top_k:no|top_p:0.9|seed:0"),
+        (Exact(9), "exact|budget:9|beam:beam(width=5,finish=shrink,nbest=1)"),
+        (
+            NPAD(Beam(10), 5, Noise(0.1, Constant(), StudentT(4.0), relative=True), selector=LengthNormalised(0.6)),
+            "npad|inner:beam(width=10,finish=shrink,nbest=1)|chains:5|sigma:0.1|schedule:constant|noise:student-t(nu=4.0)"
+            "|site:hidden|seed:0|selector:length-normalised(alpha=0.6)|relative:yes",
+        ),
+    ],
+    ids=lambda value: value.split("|")[0] if isinstance(value, str) else "",
+)
+def test_by_hand(decoder, expected):
+    assert signature(decoder, toy.model()) == expected + END
+
+
+def test_no_two_decoders_share_one():
+    more = [
+        NPAD(),
+        NPAD(seed=1),
+        NPAD(chains=51),
+        NPAD(clean_chain=False),
+        NPAD(candidates="all"),
+        NPAD(share_noise=True),
+        NPAD(noise=Noise(0.30000001)),
+        NPAD(chains=2, noise=Noise((0.1, 0.2))),
+        NPAD(noise=Noise(0.3, relative=True)),
+        NPAD(noise=Noise(0.3, site="output")),
+        NPAD(noise=Noise(0.3, distribution=Laplace())),
+        NPAD(noise=Noise(0.3, distribution=Antithetic())),
+        NPAD(noise=Noise(0.3, distribution=Antithetic(Laplace()))),
+        NPAD(noise=Noise(0.3, distribution=Dropout(), relative=True)),
+        NPAD(selector=MBR("bleu")),
+        NPAD(selector=MBR("chrf")),
+    ]
+    for one, other in combinations([*EVERY.values(), *more], 2):
+        assert one == other or signature(one, toy.model()) != signature(other, toy.model())

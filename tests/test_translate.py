@@ -1,0 +1,54 @@
+"""Text in, text out, on the toy."""
+
+from __future__ import annotations
+
+import pytest
+
+import npad
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
+
+TOY = npad.load("toy")
+PHRASES = ["das ist mir wurst", "danke", "na ja"]
+
+
+def test_greedy_takes_the_garden_path_and_others_do_not():
+    assert TOY.translate(PHRASES[:1], Greedy())[0].text == "that is sausage"
+    assert TOY.translate(PHRASES[:1], Beam(5))[0].text == "i could not care less"
+    assert TOY.translate(PHRASES[:1], NPAD(chains=50, noise=Noise(0.3)))[0].text == "i could not care less"
+
+
+@pytest.mark.parametrize("decoder", [NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=["npad", "sampling"])
+def test_a_texts_noise_depends_on_the_text_alone(decoder):
+    together = TOY.translate(PHRASES, decoder)
+    assert [TOY.translate([phrase], decoder)[0] for phrase in PHRASES] == together
+    assert TOY.translate(PHRASES[::-1], decoder) == together[::-1]
+
+
+def test_alternatives_are_the_others_best_first():
+    best = TOY.translate(["na ja"], Beam(4, nbest=4))[0]
+    scores = [best.log_prob, *(one.log_prob for one in best.alternatives)]
+    assert len(scores) == 4
+    assert scores == sorted(scores, reverse=True)
+    assert best.text not in [one.text for one in best.alternatives]
+
+
+def test_a_translation_says_how_it_was_made():
+    assert TOY.translate(["danke"])[0].signature == npad.signature(Beam(5), TOY.model)
+
+
+def test_nothing_in_nothing_out():
+    assert TOY.translate([]) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: TOY.translate("danke"), r"translate takes a list of texts; write translate\(\['danke'\]\)"),
+        (lambda: TOY.translate(["hallo"]), "toy has no table for 'hallo'"),
+        (lambda: TOY.translate([""]), "toy has no table for ''"),
+        (lambda: npad.load("en-xx"), "npad has no model 'en-xx'; it offers 'toy'"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()
