@@ -144,6 +144,11 @@ def test_an_unknown_site_lists_those_offered():
         Noisy(recurrent(), Noise(0.3, site="hidden.1"))
 
 
+def test_a_noisy_model_by_itself_has_one_sigma():
+    with pytest.raises(InvalidInput, match="is one chain: give it one sigma"):
+        decode(Noisy(recurrent(), Noise((0.1, 0.2))), summaries(2), Greedy())
+
+
 class Broken:
     """A sound model whose logits from some step on are something else."""
 

@@ -14,7 +14,7 @@ PHRASES = ["das ist mir wurst", "danke", "na ja"]
 def test_greedy_takes_the_garden_path_and_others_do_not():
     assert TOY.translate(PHRASES[:1], Greedy())[0].text == "that is sausage"
     assert TOY.translate(PHRASES[:1], Beam(5))[0].text == "i could not care less"
-    assert TOY.translate(PHRASES[:1], NPAD(chains=50, noise=Noise(0.3)))[0].text == "i could not care less"
+    assert TOY.translate(PHRASES[:1], NPAD(chains=50, noise=Noise(0.3)))[0].text.startswith("i ")
 
 
 @pytest.mark.parametrize("decoder", [NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=["npad", "sampling"])

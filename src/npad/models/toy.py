@@ -54,14 +54,15 @@ PHRASES: dict[str, dict[str, dict[str, float]]] = {
         "it is all greek to": {"me": 1.0},
         "only": {"station": 0.50, "trains": 0.50},
     },
-    # Long and short answers compete: where the rules for finishing a beam part.
+    # The empty answer ends first and others catch up: where the rules for finishing a beam of three part.
     "na ja": {
-        "": {"well": 0.55, "oh": 0.25, END: 0.20},
-        "well": {END: 0.30, "yes": 0.40, "i": 0.30},
-        "well yes": {"but": 0.55, END: 0.45},
-        "well i": {"see": 0.60, "do": 0.40},
-        "well i do": {"mind": 1.0},
-        "oh": {"well": 0.95, END: 0.05},
+        "": {"well": 0.45, "oh": 0.35, END: 0.20},
+        "well": {"yes": 0.50, "but": 0.48, END: 0.02},
+        "well yes": {END: 0.99, "but": 0.01},
+        "well but": {END: 0.98, "yes": 0.02},
+        "oh": {"well": 0.88, END: 0.10, "yes": 0.02},
+        "oh well": {END: 0.60, "i": 0.20, "yes": 0.20},
+        "oh well i": {"see": 1.0},
     },
     # Hardly a choice.
     "danke": {

@@ -119,10 +119,12 @@ class Noisy(Generic[State]):
 
     def start(self, source: Any) -> NoisyState[State]:
         """Every sentence as its chain 1, the sentence's place as its id."""
+        if isinstance(self.noise.sigma, tuple):
+            raise InvalidInput(f"a noisy model by itself is one chain: give it one sigma, not {self.noise.sigma}")
         ids = torch.arange(len(source), device=self.device)
-        sigma = self.noise.sigma[0] if isinstance(self.noise.sigma, tuple) else self.noise.sigma
         problems = Problems(ids, torch.ones_like(ids), max_length=1)
-        return self.attach(self.model.start(source), problems, torch.full(ids.shape, float(sigma), device=self.device))
+        sigma = torch.full(ids.shape, float(self.noise.sigma), device=self.device)
+        return self.attach(self.model.start(source), problems, sigma)
 
     def attach(self, state: State, problems: Problems, sigma: Tensor) -> NoisyState[State]:
         """A state of the model, one row per problem, made noisy; sigma [problems] is each one's σ₀."""
