@@ -1,0 +1,66 @@
+"""The same results on every device there is; on a GPU also without waiting for it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from cases import EVERY, by_name, recurrent, summaries, tokens
+from npad import NPAD, Beam, Dropout, Gaussian, Greedy, Laplace, Noise, Orthogonal, Sampling, StudentT, decode, score
+from npad.noise.keyed import Keys
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+devices = pytest.mark.parametrize("device", DEVICES)
+
+
+@devices
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_decoding_gives_the_same_tokens_as_on_the_cpu(decoder, device):
+    model, source = recurrent(vocabulary=12), summaries(4)
+    expected = decode(model, source, decoder, max_length=20)
+    found = decode(model.to(device), source.to(device), decoder, max_length=20)
+    assert tokens(found) == tokens(expected)
+    targets = [[one.tokens for one in hypotheses] for hypotheses in found]
+    on_device, on_cpu = (score(model.to(d), source.to(d), targets) for d in (device, "cpu"))
+    for a, b in zip(on_device, on_cpu, strict=True):
+        assert a == pytest.approx(b, abs=1e-9)
+
+
+@devices
+@pytest.mark.parametrize("distribution", [Gaussian(), Laplace(), StudentT(), Dropout(), Orthogonal()], ids=repr)
+def test_noise_is_the_same(distribution, device):
+    ids, chains = torch.arange(60) // 20, torch.arange(60) % 20
+    keys = Keys(5, ids, chains, ids + 1, 0 * ids, "hidden")
+    there = Keys(5, *(x.to(device) for x in (ids, chains, ids + 1, 0 * ids)), "hidden")
+    assert torch.equal(keys.streams(), there.streams().cpu())
+    x, sigma = torch.randn(60, 101), torch.full((60,), 0.4)
+    a, b = distribution.perturb(x, sigma, keys, True), distribution.perturb(x.to(device), sigma.to(device), there, True)
+    torch.testing.assert_close(a, b.cpu(), atol=1e-4, rtol=1e-4)
+
+
+if "cuda" in DEVICES:
+
+    @pytest.mark.parametrize(
+        "decoder",
+        [Greedy(), Beam(4), Sampling(5), NPAD(chains=5, noise=Noise(0.4)), NPAD(Beam(3), 5, Noise(0.4))],
+        ids=repr,
+    )
+    def test_a_gpu_is_waited_for_every_eighth_step_at_most(decoder):
+        model, source = recurrent(dtype=torch.float32).cuda(), summaries(4, torch.float32).cuda()
+        with torch.no_grad():
+            model.logits.bias[model.special.eos] = -1e4  # never ends
+
+        def waits(max_length):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                try:
+                    decode(model, source, decoder, max_length)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+            return sum("synchronizing" in str(one.message) for one in caught)
+
+        waits(10)
+        assert waits(72) - waits(40) <= 3 * 32 / 8  # NaN? all done? any done?
