@@ -28,11 +28,12 @@ format: .venv/.ready
 benchmark: .venv/.ready
 	$(BIN)/python benchmarks/noise.py
 
-# torch goes first and pinned: a range alone would fetch the newest build with gigabytes of CUDA.
+# Everything is pinned, the build backend too. torch goes first: a range alone would fetch gigabytes of CUDA.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 .venv/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PYTHON) -m venv --clear .venv
+	$(PIP) torch hatchling editables
+	$(PIP) --no-build-isolation --editable ".[dev]"
 	touch $@
 
 clean:
