@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import npad
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -34,6 +34,17 @@ def test_alternatives_are_the_others_best_first():
 
 def test_a_translation_says_how_it_was_made():
     assert TOY.translate(["danke"])[0].signature == npad.signature(Beam(5), TOY.model)
+
+
+def test_mbr_compares_texts():
+    seen = []
+
+    def utility(hypothesis, reference):
+        seen.append(hypothesis)
+        return 0.0
+
+    TOY.translate(["danke"], NPAD(Sampling(5), chains=3, noise=Noise(0.3), selector=MBR(utility)))
+    assert set(seen) <= {"thanks", "thanks to me", "i see"}
 
 
 def test_nothing_in_nothing_out():

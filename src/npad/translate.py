@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from npad.decode import decode
@@ -13,6 +13,8 @@ from npad.model import Model
 from npad.noise.keyed import word
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
+from npad.search.npad import NPAD
+from npad.selectors import MBR
 from npad.signature import signature
 
 
@@ -41,11 +43,17 @@ class Translator:
         """Translate texts, in their order. A text's noise depends on the text alone, not on its neighbours."""
         if isinstance(texts, str):
             raise InvalidInput(f"translate takes a list of texts; write translate([{texts!r}])")
-        decoder = decoder or Beam()
+        decoder = Beam() if decoder is None else decoder
         ids = [word(text) for text in texts]
-        found = decode(self.model, self.encode(texts), decoder, max_length, ids)
+        found = decode(self.model, self.encode(texts), self._in_words(decoder), max_length, ids)
         how = signature(decoder, self.model)
         return [self._translation(hypotheses, how) for hypotheses in found]
+
+    def _in_words(self, decoder: Decoder) -> Decoder:
+        """MBR compares texts, where there are texts."""
+        if isinstance(decoder, NPAD) and isinstance(decoder.selector, MBR) and decoder.selector.text is None:
+            return replace(decoder, selector=replace(decoder.selector, text=self.detokenise))
+        return decoder
 
     def _translation(self, hypotheses: list[Hypothesis], how: str) -> Translation:
         best, *rest = [Translation(self.detokenise(one.tokens), one.log_prob, one, how) for one in hypotheses]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, number, whole
+from npad.errors import number
 from npad.hypotheses import Found
 from npad.model import Model
 from npad.rows import Problems
@@ -28,11 +28,8 @@ class Diverse(Decoder):
     nbest: int = 1
 
     def __post_init__(self) -> None:
-        whole("width", self.width, 1)
         number("eta", self.eta, least=0)
-        whole("nbest", self.nbest, 1)
-        if self.nbest > self.width:
-            raise InvalidInput(f"nbest must be at most the width, {self.width}, not {self.nbest}")
+        self._beam()  # which checks the rest
 
     @property
     def rows(self) -> int:
@@ -42,7 +39,10 @@ class Diverse(Decoder):
         return replace(self, nbest=self.width)
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        return beam_search(model, state, problems, Beam(self.width, "shrink", self.nbest), self._rank)
+        return beam_search(model, state, problems, self._beam(), self._rank)
+
+    def _beam(self) -> Beam:
+        return Beam(self.width, "shrink", self.nbest)
 
     def _rank(self, children: Tensor) -> Tensor:
         """Children [groups, width, n], best first, each less η times its place from 1."""
