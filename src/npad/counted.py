@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Generic
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from npad.model import Model, Perturb, Special, State, device_of, name_of
+from npad.model import Model, Perturb, State, Wrapper, name_of
 
 
-class Counted(Generic[State]):
+class Counted(Wrapper[State]):
     """A model that counts model calls: rows through one decoder step.
 
     `calls` are those of the search, `rescored` those of the clean judge. A row counts whether or not it was still
@@ -34,18 +32,6 @@ class Counted(Generic[State]):
     @property
     def rescored(self) -> int:
         return self.judge.calls
-
-    @property
-    def special(self) -> Special:
-        return self.model.special
-
-    @property
-    def sites(self) -> Mapping[str, int]:
-        return self.model.sites
-
-    @property
-    def device(self) -> torch.device:
-        return device_of(self.model)
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ probabilities. `npad.testing.check_model` tells whether yours does, in words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -83,6 +83,24 @@ def device_of(model: Any) -> torch.device:
     if device is None and isinstance(model, torch.nn.Module):
         device = next((parameter.device for parameter in model.parameters()), None)
     return torch.device(device if device is not None else "cpu")
+
+
+class Wrapper(Generic[State]):
+    """A model around a model: what it does not change, it hands on."""
+
+    model: Model[State]
+
+    @property
+    def special(self) -> Special:
+        return self.model.special
+
+    @property
+    def sites(self) -> Mapping[str, int]:
+        return self.model.sites
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.model)
 
 
 def covers(site: str, call: str) -> bool:

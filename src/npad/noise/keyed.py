@@ -66,9 +66,7 @@ class Keys:
 
     def streams(self) -> Tensor:
         """[rows], the 64-bit seed of each row's stream."""
-        key = torch.zeros_like(
-            self.ids
-        )  # every field is folded, the seed too: seed 1, sentence 0 is not seed 0, sentence 1
+        key = torch.zeros_like(self.ids)  # not the seed itself: seed 1 ^ sentence 0 would be seed 0 ^ sentence 1
         for field in (signed(self.seed), self.ids, self.chains, self.steps, self.slots, word(self.site)):
             key = fold(key, field)
         return key

@@ -6,7 +6,6 @@ The paper's transition (Cho, 2016, eq. 8) is h_t = φ(h_{t−1} + ε_t, x_t, f(Y
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, number
-from npad.model import Model, Perturb, Special, State, covers, device_of, name_of, offers
+from npad.model import Model, Perturb, State, Wrapper, covers, name_of, offers
 from npad.noise.distribution import Distribution, Gaussian
 from npad.noise.keyed import Keys
 from npad.noise.schedule import Annealed, Schedule
@@ -86,7 +85,7 @@ class NoisyState(Generic[State]):
 
 
 @dataclass(frozen=True)
-class Noisy(Generic[State]):
+class Noisy(Wrapper[State]):
     """A model whose `step` perturbs what it is given, keyed by (seed, sentence id, chain, step, slot).
 
     With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the key). Wrap twice for
@@ -100,18 +99,6 @@ class Noisy(Generic[State]):
 
     def __post_init__(self) -> None:
         self.noise.check(self.model)
-
-    @property
-    def special(self) -> Special:
-        return self.model.special
-
-    @property
-    def sites(self) -> Mapping[str, int]:
-        return self.model.sites
-
-    @property
-    def device(self) -> torch.device:
-        return device_of(self.model)
 
     @property
     def name(self) -> str:
