@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from cases import recurrent, summaries
-from npad import ContractError, Special
+from cases import EVERY, recurrent, summaries
+from npad import ContractError, Special, decode, score
 from npad.models.recurrent import RecurrentLM
+from npad.rows import Layout, repeat
 from npad.testing import CHECKS, check_model
 
 
@@ -101,6 +103,58 @@ class BadAttention(Sound):
         return torch.ones(state.hidden.shape[1], 5)
 
 
+class Probabilities(Sound):
+    def step(self, state, tokens, perturb=None):
+        logits, state = super().step(state, tokens, perturb)
+        return logits.softmax(-1), state
+
+
+class NoState(Sound):
+    def step(self, state, tokens, perturb=None):
+        return super().step(state, tokens, perturb)[0]
+
+
+class NoPerturb(Sound):
+    def step(self, state, tokens):
+        return super().step(state, tokens)
+
+
+class ForgetsARow(Sound):
+    """select leaves out what belongs to the row."""
+
+    def select(self, state, rows):
+        chosen = super().select(state, rows)
+        return type(chosen)(chosen.hidden, None, chosen.summary, state.sentence)
+
+
+class Batched(Sound):
+    """Reads the memory of [sentences, rows each] together, and takes every select for an expansion."""
+
+    def start(self, source):
+        return super().start(source), Layout(len(source), 1)
+
+    def together(self, state, rows):
+        inner, layout = state
+        return type(inner)(inner.hidden, None, inner.summary, repeat(*layout, inner.hidden.device)[:rows])
+
+    def step(self, state, tokens, perturb=None):
+        logits, inner = super().step(self.together(state, len(tokens)), tokens, perturb)
+        return logits, (inner, state[1])
+
+    def forced(self, state, tokens):
+        return super().forced(self.together(state, len(tokens)), tokens)
+
+    def select(self, state, rows):
+        inner, layout = state
+        layout, left = self.after(layout, rows)
+        inner = super().select(inner, rows)
+        summary = inner.summary if left is None else inner.summary[left]
+        return type(inner)(inner.hidden, None, summary, inner.sentence), layout
+
+    def after(self, layout, rows):
+        return Layout(layout.sentences, -(-len(rows) // layout.sentences)), None
+
+
 class NoSpecial(Sound):
     def __init__(self):
         super().__init__()
@@ -128,6 +182,11 @@ class EndOutside(Sound):
         (IgnoresPerturb, "what perturb returns at 'hidden' has no effect"),
         (HasDropout, "two runs on the same input differ; is dropout on?"),
         (BadAttention, "attention weights must be non-negative and add up to 1"),
+        (Probabilities, "step seems to return probabilities"),
+        (NoState, "step must return (logits, state), not Tensor"),
+        (NoPerturb, "step must take (state, tokens, perturb=None)"),
+        (ForgetsARow, "(recurrent.py, line "),
+        (Batched, "kept by select with the others dropped, predict other than before"),
         (NoSpecial, "special must be npad.Special(bos, eos, pad)"),
         (EndOutside, "the end symbol 99 is not among the 9 symbols"),
     ],
@@ -140,17 +199,62 @@ def test_what_is_broken_is_said_in_words(broken, words):
     assert str(caught.value).startswith(f"{broken.__name__} breaks the contract of npad.Model")
 
 
-def test_a_sound_model_passes_every_check():
-    assert len(check_model(Sound(), summaries(3, torch.float32))) == len(CHECKS)
+def test_a_sound_model_passes_every_check_that_applies():
+    assert len(check_model(Sound(), summaries(3, torch.float32))) == len(CHECKS) - 1  # it offers no attention
 
 
-def test_one_sentence_is_enough_and_none_is_not():
-    check_model(recurrent(), summaries(1))
+def test_a_layout_follows_from_the_number_of_rows():
+    """What Batched gets wrong, `Layout.after` gets right; and every decoder keeps to it."""
+
+    class Sensible(Batched):
+        def after(self, layout, rows):
+            return layout.after(rows)
+
+    model, source = Sensible(), summaries(5, torch.float32)
+    check_model(model, source)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] = 1.0
+    for decoder in EVERY.values():
+        assert decode(model, source, decoder, 9) == decode(Gathering(model), source, decoder, 9)
+    sys.modules["npad.score"].POSITIONS, kept = 8, sys.modules["npad.score"].POSITIONS
+    try:
+        targets = [[(2, 3), (4,)], [(5,)], [(2,), (3,), (4,)], [(2, 2, 2)], [()]]
+        assert score(model, source, targets) == score(Gathering(model), source, targets)
+    finally:
+        sys.modules["npad.score"].POSITIONS = kept
+
+
+class Gathering(Sound):
+    """The same weights, each row with the sentence it reads from."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.load_state_dict(other.state_dict())
+        self.name = type(other).__name__
+
+
+def test_attention_to_padding_is_found():
+    class Padded(Sound):
+        def attention(self, state):
+            length = 4 if state.hidden.shape[1] > 1 else 2
+            return torch.full((state.hidden.shape[1], length), 1 / length)
+
+    with pytest.raises(ContractError, match="sentence 0 has 2 source positions alone, but looks at more in the batch"):
+        check_model(Padded(), summaries(3, torch.float32))
+
+
+def test_a_class_is_no_model():
+    with pytest.raises(ContractError, match=r"this is a class: write Sound\(…\), not Sound"):
+        check_model(Sound, summaries(3))
+
+
+def test_one_sentence_is_enough_for_some_and_none_is_not():
+    assert len(check_model(recurrent(), summaries(1))) < len(check_model(recurrent(), summaries(2)))
     with pytest.raises(ContractError, match="give at least one sentence"):
         check_model(recurrent(), summaries(0))
 
 
 def test_an_exception_in_the_model_is_a_finding():
-    model = SimpleNamespace(special=Special(0, 1, 0), sites={}, start=lambda source: 1 / 0, step=None)
-    with pytest.raises(ContractError, match="raised ZeroDivisionError"):
+    model = SimpleNamespace(special=Special(0, 1, 0), sites={}, start=lambda source: 1 / 0, step=lambda perturb: None)
+    with pytest.raises(ContractError, match=r"ZeroDivisionError: .* \(test_check_model.py, line"):
         check_model(model, [1])

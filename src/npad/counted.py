@@ -27,7 +27,7 @@ class Counted(Wrapper[State]):
 
     @cached_property
     def judge(self) -> Counted[State]:
-        return Counted(self.model)
+        return Counted(getattr(self.model, "judge", self.model))
 
     @property
     def rescored(self) -> int:

@@ -11,7 +11,7 @@ import torch
 
 from npad.errors import InvalidInput, OutOfMemory, whole
 from npad.hypotheses import Hypothesis
-from npad.model import Model, device_of
+from npad.model import Model, device_of, ensure_length, ensure_model
 from npad.noise.keyed import signed
 from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder, ensure_fits
@@ -29,10 +29,11 @@ def decode(
     source: what the model's `start` understands, with a length. max_length: generated symbols, the end symbol included.
     ids: one integer a sentence, the key to its randomness; its position unless given.
     """
+    ensure_model(model)
     ensure_decoder(decoder)
     whole("max_length", max_length, 1)
-    sentences = len(source)
-    if ids is not None and len(ids) != sentences:
+    sentences = ensure_length(source)
+    if ids is not None and ensure_length(ids, "ids") != sentences:
         raise InvalidInput(f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}")
     if sentences == 0:
         return []

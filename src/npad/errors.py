@@ -51,6 +51,20 @@ def number(name: str, value: object, *, above: float | None = None, least: float
         raise InvalidInput(f"{name} must be {rule}, not {value!r}")
 
 
+def yes_or_no(name: str, value: object) -> None:
+    """Require True or False; a word such as "no" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} must be True or False, not {value!r}")
+
+
+def an_object(name: str, value: object, rule: str) -> None:
+    """Require something callable that is no class: `Constant()`, not `Constant`."""
+    if isinstance(value, type):
+        raise InvalidInput(f"{name} must be {rule}: write {value.__name__}(), not {value.__name__}")
+    if not callable(value):
+        raise InvalidInput(f"{name} must be {rule}, not {value!r}")
+
+
 def one_of(name: str, value: object, offered: tuple[str, ...]) -> None:
     """Require one of a few words."""
     if value not in offered:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from npad.errors import ModelError
+from npad.errors import InvalidInput, ModelError
 
 State = TypeVar("State")
 
@@ -42,7 +42,9 @@ class Model(Protocol[State]):
     """A model that predicts one symbol at a time, for many rows at once.
 
     Rows are sentence-major and rectangular: within one call every sentence has the same number of rows. Memory that
-    belongs to the sentence is kept once per sentence, whatever the number of rows.
+    belongs to the sentence is kept once per sentence, whatever the number of rows. A call of `select` drops whole
+    sentences, or gives every sentence at least as many rows as before, never both; of a single sentence it takes any
+    rows. So the number of rows tells which (`npad.rows.Layout`).
 
     Optional, used where present:
 
@@ -70,6 +72,33 @@ class Model(Protocol[State]):
 
     def select(self, state: State, rows: Tensor) -> State:
         """The given rows (1-D index; repeats, reorders and drops), independent of `state`."""
+
+
+def ensure_model(model: Any) -> None:
+    """Refuse what is no model, or one that would drop units at random while decoding."""
+    if isinstance(model, type):
+        raise InvalidInput(f"model must be a model: write {model.__name__}(…), not {model.__name__}")
+    missing = [part for part in ("special", "sites", "start", "step", "select") if not hasattr(model, part)]
+    if missing:
+        hint = " (its .model is one)" if hasattr(model, "model") else ""
+        raise InvalidInput(f"{type(model).__name__} is no npad.Model{hint}: it has no {', '.join(missing)}")
+    if not isinstance(model.special, Special):
+        raise ModelError(f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {model.special!r}")
+    for module in model.modules() if isinstance(model, torch.nn.Module) else ():
+        share = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0)
+        if module.training and isinstance(share, float) and share > 0:
+            raise InvalidInput(
+                f"{name_of(model)} is in training mode and would drop units at random: call .eval() first"
+            )
+
+
+def ensure_length(source: Any, name: str = "source") -> int:
+    """How many sentences there are."""
+    try:
+        return len(source)
+    except TypeError as error:
+        kind = type(source).__name__
+        raise InvalidInput(f"{name} must have a length, one entry a sentence; a {kind} has none") from error
 
 
 def name_of(model: Any) -> str:

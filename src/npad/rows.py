@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,27 @@ class Problems:
         times = chains.shape[0]
         ids = self.ids.repeat_interleave(times)
         return Problems(ids, chains.repeat(len(self)), self.max_length, self.per_sentence * times)
+
+
+class Layout(NamedTuple):
+    """How the rows of a state are laid out: sentence-major, the same number for every sentence.
+
+    For models that treat the rows of a sentence together, as batched attention does. What `select` means for it can be
+    told from the number of rows alone: of several sentences, fewer rows than before mean that whole sentences are
+    dropped and the others keep theirs; as many or more mean the same sentences. One sentence may have any rows.
+    """
+
+    sentences: int
+    each: int
+
+    def after(self, rows: Tensor) -> tuple[Layout, Tensor | None]:
+        """The layout once `rows` are selected, and the sentences that are left (None: all of them)."""
+        count = rows.shape[0]
+        if self.sentences == 1:
+            return Layout(1, count), None
+        if count >= self.sentences * self.each:
+            return Layout(self.sentences, count // self.sentences), None
+        return Layout(count // self.each, self.each), rows[:: self.each] // self.each
 
 
 def repeat(groups: int, times: int, device: torch.device) -> Tensor:

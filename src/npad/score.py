@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Found
-from npad.model import Model, device_of, log_probs, name_of
+from npad.model import Model, device_of, ensure_length, ensure_model, log_probs, name_of
 from npad.rows import repeat
 
 POSITIONS = 1 << 12  # symbols scored at a time by a model with `forced`: bounds its logits [rows, T, V]
@@ -22,10 +23,13 @@ def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[in
 
     Targets carry no begin or end symbol; the empty one is legal and means that the sentence ends at once.
     """
-    if len(targets) != len(source):
+    ensure_model(model)
+    sentences = ensure_length(source)
+    if ensure_length(targets, "targets") != sentences:
         raise InvalidInput(
-            f"targets must hold one list a sentence: there are {len(source)} sentences, not {len(targets)}"
+            f"targets must hold one list a sentence: there are {sentences} sentences, not {len(targets)}"
         )
+    targets = [_symbols(wanted, f"targets[{s}]", model.special.eos) for s, wanted in enumerate(targets)]
     most = max(map(len, targets), default=0)
     if most == 0:
         return [[] for _ in targets]
@@ -54,7 +58,8 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
             some = torch.arange(top, min(top + down, sentences), device=found.lengths.device)
             places = torch.arange(left, min(left + across, n), device=some.device).expand(len(some), -1)
             part = found.groups(some).at(places)
-            here = model.select(state, some[repeat(len(some), places.shape[1], some.device)])
+            here = model.select(state, some)  # dropping and expanding are calls of their own
+            here = model.select(here, repeat(len(some), places.shape[1], some.device))
             parts.append((_forced if forced else _stepwise)(model, here, part, coverage))
     log_prob = torch.cat([part[0] for part in parts]).view(sentences, n)
     if bool((log_prob.isnan() & found.exists).any()):
@@ -105,6 +110,21 @@ def _ensure_known(model: Model[Any], outputs: Tensor, vocabulary: int, step: int
         raise InvalidInput(f"symbol {worst} is outside the vocabulary of {name_of(model)}, which has {vocabulary}")
 
 
+def _symbols(wanted: Sequence[Sequence[int]], where: str, eos: int) -> list[list[int]]:
+    """The targets of one sentence as lists of integers from 0, none of them the end symbol."""
+    try:
+        targets = [[index(symbol) for symbol in target] for target in wanted]
+    except TypeError as error:
+        rule = f"{where} must be a list of targets, each a list of symbols, such as the tokens of hypotheses"
+        raise InvalidInput(f"{rule}: {error}") from error
+    for i, target in enumerate(targets):
+        if min(target, default=0) < 0:
+            raise InvalidInput(f"{where}[{i}] is {target}; symbols count from 0")
+        if eos in target:
+            raise InvalidInput(f"{where}[{i}] is {target}; leave out the end symbol {eos}, which score adds")
+    return targets
+
+
 def _as_found(model: Model[Any], targets: Sequence[Sequence[Sequence[int]]], most: int) -> Found:
     special, device = model.special, device_of(model)
     longest = max(len(target) for wanted in targets for target in wanted)
@@ -112,11 +132,6 @@ def _as_found(model: Model[Any], targets: Sequence[Sequence[Sequence[int]]], mos
     lengths = torch.full((len(targets), most), -1)
     for s, wanted in enumerate(targets):
         for i, target in enumerate(wanted):
-            if special.eos in target or any(symbol < 0 for symbol in target):
-                where = f"targets[{s}][{i}]"
-                raise InvalidInput(
-                    f"{where} must be symbols from 0 without the end symbol {special.eos}, which score adds"
-                )
             tokens[s, i, : len(target)] = torch.tensor(target, dtype=torch.long)
             lengths[s, i] = len(target)
     zeros = torch.zeros(lengths.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from numbers import Real
 from typing import Protocol
 
 import torch
@@ -112,11 +113,11 @@ class Rerank:
     def __call__(self, found: Found) -> Tensor:
         scores = torch.zeros(found.lengths.shape, dtype=torch.float64)
         for s, candidates in enumerate(found.hypotheses()):
-            scores[s, : len(candidates)] = torch.tensor([float(self.key(one)) for one in candidates])
-        if bool(scores.isnan().any()):
-            raise InvalidInput(
-                "the function given to Rerank returned NaN; it must return a number for every hypothesis"
-            )
+            for i, one in enumerate(candidates):
+                value: object = self.key(one)
+                if not isinstance(value, Real):
+                    raise InvalidInput(f"the function given to Rerank must return a number, not {value!r}")
+                scores[s, i] = float(value)
         return scores.to(found.log_prob.device)
 
 

@@ -36,10 +36,8 @@ def _npad(decoder: NPAD) -> list[str]:
 
 
 def _plain(decoder: Any) -> list[str]:
-    return [
-        _kebab(type(decoder)),
-        *(f"{field.name}:{_label(getattr(decoder, field.name))}" for field in fields(decoder)),
-    ]
+    shown = fields(decoder) if is_dataclass(decoder) else ()
+    return [_kebab(type(decoder)), *(f"{field.name}:{_label(getattr(decoder, field.name))}" for field in shown)]
 
 
 def _label(value: Any) -> str:
@@ -50,8 +48,10 @@ def _label(value: Any) -> str:
         return repr(value)
     if isinstance(value, tuple):
         return ",".join(map(_label, value))
+    if isinstance(value, int | str):
+        return str(value)
     if isinstance(value, type) or not is_dataclass(value):
-        return getattr(value, "__qualname__", str(value))
+        return str(getattr(value, "__qualname__", _kebab(type(value))))
     name = getattr(value, "label", _kebab(type(value)))
     inside = ",".join(f"{field.name}={_label(getattr(value, field.name))}" for field in fields(value))
     return f"{name}({inside})" if inside else name
@@ -68,4 +68,4 @@ def _changed(value: Any) -> dict[str, Any]:
 
 
 def _kebab(kind: type) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind.__name__).lower()

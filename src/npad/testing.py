@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,31 +16,44 @@ from npad.errors import ContractError
 from npad.model import Model, Special, covers, device_of, name_of
 
 STEPS = 4
+TORCH = str(Path(torch.__file__).parent)
 
 
 def check_model(model: Model[Any], source: Any, tolerance: float = 1e-4) -> list[str]:
-    """Check the whole contract of `npad.Model` on a source of one or more sentences.
+    """Check the contract of `npad.Model` on a source of a few sentences, best of different lengths.
 
-    Returns what was checked; raises ContractError that lists everything found broken. Logits may differ by
-    `tolerance` between batches of different shape, as float32 matrix products do.
+    Returns what was checked (not what the model does not offer, nor batches if there is one sentence); raises
+    ContractError that lists everything found broken. Logits may differ by `tolerance` in probability between batches of
+    different shape, as float32 matrix products do.
     """
-    checked, broken = [], []
+    probe = Probe(model, source, tolerance)
+    checked: list[str] = []
+    broken: list[str] = []
+    first: Exception | None = None
     with torch.inference_mode():
-        probe = Probe(model, source, tolerance)
-        for check in CHECKS:
+        for check, applies in CHECKS:
+            if not applies(probe):
+                continue
             title = (check.__doc__ or check.__name__).splitlines()[0].rstrip(".")
             try:
                 faults = list(check(probe))
             except Exception as error:  # whatever a stranger's model raises is a finding
-                faults = [f"raised {type(error).__name__}: {error}"]
+                first = first or error
+                faults = [f"{type(error).__name__}: {error}{_where(error)}"]
             checked.append(title)
             broken += [f"{title}: {fault}" for fault in faults]
-            if broken and check is CHECKS[0]:
-                break  # without sound shapes the rest says nothing
+            if broken and check in (shapes, repeatability):
+                break  # the rest would say nothing
     if broken:
         listed = "\n".join(f"  - {fault}" for fault in broken)
-        raise ContractError(f"{name_of(model)} breaks the contract of npad.Model:\n{listed}")
+        raise ContractError(f"{name_of(model)} breaks the contract of npad.Model:\n{listed}") from first
     return checked
+
+
+def _where(error: Exception) -> str:
+    """The last line of someone else's code that an error passed through."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((TORCH, __file__))]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 @dataclass
@@ -98,20 +114,33 @@ class Recorder:
 def shapes(probe: Probe) -> Iterator[str]:
     """start, step and select return what they should."""
     model = probe.model
-    if not isinstance(getattr(model, "special", None), Special):
-        yield f"special must be npad.Special(bos, eos, pad), not {model.special!r}"
+    if isinstance(model, type):
+        yield f"this is a class: write {model.__name__}(…), not {model.__name__}"
+        return
+    special = getattr(model, "special", None)
+    if not isinstance(special, Special):
+        yield f"special must be npad.Special(bos, eos, pad), not {special!r}"
+        return
+    if "perturb" not in inspect.signature(model.step).parameters:
+        yield "step must take (state, tokens, perturb=None)"
         return
     if probe.rows < 1:
         yield "the source is empty: give at least one sentence to check on"
         return
     bos = torch.full((probe.rows,), model.special.bos, device=device_of(model))
-    logits, _ = model.step(model.start(probe.source), bos)
+    result: object = model.step(model.start(probe.source), bos)
+    if not isinstance(result, tuple) or len(result) != 2:
+        yield f"step must return (logits, state), not {type(result).__name__}"
+        return
+    logits = result[0]
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.dim() != 2:
         yield f"step must return floating-point logits [rows, V], not {getattr(logits, 'shape', type(logits).__name__)}"
     elif logits.shape[0] != probe.rows:
         yield f"step returned {logits.shape[0]} rows of logits for the {probe.rows} sentences of start"
     elif bool(torch.log_softmax(logits.float(), -1).isnan().any()):
         yield "step returned NaN, +inf or nothing but −inf as a row of logits"
+    elif bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
+        yield "step seems to return probabilities; it must return logits, such as their logarithm"
     elif not 0 <= model.special.eos < logits.shape[1]:
         yield f"the end symbol {model.special.eos} is not among the {logits.shape[1]} symbols predicted"
     else:
@@ -128,6 +157,21 @@ def expansion(probe: Probe) -> Iterator[str]:
         yield f"select of {2 * probe.rows} rows gives a state of {many.shape[0]}"
     elif probe.differ(many, once[twice]):
         yield "two copies of a row, made by select and fed the same symbols, predict other than the row itself"
+
+
+def layouts(probe: Probe) -> Iterator[str]:
+    """Sentences can be dropped with all their rows, and rows added after that."""
+    model, rows = probe.model, probe.rows
+    tokens = probe.symbols(rows)
+    expected = probe.logits(model.start(probe.source), tokens)
+    twice = probe.index([row for row in range(rows) for _ in range(2)])
+    state = model.select(model.start(probe.source), twice)
+    _, state = model.step(state, tokens[twice, 0])
+    state = model.select(state, probe.index([2 * rows - 2, 2 * rows - 1]))  # both rows of the last sentence
+    logits, state = model.step(state, tokens[[rows - 1] * 2, 1])
+    again, _ = model.step(model.select(state, probe.index([1, 0, 0])), tokens[[rows - 1] * 3, 2])
+    if probe.differ(logits, expected[[rows - 1] * 2, 1]) or probe.differ(again, expected[[rows - 1] * 3, 2]):
+        yield "the rows of the last sentence, kept by select with the others dropped, predict other than before"
 
 
 def reordering(probe: Probe) -> Iterator[str]:
@@ -190,9 +234,8 @@ def repeatability(probe: Probe) -> Iterator[str]:
 
 
 def teacher_forcing(probe: Probe) -> Iterator[str]:
-    """forced, where offered, equals stepping."""
-    if not hasattr(probe.model, "forced"):
-        return
+    """forced equals stepping."""
+    assert hasattr(probe.model, "forced")
     tokens = probe.symbols(probe.rows)
     stepped = probe.logits(probe.model.start(probe.source), tokens)
     forced = probe.model.forced(probe.model.start(probe.source), tokens)
@@ -230,26 +273,42 @@ def sites(probe: Probe) -> Iterator[str]:
 
 
 def attention(probe: Probe) -> Iterator[str]:
-    """attention, where offered, is a distribution over the source."""
-    if not hasattr(probe.model, "attention"):
-        return
-    _, state = probe.model.step(probe.model.start(probe.source), probe.symbols(probe.rows)[:, 0])
+    """attention is a distribution over the source, without its padding."""
+    assert hasattr(probe.model, "attention")
+    tokens = probe.symbols(probe.rows)[:, 0]
+    _, state = probe.model.step(probe.model.start(probe.source), tokens)
     weights = probe.model.attention(state)
     if weights.dim() != 2 or weights.shape[0] != probe.rows:
         yield f"attention must return [rows, source length], not {list(weights.shape)} for {probe.rows} rows"
     elif bool((weights < 0).any()) or bool(((weights.sum(1) - 1).abs() > 1e-3).any()):
         yield "attention weights must be non-negative and add up to 1 in every row"
+    else:
+        for row in range(probe.rows):
+            _, state = probe.model.step(probe.model.start(probe.source[row : row + 1]), tokens[row : row + 1])
+            length = probe.model.attention(state).shape[1]
+            if int((weights[row] > 0).sum()) > length:
+                yield f"sentence {row} has {length} source positions alone, but looks at more in the batch: padding?"
+                return
 
 
-CHECKS: tuple[Callable[[Probe], Iterator[str]], ...] = (
-    shapes,
-    repeatability,
-    expansion,
-    reordering,
-    dropping,
-    independence,
-    sub_batches,
-    teacher_forcing,
-    sites,
-    attention,
+def always(probe: Probe) -> bool:
+    return True
+
+
+def several(probe: Probe) -> bool:
+    return probe.rows > 1
+
+
+CHECKS: tuple[tuple[Callable[[Probe], Iterator[str]], Callable[[Probe], bool]], ...] = (
+    (shapes, always),
+    (repeatability, always),
+    (expansion, always),
+    (reordering, always),
+    (dropping, several),
+    (layouts, several),
+    (independence, always),
+    (sub_batches, several),
+    (teacher_forcing, lambda probe: hasattr(probe.model, "forced")),
+    (sites, always),
+    (attention, lambda probe: hasattr(probe.model, "attention")),
 )

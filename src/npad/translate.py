@@ -43,9 +43,15 @@ class Translator:
         """Translate texts, in their order. A text's noise depends on the text alone, not on its neighbours."""
         if isinstance(texts, str):
             raise InvalidInput(f"translate takes a list of texts; write translate([{texts!r}])")
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidInput(f"translate takes texts, not {text!r}")
         decoder = Beam() if decoder is None else decoder
         ids = [word(text) for text in texts]
-        found = decode(self.model, self.encode(texts), self._in_words(decoder), max_length, ids)
+        source = self.encode(texts)
+        if len(source) != len(texts):
+            raise InvalidInput(f"encode must return one sentence a text: it made {len(source)} of {len(texts)}")
+        found = decode(self.model, source, self._in_words(decoder), max_length, ids)
         how = signature(decoder, self.model)
         return [self._translation(hypotheses, how) for hypotheses in found]
 

@@ -59,6 +59,7 @@ class RecurrentLM(nn.Module):
             whole(name, size, 1)
         whole("summary", summary, 0)
         one_of("cell", cell, tuple(CELLS))
+        condition = (condition,) if isinstance(condition, str) else condition
         for place in condition:
             one_of("condition", place, PLACES)
         if not 0 <= special.eos < vocabulary or not 0 <= special.bos < vocabulary:

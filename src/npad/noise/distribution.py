@@ -34,6 +34,14 @@ class Distribution:
         return torch.addcmul(x, scale, self.unit(keys, x.shape[1]).to(x.dtype))
 
 
+def ensure_distribution(name: str, value: object) -> None:
+    """Require a distribution, and not its class or its name."""
+    if isinstance(value, type):
+        raise InvalidInput(f"{name} must be a distribution: write {value.__name__}(), not {value.__name__}")
+    if not isinstance(value, Distribution):
+        raise InvalidInput(f"{name} must be a distribution, such as Gaussian(), not {value!r}")
+
+
 @dataclass(frozen=True)
 class Gaussian(Distribution):
     """The paper's."""
@@ -101,6 +109,9 @@ class Fixed(Distribution):
 
     base: Distribution = field(default_factory=Gaussian)
 
+    def __post_init__(self) -> None:
+        ensure_distribution("Fixed's base", self.base)
+
     @property
     def relative_only(self) -> bool:  # type: ignore[override]
         return self.base.relative_only
@@ -123,6 +134,7 @@ class Antithetic(Distribution):
     base: Distribution = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
+        ensure_distribution("Antithetic's base", self.base)
         if self.base.relative_only:
             raise InvalidInput(f"Antithetic needs additive noise; {type(self.base).__name__} has no negative")
 

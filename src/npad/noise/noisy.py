@@ -6,15 +6,16 @@ The paper's transition (Cho, 2016, eq. 8) is h_t = φ(h_{t−1} + ε_t, x_t, f(Y
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, number
+from npad.errors import InvalidInput, an_object, number, yes_or_no
 from npad.model import Model, Perturb, State, Wrapper, covers, name_of, offers
-from npad.noise.distribution import Distribution, Gaussian
+from npad.noise.distribution import Distribution, Gaussian, ensure_distribution
 from npad.noise.keyed import Keys
 from npad.noise.schedule import Annealed, Schedule
 from npad.rows import Problems, place_in_run
@@ -36,12 +37,16 @@ class Noise:
     relative: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.sigma, (list, tuple)):
-            object.__setattr__(self, "sigma", tuple(self.sigma))
+        given: object = self.sigma
+        if isinstance(given, Iterable) and not isinstance(given, str):
+            object.__setattr__(self, "sigma", tuple(given))
             if not self.sigma:
                 raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
         for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
             number("sigma", sigma, least=0)
+        yes_or_no("relative", self.relative)
+        an_object("schedule", self.schedule, "a function of step and entropy, such as Constant()")
+        ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
             raise InvalidInput(f"{kind} is a share of what it perturbs: say Noise({self.sigma}, …, relative=True)")
@@ -88,8 +93,8 @@ class NoisyState(Generic[State]):
 class Noisy(Wrapper[State]):
     """A model whose `step` perturbs what it is given, keyed by (seed, sentence id, chain, step, slot).
 
-    With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the key). Wrap twice for
-    noise at two sites.
+    With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the key). Decoded from by
+    itself it is one chain of each sentence, and log_prob is its own, noise and all; NPAD is what judges cleanly.
     """
 
     model: Model[State]

@@ -107,9 +107,9 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
 def ensure_sound(model: Model[Any], broken: Tensor, step: int) -> None:
     """Refuse to go on with logits that are no distribution."""
     if bool(broken):
-        raise ModelError(
-            f"{name_of(model)}.step returned NaN, +inf or nothing but −inf as a row of logits by step {step}"
-        )
+        name = name_of(model)
+        hint = "; is the noise too strong?" if name.startswith("Noisy(") else ""
+        raise ModelError(f"{name}.step returned NaN, +inf or nothing but −inf as a row of logits by step {step}{hint}")
 
 
 def ensure_fits(rows: int, bytes_each: int, device: torch.device) -> None:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from npad.counted import Counted
-from npad.errors import whole
+from npad.errors import InvalidInput, whole
 from npad.hypotheses import Found
 from npad.model import Model, device_of, log_probs
-from npad.rows import Problems
+from npad.rows import Problems, rows_of
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_sound
 
@@ -34,6 +34,8 @@ class Exact(Decoder):
 
     def __post_init__(self) -> None:
         whole("budget", self.budget, 1)
+        if not isinstance(self.beam, Beam):
+            raise InvalidInput(f"Exact's beam must be a Beam, such as Beam(5), not {self.beam!r}")
 
     @property
     def rows(self) -> int:
@@ -51,7 +53,9 @@ class Exact(Decoder):
                 known.log_prob[problem, 0].item(),
                 bool(known.finished[problem, 0]),
             )
-            root = model.select(state, torch.tensor([problem], device=device))
+            sentence, place = divmod(problem, problems.per_sentence)
+            root = model.select(state, rows_of(torch.tensor([sentence], device=device), problems.per_sentence))
+            root = model.select(root, torch.tensor([place], device=device))  # dropping is a call of its own
             answers.append(branch_and_bound(model, root, best, problems.max_length, budget))
         longest = max(len(best.tokens) for best, _ in answers)
         tokens = [best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best, _ in answers]

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from npad.errors import InvalidInput, one_of, whole
+from npad.errors import InvalidInput, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found
 from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
@@ -48,6 +49,9 @@ class NPAD(Decoder):
         ensure_decoder(self.inner, "inner")
         if not isinstance(self.noise, Noise):
             raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {self.noise!r}")
+        yes_or_no("clean_chain", self.clean_chain)
+        yes_or_no("share_noise", self.share_noise)
+        an_object("selector", self.selector, "a function of the candidates, such as MostProbable()")
         if isinstance(self.inner, NPAD):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
         if isinstance(self.inner, Exact) and isinstance(self.selector, LengthNormalised | GNMTLength):
@@ -89,4 +93,16 @@ def select(model: Model[Any], state: Any, found: Found, selector: Selector) -> F
     distinct, _ = found.distinct()
     log_prob, coverage = judge(model, state, distinct, coverage=getattr(selector, "needs_attention", False))
     clean = replace(distinct, log_prob=log_prob, coverage=coverage).best_first()
-    return clean.best_first(selector(clean))
+    return clean.best_first(ranking(selector, clean))
+
+
+def ranking(selector: Selector, found: Found) -> Tensor:
+    """What the selector says of each candidate: a number, for every one there is."""
+    score: object = selector(found)
+    name = getattr(selector, "__name__", type(selector).__name__)
+    if not isinstance(score, Tensor) or score.shape != found.lengths.shape:
+        got = list(score.shape) if isinstance(score, Tensor) else repr(score)
+        raise InvalidInput(f"the selector {name} must return a tensor {list(found.lengths.shape)}, not {got}")
+    if bool((score.isnan() & found.exists).any()):
+        raise InvalidInput(f"the selector {name} returned NaN; it must return a number for every hypothesis")
+    return score.masked_fill(~found.exists, 0)
