@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+import npad
 from cases import EVERY, by_name, recurrent, summaries
 from npad import (
     MBR,
@@ -14,6 +16,7 @@ from npad import (
     Adaptive,
     Antithetic,
     Beam,
+    Constant,
     Cosine,
     Diverse,
     Dropout,
@@ -24,6 +27,7 @@ from npad import (
     GNMTLength,
     Greedy,
     InvalidInput,
+    Laplace,
     LengthNormalised,
     Linear,
     ModelError,
@@ -54,6 +58,25 @@ from npad.models.table import TableModel
         (lambda: NPAD(chains=3, noise=Noise([0.1, 0.2])), "one for each of 3 chains"),
         (lambda: NPAD(Exact(), selector=LengthNormalised()), "Exact proves the most probable hypothesis"),
         (lambda: NPAD(seed="x"), "seed must be a whole number"),
+        (lambda: NPAD(clean_chain="no"), "clean_chain must be True or False, not 'no'"),
+        (lambda: NPAD(share_noise=1), "share_noise must be True or False, not 1"),
+        (lambda: NPAD(selector=MBR), r"selector must be a function of the candidates, .*: write MBR\(\), not MBR"),
+        (lambda: NPAD(selector="mbr"), "selector must be a function of the candidates, .* not 'mbr'"),
+        (lambda: Exact(beam=5), r"Exact's beam must be a Beam, such as Beam\(5\), not 5"),
+        (lambda: Noise(0.3, Constant), r"schedule must be a function of step .*: write Constant\(\), not Constant"),
+        (
+            lambda: Noise(0.3, "constant"),
+            r"schedule must be a function of step and entropy, such as Constant\(\), not 'con",
+        ),
+        (lambda: Noise(0.3, Laplace()), r"schedule must be a function of step and entropy.* not Laplace\(\)"),
+        (
+            lambda: Noise(0.3, distribution=Laplace),
+            r"distribution must be a distribution: write Laplace\(\), not Laplace",
+        ),
+        (lambda: Noise(0.3, distribution="laplace"), r"distribution must be a distribution, such as Gaussian\(\)"),
+        (lambda: Noise(0.3, relative="no"), "relative must be True or False, not 'no'"),
+        (lambda: Fixed(Laplace), r"Fixed's base must be a distribution: write Laplace\(\)"),
+        (lambda: Antithetic("x"), "Antithetic's base must be a distribution"),
         (lambda: Beam(0), "width must be a whole number of at least 1, not 0"),
         (lambda: Beam(True), "width must be a whole number of at least 1, not True"),
         (lambda: Beam(3, "stop"), "finish must be one of 'shrink', 'compete', 'pool', not 'stop'"),
@@ -125,6 +148,76 @@ def test_ids_must_be_one_a_sentence(ids):
 def test_ids_must_be_integers(ids):
     with pytest.raises(InvalidInput, match="ids must be integers"):
         decode(TableModel.random(3, 2), [0], Greedy(), ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "message"),
+    [
+        (TableModel, [0], r"model must be a model: write TableModel\(…\), not TableModel"),
+        (npad.load("toy"), ["danke"], r"Translator is no npad.Model \(its .model is one\): it has no special, sites"),
+        ([0], TableModel.random(3, 2), "list is no npad.Model: it has no special, sites, start, step, select"),
+        (
+            TableModel.random(3, 2),
+            (i for i in [0]),
+            "source must have a length, one entry a sentence; a generator has none",
+        ),
+    ],
+    ids=["class", "translator", "swapped", "generator"],
+)
+def test_a_model_must_be_one_and_a_source_must_have_a_length(model, source, message):
+    with pytest.raises(InvalidInput, match=message):
+        decode(model, source, Greedy())
+
+
+def test_special_symbols_must_be_special():
+    model = TableModel.random(3, 2)
+    model.special = (3, 0, 3)
+    with pytest.raises(ModelError, match=r"TableModel.special must be npad.Special\(bos, eos, pad\), not \(3, 0, 3\)"):
+        decode(model, [0], Greedy())
+
+
+@pytest.mark.parametrize("drop", [torch.nn.Dropout(0.1), torch.nn.LSTM(2, 2, 2, dropout=0.1)], ids=["dropout", "lstm"])
+def test_a_model_in_training_mode_would_decode_at_random(drop):
+    model = recurrent()
+    model.add_module("drop", drop)
+    decode(model.eval(), summaries(2), Greedy(), 3)
+    for call in (
+        lambda: decode(model.train(), summaries(2), Greedy(), 3),
+        lambda: npad.score(model, summaries(1), [[[2]]]),
+    ):
+        with pytest.raises(InvalidInput, match=r"RecurrentLM is in training mode .* call .eval\(\) first"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        (lambda found: 3.0, r"the selector <lambda> must return a tensor \[1, \d+\], not 3.0"),
+        (lambda found: found.log_prob[:, :1], r"the selector <lambda> must return a tensor \[1, \d+\], not \[1, 1\]"),
+        (lambda found: found.log_prob * math.nan, "the selector <lambda> returned NaN"),
+        (MBR(lambda a, b: math.nan), "the selector MBR returned NaN"),
+        (Rerank(lambda one: None), "the function given to Rerank must return a number, not None"),
+        (Rerank(lambda one: math.nan), "the selector Rerank returned NaN"),
+    ],
+)
+def test_a_selector_must_say_a_number_for_each(selector, message):
+    with pytest.raises(InvalidInput, match=message):
+        decode(TableModel.random(4, 3), [0], NPAD(Sampling(5), chains=5, noise=Noise(0.5), selector=selector))
+
+
+def test_noise_too_strong_is_named():
+    with pytest.raises(ModelError, match=r"Noisy\(RecurrentLM\).step returned NaN.* is the noise too strong\?"):
+        decode(
+            recurrent(dtype=torch.float32),
+            summaries(2, torch.float32),
+            NPAD(noise=Noise(1e38, lambda t, e: t * 10.0)),
+            3,
+        )
+
+
+def test_sigmas_may_come_as_an_array():
+    assert Noise(torch.linspace(0, 1, 3).tolist()).sigma == (0.0, 0.5, 1.0)
+    assert Noise(np.array([0.0, 0.5])).sigma == (0.0, 0.5)
 
 
 def test_a_decoder_must_be_one():

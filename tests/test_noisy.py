@@ -152,7 +152,7 @@ def test_slots_rank_the_live_hypotheses_of_a_chain_from_zero():
     assert noisy.select(reordered, torch.tensor([6, 7, 8])).slots.tolist() == [0, 1, 2]
 
 
-def test_two_wrappers_are_noise_at_two_sites():
+def test_noise_around_noise_comes_on_top():
     model, source = recurrent(), summaries(3)
     both = Noisy(Noisy(model, Noise(0.5)), Noise(0.5, site="embedding"), seed=4)
     one, other = Noisy(model, Noise(0.5)), Noisy(model, Noise(0.5, site="embedding"), seed=4)

@@ -176,6 +176,20 @@ def test_calls_and_rescoring_are_counted_apart():
     assert (model.calls, model.rescored) == (15, 3)
 
 
+def test_a_judge_of_the_models_own_is_asked_and_counted():
+    """A model may name another to re-score; Counted must not put itself in its place."""
+    model, source = recurrent(), summaries(2)
+    model.judge = recurrent(seed=1)
+    plain = decode(model, source, npad(Greedy()), max_length=6)
+    counted = Counted(model)
+    assert_same(decode(counted, source, npad(Greedy()), max_length=6), plain)
+    assert counted.rescored > 0
+    judged = score(model.judge, source, [[one.tokens for one in hypotheses] for hypotheses in plain])
+    for hypotheses, expected in zip(plain, judged, strict=True):
+        ended = [(one.log_prob, value) for one, value in zip(hypotheses, expected, strict=True) if one.finished]
+        assert all(a == pytest.approx(b) for a, b in ended)
+
+
 def test_a_sigma_for_each_chain():
     model, source = recurrent(), summaries(3)
     one, many = (decode(model, source, NPAD(chains=4, noise=Noise(s)), max_length=7) for s in (0.7, (9, 0.7, 0.7, 0.7)))

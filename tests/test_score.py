@@ -89,8 +89,12 @@ def test_no_targets_no_scores():
     ("targets", "message"),
     [
         ([[[1]], [[1]]], "there are 1 sentences, not 2"),
-        ([[[1, 0]]], r"targets\[0\]\[0\] must be symbols from 0 without the end symbol 0"),
-        ([[[-1]]], r"targets\[0\]\[0\] must be"),
+        ([[[1, 0]]], r"targets\[0\]\[0\] is \[1, 0\]; leave out the end symbol 0, which score adds"),
+        ([[[-1]]], r"targets\[0\]\[0\] is \[-1\]; symbols count from 0"),
+        ([[[1.5]]], r"targets\[0\] must be a list of targets, each a list of symbols"),
+        ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of symbols"),
+        (["ab"], r"targets\[0\] must be a list of targets, each a list of symbols"),
+        (3, "targets must have a length, one entry a sentence; a int has none"),
         ([[[1], [7]]], "symbol 7 is outside the vocabulary of TableModel, which has 3"),
     ],
 )

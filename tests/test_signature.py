@@ -13,9 +13,11 @@ from npad import (
     Antithetic,
     Beam,
     Constant,
+    Decoder,
     Diverse,
     Dropout,
     Exact,
+    GNMTLength,
     Greedy,
     Laplace,
     LengthNormalised,
@@ -26,6 +28,7 @@ from npad import (
     signature,
 )
 from npad.models import toy
+from npad.noise.distribution import Distribution
 
 END = f"|model:toy|version:{__version__}"
 
@@ -49,6 +52,22 @@ END = f"|model:toy|version:{__version__}"
 )
 def test_by_hand(decoder, expected):
     assert signature(decoder, toy.model()) == expected + END
+
+
+def test_parts_of_ones_own_have_a_name():
+    class MySigns(Distribution):
+        pass
+
+    class Own(Decoder):
+        def search(self, model, state, problems): ...
+
+    def late(step, entropy): ...
+
+    mine = signature(NPAD(Own(), noise=Noise(0.3, late, MySigns()), selector=GNMTLength()), toy.model())
+    assert "|inner:own|" in mine
+    assert "late|noise:my-signs|" in mine
+    assert "|selector:gnmt-length(alpha=0.6,beta=0.0)" in mine
+    assert signature(Own(), toy.model()) == "own" + END
 
 
 def test_no_two_decoders_share_one():

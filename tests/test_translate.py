@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import npad
@@ -55,6 +57,11 @@ def test_nothing_in_nothing_out():
     ("call", "message"),
     [
         (lambda: TOY.translate("danke"), r"translate takes a list of texts; write translate\(\['danke'\]\)"),
+        (lambda: TOY.translate([1]), "translate takes texts, not 1"),
+        (
+            lambda: replace(TOY, encode=lambda texts: []).translate(["danke"]),
+            "encode must return one sentence a text: it made 0",
+        ),
         (lambda: TOY.translate(["hallo"]), "toy has no table for 'hallo'"),
         (lambda: TOY.translate([""]), "toy has no table for ''"),
         (lambda: npad.load("en-xx"), "npad has no model 'en-xx'; it offers 'toy'"),
