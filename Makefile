@@ -31,6 +31,7 @@ benchmark: .venv/.ready
 # Everything is pinned, the build backend too. torch goes first: a range alone would fetch gigabytes of CUDA.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 .venv/.ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv: a minute or two, once."
 	$(PYTHON) -m venv --clear .venv
 	$(PIP) torch hatchling editables
 	$(PIP) --no-build-isolation --editable ".[dev]"

@@ -26,15 +26,11 @@ PHRASES = ("das ist mir wurst", "ich verstehe nur bahnhof", "na ja")
 
 def table(toy: Translator, phrase: str) -> Table:
     """One phrase: each strategy's output, its log-probability, and what it cost."""
-    out = Table(title=f"[bold]{phrase}[/bold]", title_justify="left", min_width=76)
-    for name, justify in (
-        ("strategy", "left"),
-        ("output", "left"),
-        ("log p", "right"),
-        ("calls", "right"),
-        ("re-scored", "right"),
-    ):
-        out.add_column(name, justify=justify)
+    out = Table(title=f"[bold]{phrase}[/bold]", title_justify="left")
+    out.add_column("strategy", min_width=17)
+    out.add_column("output", min_width=26)
+    for name in ("log p", "calls", "re-scored"):
+        out.add_column(name, justify="right", min_width=6)
     rows = {}
     for name, decoder in STRATEGIES.items():
         counted = Counted(toy.model)
@@ -52,8 +48,14 @@ def main() -> None:
     console, toy = Console(), npad.load("toy")
     for phrase in PHRASES:
         console.print(table(toy, phrase), "")
-    console.print("log p: of the clean model, end included. A call: one row through one step.")
-    console.print(f"[dim]{toy.translate(PHRASES[:1], STRATEGIES['NPAD-10 + greedy'])[0].signature}[/dim]")
+    console.print(
+        "log p      of the output under the clean model, end included; best in green\n"
+        "calls      rows through one step of the model\n"
+        "re-scored  the same, by the clean model that judges what noisy chains found\n",
+        highlight=False,
+    )
+    signature = toy.translate(PHRASES[:1], STRATEGIES["NPAD-10 + greedy"])[0].signature
+    console.print(signature, style="dim", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

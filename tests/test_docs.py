@@ -11,15 +11,21 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+
+from cases import assert_same, key, with_zeros
+from npad import NPAD, Noise, decode
+from npad.models.table import TableModel
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
 
 
-def outputs(page: Path) -> list[tuple[re.Match[str], str]]:
+def outputs(page: Path, namespace: dict[str, object] | None = None) -> list[tuple[re.Match[str], str]]:
     """Each Python block of a page, run in order in one namespace, with what it printed."""
-    namespace: dict[str, object] = {"__name__": page.stem}
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = page.stem
     results = []
     for block in BLOCK.finditer(page.read_text()):
         out = io.StringIO()
@@ -33,6 +39,20 @@ def outputs(page: Path) -> list[tuple[re.Match[str], str]]:
 def test_a_page_shows_its_true_output(page):
     for block, printed in outputs(page):
         assert printed == (block["shown"] or "")
+
+
+def test_the_decoders_of_the_page_keep_the_theorems():
+    page: dict[str, object] = {}
+    outputs(ROOT / "docs/extending.md", page)
+    model = with_zeros(TableModel.random(4, 4, seed=2, sentences=3, dtype=torch.float64), seed=2)
+    for decoder in (page["Branching"](6), page["EpsilonGreedy"](0.4)):
+        together = decode(model, [0, 1, 2], decoder, 5)
+        for i in range(3):
+            possible = {(output.tokens, output.finished) for output in model.outputs(i, 5)}
+            assert {(one.tokens, one.finished) for one in together[i]} <= possible
+            assert_same(decode(model, [i], decoder, 5, ids=[i]), [together[i]])
+        best = decode(model, [0, 1, 2], NPAD(decoder, 5, Noise(0.5)), 5)
+        assert all(key(a[0]) >= (b[0].finished, b[0].log_prob - 1e-9) for a, b in zip(best, together, strict=True))
 
 
 def test_the_readmes_table_is_the_demos():
