@@ -23,6 +23,7 @@ PLAIN = {
     "wide": Beam(12),
     "diverse": Diverse(3, eta=0.3),
     "exact": Exact(2_000),
+    "tight": Exact(8, Beam(1)),
 }
 
 

@@ -39,6 +39,7 @@ from npad import (
     Power,
     Rerank,
     Sampling,
+    Special,
     StudentT,
     decode,
 )
@@ -100,6 +101,9 @@ from npad.models.table import TableModel
         (lambda: Noise("0.3"), "sigma must be a finite number of at least 0, not '0.3'"),
         (lambda: Noise((0.1, -1)), "sigma must be a finite number of at least 0, not -1"),
         (lambda: Noise(()), "it is empty"),
+        (lambda: Noise(np.array(0.3)), "sigma must be a finite number"),
+        (lambda: Noise(torch.tensor(0.3)), "sigma must be a finite number"),
+        (lambda: Noise(0.3, lambda step: step), "schedule must be a function of step and entropy: too many positional"),
         (lambda: Noise(0.3, distribution=Dropout()), r"Dropout is a share of what it perturbs: say Noise\(0.3, …, rel"),
         (lambda: Noise(0.3, distribution=Fixed(Dropout())), "is a share of what it perturbs"),
         (lambda: Antithetic(Dropout()), "Antithetic needs additive noise; Dropout has no negative"),
@@ -203,6 +207,11 @@ def test_a_model_in_training_mode_would_decode_at_random(drop):
 def test_a_selector_must_say_a_number_for_each(selector, message):
     with pytest.raises(InvalidInput, match=message):
         decode(TableModel.random(4, 3), [0], NPAD(Sampling(5), chains=5, noise=Noise(0.5), selector=selector))
+
+
+def test_a_schedule_must_return_one_factor_a_row():
+    with pytest.raises(InvalidInput, match=r"the schedule must return \[4\], one a row, not \[4, 1\]"):
+        decode(recurrent(), summaries(2), NPAD(chains=2, noise=Noise(0.3, lambda t, e: t[:, None])), 3)
 
 
 def test_noise_too_strong_is_named():
@@ -325,8 +334,22 @@ def test_a_large_vocabulary_is_part_of_the_sum():
         def select(self, state, rows):
             return state[rows]
 
-    with pytest.raises(OutOfMemory, match="10,000,000 rows need at least"):
+    with pytest.raises(OutOfMemory, match="10,000,000 rows need about"):
         decode(Wide(), [0], Sampling(10**7), max_length=2)
+
+
+@every
+def test_an_end_that_cannot_come_is_an_error(decoder):
+    model = Broken(lambda x: x)
+    for eos in (9, 17, -1):
+        model.special = Special(0, eos, 0)
+        with pytest.raises(ModelError, match=f"the end symbol {eos} is not among the 9 symbols that .*Broken"):
+            decode(model, summaries(2, torch.float32), decoder, 4)
+
+
+def test_a_vocabulary_that_changes_is_an_error():
+    with pytest.raises(ModelError, match=r"returned 8 logits a row, and 9 before"):
+        decode(Broken(lambda x: x[:, :-1], from_step=3), summaries(2, torch.float32), Greedy(), 6)
 
 
 def test_a_failed_allocation_is_one_line():

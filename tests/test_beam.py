@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import assert_same, best, key, recurrent, summaries, tables
-from npad import Beam, Counted, Greedy, decode
+from npad import NPAD, Beam, Counted, Greedy, Noise, Special, decode
 from npad.models.table import TableModel
 from plain import plain_beam
 
@@ -58,6 +58,30 @@ def test_greedy_is_beam_of_one(finish, model, max_length):
 def test_greedy_is_beam_of_one_for_a_network():
     model, source = recurrent("lstm", layers=2), summaries(8)
     assert_same(decode(model, source, Beam(1), max_length=15), decode(model, source, Greedy(), max_length=15))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_greedy_is_beam_of_one_among_equals(dtype):
+    """Logits of a few whole numbers tie all the time: greedy search and a beam of one take the same, the first."""
+
+    class Tied:
+        special, sites = Special(40, 0, 40), {"hidden": 1}
+
+        def start(self, source):
+            return torch.tensor(source)
+
+        def step(self, state, tokens, perturb=None):
+            state = (state * 31 + tokens + 7) % 1009
+            grid = (state[:, None] * torch.arange(1, 41) % 1013) % 4
+            return grid.to(dtype), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    source = list(range(200))
+    for outer in (lambda inner: inner, lambda inner: NPAD(inner, chains=2, noise=Noise(0.0))):
+        greedy, beam = (decode(Tied(), source, outer(one), max_length=6) for one in (Greedy(), Beam(1)))
+        assert greedy == beam
 
 
 # Three tables that tell the rules apart; symbols: 0 ends, 1 and 2 are words.

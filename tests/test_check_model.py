@@ -82,7 +82,7 @@ class SilentSite(Sound):
 class WrongWidth(Sound):
     def __init__(self):
         super().__init__()
-        self.sites["hidden"] = 8
+        self.sites["hidden"] = 12
 
 
 class IgnoresPerturb(Sound):
@@ -155,6 +155,53 @@ class Batched(Sound):
         return Layout(layout.sentences, -(-len(rows) // layout.sentences)), None
 
 
+class NoiseAfter(Sound):
+    """The noise enters the state after the transition: the first step has none."""
+
+    def step(self, state, tokens, perturb=None):
+        logits, after = super().step(state, tokens)
+        if perturb is not None:
+            perturb("embedding", torch.zeros(len(tokens), 6))
+            perturb("output", torch.zeros(len(tokens), 6))
+            hidden = torch.stack([perturb(f"hidden.{i}", h) for i, h in enumerate(after.hidden)])
+            after = type(after)(hidden, None, after.summary, after.sentence)
+        return logits, after
+
+
+class RareSymbols(Sound):
+    """forced is right but for a symbol that is never likely."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            self.logits.bias[5] = -20.0
+
+    def forced(self, state, tokens):
+        logits = super().forced(state, tokens)
+        logits[..., 5] -= 5
+        return logits
+
+
+class ReturnsViews(Sound):
+    def step(self, state, tokens, perturb=None):
+        logits, after = super().step(state, tokens, perturb)
+        state.hidden.copy_(after.hidden)
+        return logits, state
+
+    def select(self, state, rows):
+        chosen = super().select(state, rows)
+        count = len(rows)
+        if count < state.hidden.shape[1] and torch.equal(rows, torch.arange(count)):
+            return type(chosen)(state.hidden[:, :count], None, chosen.summary, chosen.sentence)
+        return chosen
+
+
+class NaNLater(Sound):
+    def step(self, state, tokens, perturb=None):
+        logits, state = super().step(state, tokens, perturb)
+        return (logits if bool((tokens == self.special.bos).all()) else logits * torch.nan), state
+
+
 class NoSpecial(Sound):
     def __init__(self):
         super().__init__()
@@ -178,10 +225,14 @@ class EndOutside(Sound):
         (ForcedOffByOne, "forced predicts other than stepping"),
         (UndeclaredSite, "step calls perturb('embedding', …), which sites does not declare"),
         (SilentSite, "the site 'attention' is declared but step never calls"),
-        (WrongWidth, "the site 'hidden' is declared 8 wide, but step perturbs 16 units"),
+        (WrongWidth, "the site 'hidden' is declared 12 wide, but step perturbs 16 units"),
         (IgnoresPerturb, "what perturb returns at 'hidden' has no effect"),
         (HasDropout, "two runs on the same input differ; is dropout on?"),
         (BadAttention, "attention weights must be non-negative and add up to 1"),
+        (NoiseAfter, "what perturb returns at 'hidden' has no effect on the logits of that step; is it used after it?"),
+        (RareSymbols, "forced predicts other than stepping"),
+        (ReturnsViews, "select must copy what step writes to"),
+        (NaNLater, "step 2 returned NaN"),
         (Probabilities, "step seems to return probabilities"),
         (NoState, "step must return (logits, state), not Tensor"),
         (NoPerturb, "step must take (state, tokens, perturb=None)"),
@@ -241,6 +292,14 @@ def test_attention_to_padding_is_found():
 
     with pytest.raises(ContractError, match="sentence 0 has 2 source positions alone, but looks at more in the batch"):
         check_model(Padded(), summaries(3, torch.float32))
+
+
+def test_a_width_may_be_that_of_each_layer():
+    model = Sound()
+    model.sites["hidden"] = 16
+    check_model(model, summaries(2, torch.float32))
+    model.sites["hidden"] = 8
+    check_model(model, summaries(2, torch.float32))
 
 
 def test_a_class_is_no_model():

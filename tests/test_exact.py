@@ -23,19 +23,18 @@ def test_it_is_the_enumerated_argmax_with_a_certificate(model, max_length, width
 
 @given(model=tables(max_depth=5), budget=st.integers(1, 60))
 def test_a_small_budget_is_kept_and_admitted(model, budget):
-    counted = Counted(model)
+    counted, beam = Counted(model), Counted(model)
     found = decode(counted, [0], Exact(budget, Beam(1)), 6)[0][0]
-    beam = Counted(model)
     answer = decode(beam, [0], Beam(1), 6)[0][0]
-    assert counted.calls <= max(budget, beam.calls)
+    assert counted.calls <= budget + beam.calls
     assert key(found) >= key(answer)
     if found.proven:
         assert found.log_prob == pytest.approx(model.best(0, 6).log_prob, abs=1e-9)
 
 
 def test_an_unproven_answer_says_so():
-    model = TableModel.random(5, 5, seed=4, dtype=torch.float64)
-    assert decode(model, [0], Exact(budget=3), 8)[0][0].proven is False
+    model = TableModel({0: {(): [0.3, 0.4, 0.3], (1,): [0.1, 0.5, 0.4], (2,): [0.9, 0.05, 0.05]}}, dtype=torch.float64)
+    assert decode(model, [0], Exact(budget=1, beam=Beam(1)), 8)[0][0].proven is False  # there is more to try than that
     assert decode(model, [0], Exact(), 8)[0][0].proven is True
 
 

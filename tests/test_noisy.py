@@ -161,6 +161,27 @@ def test_noise_around_noise_comes_on_top():
     assert not any(torch.allclose(results[i], results[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
+def test_a_noisy_model_by_itself_is_keyed_by_ids():
+    model = recurrent(vocabulary=30)
+    noisy, source = (
+        Noisy(Noisy(model, Noise(1.0, Constant())), Noise(0.5, site="embedding")),
+        summaries(1).expand(4, -1),
+    )
+    batch = decode(noisy, source, Greedy(), 8, ids=[5, 6, 7, 8])
+    assert len({one[0].tokens for one in batch}) > 1
+    for i in range(4):
+        assert decode(noisy, source[:1], Greedy(), 8, ids=[5 + i])[0][0].tokens == batch[i][0].tokens
+
+
+def test_the_noise_is_float32_whatever_the_default(monkeypatch):
+    x = epsilon(1)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(epsilon(1), x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_noisy_model_is_a_model():
     from npad.testing import check_model
 

@@ -10,7 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import PLAIN, assert_same, by_name, key, npad, recurrent, summaries, tables
-from npad import NPAD, Beam, Constant, Counted, Diverse, Greedy, LengthNormalised, Noise, Noisy, Sampling, decode, score
+from npad import (
+    NPAD,
+    Beam,
+    Constant,
+    Counted,
+    Diverse,
+    Greedy,
+    LengthNormalised,
+    Noise,
+    Noisy,
+    OutOfMemory,
+    Sampling,
+    decode,
+    score,
+)
 from npad.models.table import TableModel
 
 inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
@@ -167,6 +181,29 @@ def test_combinations_compose():
     assert all(one.finished for hypotheses in found for one in hypotheses)
     judged = score(model, source, [[one.tokens for one in hypotheses] for hypotheses in found])
     assert [[one.log_prob for one in s] for s in found] == [pytest.approx(s, abs=1e-9) for s in judged]
+
+
+@pytest.mark.parametrize("inner", [Greedy(), Beam(3, nbest=2), Sampling(3)], ids=["greedy", "beam", "sampling"])
+def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monkeypatch):
+    model, source = recurrent(vocabulary=20), summaries(3)
+    whole = decode(model, source, npad(inner, chains=13), max_length=9)
+    seen = set()
+
+    def room_for(rows):
+        def ensure_fits(asked, bytes_each, device):
+            seen.add(asked)
+            if asked > rows:
+                raise OutOfMemory("too many")
+
+        monkeypatch.setattr("npad.search.decoder.ensure_fits", ensure_fits)
+
+    room_for(3 * 4 * inner.rows)
+    assert_same(decode(model, source, npad(inner, chains=13), max_length=9), whole)
+    assert max(seen) == 3 * 13 * inner.rows
+    assert 3 * 4 * inner.rows in seen
+    room_for(3 * inner.rows - 1)
+    with pytest.raises(OutOfMemory):
+        decode(model, source, npad(inner, chains=13), max_length=9)
 
 
 def test_calls_and_rescoring_are_counted_apart():

@@ -39,7 +39,7 @@ CENTRAL = [
 ]
 # Each layer may import from itself and those before it.
 LAYERS = [
-    ["errors", "version", "rows"],
+    ["errors", "version", "rows", "memory"],
     ["hypotheses", "model"],
     ["noise", "score", "selectors", "counted", "testing", "models"],
     ["search"],

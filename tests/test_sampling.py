@@ -59,6 +59,12 @@ def test_temperature_and_cuts_by_hand(how, truth):
         assert p_value(*map(list, zip(*possible, strict=True))) > 1e-3
 
 
+def test_a_temperature_next_to_zero_takes_the_most_probable():
+    for dtype in (torch.float32, torch.float64):
+        model = TableModel({0: {(): [0.1, 0.5, 0.4]}}, dtype=dtype)
+        assert {one.tokens for one in decode(model, [0], Sampling(20, temperature=1e-39), 1)[0]} == {(1,)}
+
+
 def test_log_prob_is_the_models_own_at_any_temperature():
     model = TableModel({0: {(): ONE_STEP}}, dtype=torch.float64)
     for one in decode(model, [0], Sampling(50, temperature=0.3, top_k=3), max_length=1)[0]:

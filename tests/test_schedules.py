@@ -11,7 +11,7 @@ from cases import recurrent, summaries
 from npad import NPAD, Adaptive, Annealed, Constant, Cosine, Exponential, FirstSteps, Linear, Noise, Power, decode
 from npad.noise.noisy import Noisy, entropy_share
 
-STEPS = torch.arange(1, 7)
+STEPS = torch.arange(1.0, 7.0)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,16 @@ def test_each_distinct_target_is_read_once():
     assert counted.rescored == 3
 
 
+def test_little_of_the_work_is_padding():
+    """Sentences with 25, 1, 1 and 1 targets of two symbols: 28 · 3 rows, not 100 · 3."""
+    counted = Counted(TableModel.random(6, 3, sentences=4))
+    many = [[a, b] for a in range(1, 6) for b in range(1, 6)]
+    scores = score(counted, [0, 1, 2, 3], [many, [[1, 1]], [[2, 2]], [[3, 3]]])
+    assert counted.rescored == 28 * 3
+    for sentence, target in enumerate([[1, 1], [2, 2], [3, 3]], start=1):
+        assert scores[sentence] == pytest.approx(score(counted.model, [sentence], [[target]])[0])
+
+
 def test_the_empty_target_is_the_end_at_once():
     model = TableModel({0: {(): [0.25, 0.75]}})
     assert score(model, [0], [[[]]])[0][0] == pytest.approx(math.log(0.25))
@@ -94,6 +104,7 @@ def test_no_targets_no_scores():
         ([[[1.5]]], r"targets\[0\] must be a list of targets, each a list of symbols"),
         ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of symbols"),
         (["ab"], r"targets\[0\] must be a list of targets, each a list of symbols"),
+        ([[[2**70]]], "is outside any vocabulary"),
         (3, "targets must have a length, one entry a sentence; a int has none"),
         ([[[1], [7]]], "symbol 7 is outside the vocabulary of TableModel, which has 3"),
     ],

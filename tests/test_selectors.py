@@ -94,6 +94,17 @@ def test_mbr_uses_sacrebleus_metrics(name, metric):
     assert MBR(name)(FOUR)[0].tolist() == pytest.approx(expected, rel=1e-5)  # a letter and a word for each symbol
 
 
+@pytest.mark.parametrize("name", ["chrf", "bleu"])
+def test_mbr_can_choose_the_empty_output(name):
+    model = TableModel({0: {(): [0.9, 0.1]}})
+    assert decode(model, [0], NPAD(Sampling(50), 1, Noise(0.0), selector=MBR(name)))[0][0].tokens == ()
+
+
+def test_mbr_has_a_letter_for_many_symbols_and_says_when_not():
+    with pytest.raises(InvalidInput, match="MBR has no letter for symbol 2000000: give it text="):
+        MBR()(candidates(((2_000_000,), -1.0, 1), ((5,), -1.0, 1)))
+
+
 def test_rerank_by_a_function_of_the_hypothesis():
     model = TableModel.random(4, 4, seed=3, dtype=torch.float64)
     longest = decode(model, [0], npad(Sampling(5), selector=Rerank(lambda one: len(one.tokens))))[0]
@@ -145,6 +156,22 @@ def test_coverage_comes_from_the_models_attention():
 
     assert best(0.0) == (1,)
     assert best(0.2) == (2, 1)
+
+
+def test_attention_after_the_end_is_no_matter():
+    class Undefined(Looking):
+        def attention(self, state):
+            return torch.eye(3)[state % 3].masked_fill((state == 0)[:, None], math.nan)
+
+    decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=GNMTLength(0.0, 0.2))
+    assert decode(Undefined(), [0], decoder, max_length=3) == decode(Looking(), [0], decoder, max_length=3)
+
+
+def test_a_layer_called_attention_is_none_to_ask():
+    model = recurrent()
+    model.add_module("attention", torch.nn.Linear(2, 2))
+    with pytest.raises(InvalidInput, match="coverage needs attention"):
+        decode(model, summaries(1), NPAD(chains=2, selector=GNMTLength(0.6, beta=0.2)), 3)
 
 
 def test_coverage_needs_attention():

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from npad.model import Model, Perturb, State, Wrapper, name_of
+from npad.model import Model, Perturb, State, Wrapper, name_of, optional
 
 
 class Counted(Wrapper[State]):
@@ -20,9 +20,9 @@ class Counted(Wrapper[State]):
     def __init__(self, model: Model[State]) -> None:
         self.model = model
         self.calls = 0
-        if hasattr(model, "attention"):
-            self.attention = model.attention
-        if hasattr(model, "forced"):
+        if optional(model, "attention"):
+            self.attention = optional(model, "attention")
+        if optional(model, "forced"):
             self.forced = self._forced
 
     @cached_property

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
 import torch
 
-from npad.errors import InvalidInput, OutOfMemory, whole
+from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
+from npad.memory import ensure_fits, plain_memory_errors
 from npad.model import Model, device_of, ensure_length, ensure_model
 from npad.noise.keyed import signed
+from npad.noise.noisy import Noisy
 from npad.rows import Problems
-from npad.search.decoder import Decoder, ensure_decoder, ensure_fits
+from npad.search.decoder import Decoder, ensure_decoder
 
 
 def decode(
@@ -38,11 +39,14 @@ def decode(
     if sentences == 0:
         return []
     device = device_of(model)
-    ensure_fits(sentences * decoder.rows, 16 * max_length + 256, device)  # symbols, their parents, and a result
+    ensure_fits(sentences * decoder.rows, 16 * max_length + 512, device)  # symbols, their parents, and a result
     with torch.inference_mode(), plain_memory_errors():
         keys = torch.tensor(integers(range(sentences) if ids is None else ids), device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length)
-        return decoder.search(model, model.start(source), problems).hypotheses()
+        state = model.start(source)
+        if isinstance(model, Noisy):
+            state = model.keyed(state, keys)
+        return decoder.search(model, state, problems).hypotheses()
 
 
 def integers(ids: Sequence[int]) -> list[int]:
@@ -51,17 +55,3 @@ def integers(ids: Sequence[int]) -> list[int]:
         return [signed(index(i)) for i in ids]
     except TypeError as error:
         raise InvalidInput(f"ids must be integers, one a sentence: {error}") from error
-
-
-@contextmanager
-def plain_memory_errors() -> Iterator[None]:
-    """Say in one line what torch says in many."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
-            raise OutOfMemory(
-                "this does not fit in memory; lower the samples, chains, width or max_length, or decode fewer "
-                f"sentences at a time ({str(error).splitlines()[0]})"
-            ) from error
-        raise

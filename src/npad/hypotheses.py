@@ -120,17 +120,15 @@ class Found:
         return replace(self, **{name: change(x) for name, x in given.items() if x is not None})
 
 
+def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
+    """The hypotheses of several searches: of the same groups side by side (1), or of different groups (0)."""
+    longest = max(piece.tokens.shape[-1] for piece in pieces)
+    pieces = [replace(p, tokens=F.pad(p.tokens, (0, longest - p.tokens.shape[-1]), value=pad)) for p in pieces]
+    given = [field.name for field in fields(Found) if getattr(pieces[0], field.name) is not None]
+    return Found(**{name: torch.cat([getattr(piece, name) for piece in pieces], dim) for name in given})
+
+
 def gather_groups(pieces: list[tuple[Tensor, Found]], pad: int) -> Found:
     """Put pieces found at different times, each with the groups it belongs to, back in the order of the groups."""
-    longest = max(piece.tokens.shape[-1] for _, piece in pieces)
-    padded = [
-        replace(piece, tokens=F.pad(piece.tokens, (0, longest - piece.tokens.shape[-1]), value=pad))
-        for _, piece in pieces
-    ]
-    together = Found(
-        *(
-            torch.cat([getattr(piece, name) for piece in padded])
-            for name in ("tokens", "lengths", "finished", "log_prob")
-        )
-    )
-    return together.groups(torch.cat([owner for owner, _ in pieces]).argsort())
+    order = torch.cat([owner for owner, _ in pieces]).argsort()
+    return join([piece for _, piece in pieces], pad, dim=0).groups(order)

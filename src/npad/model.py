@@ -142,7 +142,13 @@ def offers(sites: Mapping[str, int], site: str) -> str:
     return f"no noise site {site!r}; it offers {', '.join(map(repr, sites)) or 'none'}"
 
 
-def log_probs(model: Any, logits: object, rows: int) -> Tensor:
+def optional(model: Any, name: str) -> Any:
+    """A method that a model may offer, or None. A layer of the same name is not meant."""
+    part = getattr(model, name, None)
+    return part if callable(part) and not isinstance(part, torch.nn.Module) else None
+
+
+def log_probs(model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Tensor:
     """Log-softmax in float32 or better, [rows, V], of logits that have the right shape."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
@@ -152,4 +158,9 @@ def log_probs(model: Any, logits: object, rows: int) -> Tensor:
         raise ModelError(
             f"{name_of(model)}.step returned logits of shape {shape} for {rows} rows; they must be [{rows}, V]"
         )
+    if vocabulary is not None and logits.shape[1] != vocabulary:
+        raise ModelError(f"{name_of(model)}.step returned {logits.shape[1]} logits a row, and {vocabulary} before")
+    if not 0 <= model.special.eos < logits.shape[1]:
+        symbols = f"the {logits.shape[1]} symbols that {name_of(model)} predicts"
+        raise ModelError(f"the end symbol {model.special.eos} is not among {symbols}, so that nothing could end")
     return torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Found
-from npad.model import Model, device_of, ensure_length, ensure_model, log_probs, name_of
+from npad.memory import plain_memory_errors
+from npad.model import Model, device_of, ensure_length, ensure_model, log_probs, name_of, optional
 from npad.rows import repeat
 
 POSITIONS = 1 << 12  # symbols scored at a time by a model with `forced`: bounds its logits [rows, T, V]
@@ -33,7 +34,7 @@ def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[in
     most = max(map(len, targets), default=0)
     if most == 0:
         return [[] for _ in targets]
-    with torch.inference_mode():
+    with torch.inference_mode(), plain_memory_errors():
         given, went = _as_found(model, targets, most).distinct()
         log_prob = judge(model, model.start(source), given)[0].gather(1, went)
     return [row[: len(wanted)] for row, wanted in zip(log_prob.tolist(), targets, strict=True)]
@@ -44,28 +45,44 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
 
     With `coverage`, also the attention summed over each one's symbols [sentences, n, source length].
     """
-    if coverage and not hasattr(model, "attention"):
-        raise InvalidInput(f"coverage needs attention, which {name_of(model)} does not offer; use beta=0")
     model = getattr(model, "judge", model)
-    sentences, n = found.lengths.shape
-    forced = hasattr(model, "forced") and not coverage
-    # In one go a model holds [rows, T, V] logits at a time; step by step only [rows, V], and nothing need be split.
-    rows = max(1, POSITIONS // (found.tokens.shape[-1] + 1)) if forced else sentences * n
-    across, down = min(n, rows), max(1, rows // n)
-    parts = []
-    for top in range(0, sentences, down):
-        for left in range(0, n, across):
-            some = torch.arange(top, min(top + down, sentences), device=found.lengths.device)
-            places = torch.arange(left, min(left + across, n), device=some.device).expand(len(some), -1)
-            part = found.groups(some).at(places)
-            here = model.select(state, some)  # dropping and expanding are calls of their own
-            here = model.select(here, repeat(len(some), places.shape[1], some.device))
-            parts.append((_forced if forced else _stepwise)(model, here, part, coverage))
-    log_prob = torch.cat([part[0] for part in parts]).view(sentences, n)
+    if coverage and not optional(model, "attention"):
+        raise InvalidInput(f"coverage needs attention, which {name_of(model)} does not offer; use beta=0")
+    forced = optional(model, "forced") is not None and not coverage
+    log_prob, seen = torch.zeros_like(found.log_prob), None
+    for some, places in _parts(found, forced):
+        part = found.groups(some).at(places.expand(len(some), -1))
+        here = model.select(state, some)  # dropping and expanding are calls of their own
+        here = model.select(here, repeat(len(some), len(places), some.device))
+        scored, weights = (_forced if forced else _stepwise)(model, here, part, coverage)
+        log_prob = log_prob.to(scored.dtype)
+        log_prob[some[:, None], places] = scored.view(part.lengths.shape)
+        if weights is not None:
+            seen = weights.new_zeros(*found.lengths.shape, weights.shape[-1]) if seen is None else seen
+            seen[some[:, None], places] = weights.view(*part.lengths.shape, -1)
     if bool((log_prob.isnan() & found.exists).any()):
         raise ModelError(f"{name_of(model)} returned NaN, +inf or nothing but −inf as a row of logits while scoring")
-    weights = [part[1] for part in parts if part[1] is not None]
-    return log_prob, torch.cat(weights).view(sentences, n, -1) if weights else None
+    return log_prob, seen
+
+
+def _parts(found: Found, forced: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """The work in rectangles: sentences with about as many hypotheses together, so that few rows are padding.
+
+    In one go a model holds [rows, T, V] logits at a time, so that there the rectangles are bounded; step by step only
+    [rows, V], and the more rows the better.
+    """
+    device = found.lengths.device
+    most = max(1, POSITIONS // (found.tokens.shape[-1] + 1)) if forced else found.lengths.numel()
+    counts = found.exists.sum(1).tolist()
+    sizes = [(count - 1).bit_length() for count in counts]
+    for size in sorted(set(sizes)):
+        alike = [sentence for sentence, one in enumerate(sizes) if one == size]
+        width = max(counts[sentence] for sentence in alike)
+        down = max(1, most // max(1, width))
+        for top in range(0, len(alike), down):
+            for left in range(0, width, most):
+                some = torch.tensor(alike[top : top + down], device=device)
+                yield some, torch.arange(left, min(left + most, width), device=device)
 
 
 def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
@@ -78,7 +95,7 @@ def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tu
         _ensure_known(model, outputs, scored.shape[-1], t)
         total = total + scored.gather(1, outputs[:, t, None]).squeeze(1).masked_fill(~counted[:, t], 0)
         if coverage:
-            seen = seen + model.attention(state) * counted[:, t, None]  # type: ignore[attr-defined]
+            seen = seen + optional(model, "attention")(state).masked_fill(~counted[:, t, None], 0)
     assert isinstance(total, Tensor)
     return total, seen if isinstance(seen, Tensor) else None
 
@@ -120,6 +137,8 @@ def _symbols(wanted: Sequence[Sequence[int]], where: str, eos: int) -> list[list
     for i, target in enumerate(targets):
         if min(target, default=0) < 0:
             raise InvalidInput(f"{where}[{i}] is {target}; symbols count from 0")
+        if max(target, default=0) >= 1 << 63:
+            raise InvalidInput(f"symbol {max(target)} of {where}[{i}] is outside any vocabulary")
         if eos in target:
             raise InvalidInput(f"{where}[{i}] is {target}; leave out the end symbol {eos}, which score adds")
     return targets

@@ -127,7 +127,11 @@ def _length(found: Found) -> Tensor:
 
 
 def _letters(tokens: tuple[int, ...]) -> str:
-    """Each symbol as a letter of its own, apart from each other, in a plane of Unicode without spaces or case."""
+    """Each symbol as a letter of its own, apart from each other, in planes of Unicode without spaces or case."""
+    if max(tokens, default=0) > 0x10FFFF - 0x20000:
+        raise InvalidInput(
+            f"MBR has no letter for symbol {max(tokens)}: give it text=, a function from symbols to text"
+        )
     return " ".join(chr(0x20000 + token) for token in tokens)
 
 
@@ -137,4 +141,10 @@ def _sacrebleu(name: str) -> Callable[[str, str], float]:
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF() if name == "chrf" else BLEU(effective_order=True, tokenize="none")
-    return lambda hypothesis, reference: float(metric.sentence_score(hypothesis, [reference]).score)
+
+    def utility(hypothesis: str, reference: str) -> float:
+        if hypothesis == reference:
+            return 100.0  # of two empty texts, too, where sacrebleu says 0
+        return float(metric.sentence_score(hypothesis, [reference]).score)
+
+    return utility

@@ -77,7 +77,7 @@ def draw(streams: Tensor, width: int, form: Form) -> Tensor:
     rows = streams.shape[0]
     columns = (width + 1) // 2
     counter = torch.arange(1, columns + 1, device=streams.device) * GOLDEN
-    out = torch.empty(rows, 2 * columns, device=streams.device)
+    out = torch.empty(rows, 2 * columns, dtype=torch.float32, device=streams.device)
     size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)
     for some, part in zip(torch.split(streams, size), torch.split(out, size), strict=True):
         for number, place in zip(form(mix_(some[:, None] + counter)), torch.split(part, columns, 1), strict=True):

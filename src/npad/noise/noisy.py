@@ -5,6 +5,7 @@ The paper's transition (Cho, 2016, eq. 8) is h_t = φ(h_{t−1} + ε_t, x_t, f(Y
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -38,7 +39,7 @@ class Noise:
 
     def __post_init__(self) -> None:
         given: object = self.sigma
-        if isinstance(given, Iterable) and not isinstance(given, str):
+        if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) == 1:
             object.__setattr__(self, "sigma", tuple(given))
             if not self.sigma:
                 raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
@@ -46,6 +47,10 @@ class Noise:
             number("sigma", sigma, least=0)
         yes_or_no("relative", self.relative)
         an_object("schedule", self.schedule, "a function of step and entropy, such as Constant()")
+        try:
+            inspect.signature(self.schedule).bind(None, None)
+        except TypeError as error:
+            raise InvalidInput(f"schedule must be a function of step and entropy: {error}") from error
         ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
@@ -118,6 +123,14 @@ class Noisy(Wrapper[State]):
         sigma = torch.full(ids.shape, float(self.noise.sigma), device=self.device)
         return self.attach(self.model.start(source), problems, sigma)
 
+    def keyed(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:
+        """The same state with other sentence ids [rows]."""
+        model: Any = self.model
+        inner: Any = state.inner
+        if isinstance(model, Noisy):
+            inner = model.keyed(inner, ids)
+        return replace(state, inner=inner, ids=ids)
+
     def attach(self, state: State, problems: Problems, sigma: Tensor) -> NoisyState[State]:
         """A state of the model, one row per problem, made noisy; sigma [problems] is each one's σ₀."""
         nothing = torch.zeros_like(problems.ids)
@@ -137,7 +150,12 @@ class Noisy(Wrapper[State]):
     ) -> tuple[Tensor, NoisyState[State]]:
         slots = torch.zeros_like(state.slots) if self.share_noise else state.slots
         keys = Keys(self.seed, state.ids, state.chains, state.steps, slots)
-        scales = state.sigma * self.noise.schedule(state.steps, state.entropy)
+        factor = self.noise.schedule(state.steps.to(torch.float32), state.entropy)
+        if factor.shape != state.sigma.shape:
+            raise InvalidInput(
+                f"the schedule must return {list(state.sigma.shape)}, one a row, not {list(factor.shape)}"
+            )
+        scales = state.sigma * factor
         logits, inner = self.model.step(state.inner, tokens, Perturbation(self.noise, keys, scales, perturb))
         entropy = entropy_share(logits) if getattr(self.noise.schedule, "uses_entropy", True) else state.entropy
         return logits, replace(state, inner=inner, steps=state.steps + 1, entropy=entropy)

@@ -1,8 +1,8 @@
 """How strong the noise is at each step: a factor of σ₀, from the step and the model's own uncertainty.
 
-A schedule is any function of two tensors, `step` [rows] from 1 and `entropy` [rows], that returns [rows]. Entropy is
-that of the last output distribution divided by its maximum log V; before the first symbol it is 1. One that ignores
-the entropy says so by `uses_entropy = False`, which saves a pass over the logits.
+A schedule is any function of two float32 tensors, `step` [rows] from 1 and `entropy` [rows], that returns [rows].
+Entropy is that of the last output distribution divided by its maximum log V; before the first symbol it is 1. One that
+ignores the entropy says so by `uses_entropy = False`, which saves a pass over the logits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Power:
         number("Power's p", self.p, least=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
-        return step.to(entropy.dtype) ** -self.p
+        return step**-self.p
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Exponential:
         number("Exponential's decay", self.decay, above=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
-        return self.decay ** (step - 1).to(entropy.dtype)
+        return self.decay ** (step - 1)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class BeamFrontier:
         return self.scores > -torch.inf
 
     def advance(self, log_probs: Tensor) -> tuple[BeamFrontier, Tensor]:
-        candidates = self._candidates(self.scores[..., None] + log_probs)
+        total = self.scores[..., None] + log_probs
+        candidates = self._candidates(total.masked_fill_(~self.live[..., None], -torch.inf))  # NaN there is no matter
         stay, join, live = RULES[self.how.finish](self.ended, candidates, self.how.width)
 
         ended = self.ended._replace(scores=self.ended.scores.masked_fill(~stay, -torch.inf)).with_(
@@ -149,10 +150,15 @@ class BeamFrontier:
         return after, rows_from(parents, self.tokens.shape[1])
 
     def _candidates(self, total: Tensor) -> Candidates:
-        """The best extensions of [groups, width, V], enough of them for any rule: twice the width."""
-        most = 2 * self.how.width
-        children, symbols = total.topk(min(most, total.shape[-1]), -1)  # more of one parent cannot be among the best
-        chosen = self.rank(children).flatten(1).topk(min(most, children[0].numel()), -1).indices
+        """The best extensions of [groups, width, V], enough of them for any rule: twice the width.
+
+        Of one parent, one more than the width is enough: as many that live on, and its end.
+        """
+        children, symbols = total.topk(min(self.how.width + 1, total.shape[-1]), -1)
+        first = total.argmax(-1, keepdim=True)  # of equals the first, as greedy search takes it
+        symbols = torch.where(symbols == first, symbols[..., :1], symbols)
+        symbols = torch.cat([first, symbols[..., 1:]], -1)
+        chosen = descending(self.rank(children).flatten(1))[:, : 2 * self.how.width]
         scores = children.flatten(1).gather(1, chosen)
         tokens = symbols.flatten(1).gather(1, chosen)
         found = Candidates(scores, chosen // children.shape[-1], tokens, tokens == self.eos)

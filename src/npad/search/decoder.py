@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, ModelError, OutOfMemory
+from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Found, gather_groups
+from npad.memory import ensure_fits
 from npad.model import Model, log_probs, name_of
 from npad.rows import Problems, rows_of
+
+WORKING = 8  # tensors as large as the logits that a step holds at a time, as measured
 
 
 class Decoder(ABC):
@@ -71,17 +73,19 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     GPU that look is the only host synchronisation.
     """
     device = problems.ids.device
-    patience = 1 if device.type == "cpu" else 8
+    every = patience(device)
     whose = torch.arange(len(problems), device=device)
     pieces: list[tuple[Tensor, Found]] = []
     broken = torch.zeros((), dtype=torch.bool, device=device)
+    vocabulary: int | None = None
     state = model.select(state, whose)
     for step in range(1, problems.max_length + 1):
         groups, width = frontier.tokens.shape
         logits, state = model.step(state, frontier.tokens.flatten())
-        scored = log_probs(model, logits, groups * width).view(groups, width, -1)
-        if step == 1:
-            ensure_fits(groups * rows, 3 * scored.element_size() * scored.shape[-1], device)
+        scored = log_probs(model, logits, groups * width, vocabulary).view(groups, width, -1)
+        if vocabulary is None:
+            vocabulary = scored.shape[-1]
+            ensure_fits(groups * rows, WORKING * scored.element_size() * vocabulary, device)
         broken |= (scored[..., 0].isnan() & frontier.live).any()  # one NaN makes the whole row's log-softmax NaN
         frontier, parents = frontier.advance(scored)
 
@@ -90,7 +94,7 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
             break
         if parents is not None:
             state = model.select(state, parents)
-        if step % patience == 0:
+        if step % every == 0:
             ensure_sound(model, broken, step)
             done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
             if bool(done.all()):
@@ -104,22 +108,14 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     return gather_groups(pieces, model.special.pad)
 
 
+def patience(device: torch.device) -> int:
+    """How many steps to take between two looks: on a CPU a look is free, a GPU must be waited for."""
+    return 1 if device.type == "cpu" else 8
+
+
 def ensure_sound(model: Model[Any], broken: Tensor, step: int) -> None:
     """Refuse to go on with logits that are no distribution."""
     if bool(broken):
         name = name_of(model)
         hint = "; is the noise too strong?" if name.startswith("Noisy(") else ""
         raise ModelError(f"{name}.step returned NaN, +inf or nothing but −inf as a row of logits by step {step}{hint}")
-
-
-def ensure_fits(rows: int, bytes_each: int, device: torch.device) -> None:
-    """Refuse what the whole memory of the machine could not hold, before the attempt brings it down."""
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if rows * bytes_each > memory:
-        raise OutOfMemory(
-            f"{rows:,} rows need at least {rows * bytes_each / 2**30:,.0f} GiB and there are {memory / 2**30:,.0f}; "
-            "lower the samples, chains, width or max_length, or decode fewer sentences at a time"
-        )

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.counted import Counted
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Found
 from npad.model import Model, device_of, log_probs
@@ -24,9 +23,9 @@ class Exact(Decoder):
     """Try every prefix that could still beat the best known output; a beam's answer is the first one known.
 
     `proven` of the hypothesis says whether the optimum among outputs of at most max_length symbols was established
-    within `budget` model calls (rows through a step, the beam's included) for this sentence; if not, the best one met
-    is returned. The proof rests on log-probability that falls with every symbol, so it covers no other criterion.
-    Walks one sentence at a time, host and device in turn: a yardstick, not a fast decoder. Cost: up to `budget`.
+    within `budget` model calls (rows through a step) for this sentence; if not, the best one met is returned. The proof
+    rests on log-probability that falls with every symbol, so it covers no other criterion. Walks one sentence after
+    another, host and device in turn: a yardstick, not a fast decoder. Cost: the beam's, and up to `budget`.
     """
 
     budget: int = 100_000
@@ -42,28 +41,22 @@ class Exact(Decoder):
         return max(SIBLINGS, self.beam.rows)
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        counted = Counted(model)
-        known = replace(self.beam, nbest=1).search(counted, state, problems)
-        budget = self.budget - counted.calls // len(problems)
         device = problems.ids.device
+        known = replace(self.beam, nbest=1).search(model, state, problems).hypotheses()
         answers = []
-        for problem in range(len(problems)):
-            best = Best(
-                known.tokens[problem, 0, : known.lengths[problem, 0]].tolist(),
-                known.log_prob[problem, 0].item(),
-                bool(known.finished[problem, 0]),
-            )
+        for problem, (first,) in enumerate(known):
             sentence, place = divmod(problem, problems.per_sentence)
             root = model.select(state, rows_of(torch.tensor([sentence], device=device), problems.per_sentence))
             root = model.select(root, torch.tensor([place], device=device))  # dropping is a call of its own
-            answers.append(branch_and_bound(model, root, best, problems.max_length, budget))
+            best = Best(list(first.tokens), first.log_prob, first.finished)
+            answers.append(branch_and_bound(model, root, best, problems.max_length, self.budget))
         longest = max(len(best.tokens) for best, _ in answers)
         tokens = [best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best, _ in answers]
         return Found(
             tokens=torch.tensor(tokens, dtype=torch.long, device=device).view(len(answers), 1, longest),
             lengths=torch.tensor([[len(best.tokens)] for best, _ in answers], device=device),
             finished=torch.tensor([[best.finished] for best, _ in answers], device=device),
-            log_prob=torch.tensor([[best.score] for best, _ in answers], dtype=known.log_prob.dtype, device=device),
+            log_prob=torch.tensor([[best.score] for best, _ in answers], dtype=torch.float64, device=device),
             proven=torch.tensor([[proven] for _, proven in answers], device=device),
         )
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, an_object, one_of, whole, yes_or_no
-from npad.hypotheses import Found
+from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
+from npad.hypotheses import Found, join
 from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rows import Problems, repeat
@@ -67,19 +67,33 @@ class NPAD(Decoder):
         return self.chains * self.inner.rows
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        noisy = Noisy(model, self.noise, self.seed, self.share_noise)
-        device = problems.ids.device
-        chains = torch.arange(self.chains, device=device) + (0 if self.clean_chain else 1)
-        sigma = torch.tensor(self.noise.sigma, device=device).expand(self.chains).masked_fill(chains == 0, 0)
-        each = problems.expand(chains)
-        rows = model.select(state, repeat(len(problems), self.chains, device))
+        chains = torch.arange(self.chains, device=problems.ids.device) + (0 if self.clean_chain else 1)
+        return select(model, state, self._run(model, state, problems, chains), self.selector)
 
+    def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
+        """What some chains find, [sentences, n]; half of them at a time where all do not fit in memory."""
+        try:
+            return self._run_together(model, state, problems, chains)
+        except (OutOfMemory, torch.OutOfMemoryError):
+            if len(chains) == 1:
+                raise
+        return join([self._run(model, state, problems, half) for half in chains.chunk(2)], model.special.pad)
+
+    def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
+        noisy = Noisy(model, self.noise, self.seed, self.share_noise)
+        each = problems.expand(chains)
+        rows = model.select(state, repeat(len(problems), len(chains), chains.device))
         inner = self.inner if self.candidates == "best" else self.inner.all_candidates()
-        found = inner.search(noisy, noisy.attach(rows, each, sigma.repeat(len(problems))), each)
+        found = inner.search(noisy, noisy.attach(rows, each, self._sigma(each.chains)), each)
         if self.candidates == "all":
             found = finished_only(found)
-        found = replace(found, chain=each.chains[:, None].expand_as(found.lengths), noisy_log_prob=found.log_prob)
-        return select(model, state, replace(found, proven=None).regroup(self.chains), self.selector)
+        own = each.chains[:, None].expand_as(found.lengths)
+        return replace(found, chain=own, noisy_log_prob=found.log_prob, proven=None).regroup(len(chains))
+
+    def _sigma(self, chains: Tensor) -> Tensor:
+        """σ₀ of each; the clean chain's is 0."""
+        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=chains.device).expand(self.chains)
+        return sigma[chains - (0 if self.clean_chain else 1)].masked_fill(chains == 0, 0)
 
 
 def finished_only(found: Found) -> Found:

@@ -62,7 +62,9 @@ class Draw:
     streams: Tensor  # [groups, samples]
 
     def __call__(self, log_probs: Tensor, step: Tensor) -> Tensor:
-        logits = log_probs if self.how.temperature == 1 else log_probs / self.how.temperature
+        logits = log_probs
+        if self.how.temperature != 1:  # from the best one down, so that nothing overflows
+            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / self.how.temperature
         if self.how.top_k is None and self.how.top_p is None:
             return self._draw(logits.softmax(-1), step)
         kept = logits.shape[-1] if self.how.top_k is None else min(self.how.top_k, logits.shape[-1])

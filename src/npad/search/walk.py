@@ -45,7 +45,7 @@ class Walk:
     def advance(self, log_probs: Tensor) -> tuple[Walk, Tensor | None]:
         groups, width = self.tokens.shape
         log_probs = log_probs.expand(groups, self.width, -1)
-        chosen = self.choice(log_probs, self.history.step + 1)
+        chosen = self.choice(log_probs, self.history.step + 1).masked_fill(self.finished, self.eos)
         gained = log_probs.gather(-1, chosen[..., None]).squeeze(-1)
         ends = chosen == self.eos
         after = replace(

@@ -1,0 +1,45 @@
+"""What fits in memory, said before it hurts and in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from npad.errors import OutOfMemory
+
+WAY_OUT = "lower the samples, chains, width or max_length, or decode fewer sentences at a time"
+CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes that there are at all: of the GPU, or of the machine as far as this process is let."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in map(Path, CGROUPS):
+        text = path.read_text().strip() if path.is_file() else ""
+        limits += [int(text)] if text.isdigit() else []
+    return min(limits)
+
+
+def ensure_fits(rows: int, bytes_each: int, device: torch.device) -> None:
+    """Refuse what the whole memory could not hold, before the attempt brings the machine down."""
+    memory = total_memory(device)
+    if rows * bytes_each > memory:
+        need, there = (f"{size / 2**30:,.0f}" for size in (rows * bytes_each, memory))
+        raise OutOfMemory(f"{rows:,} rows need about {need} GiB and there are {there}; {WAY_OUT}")
+
+
+@contextmanager
+def plain_memory_errors() -> Iterator[None]:
+    """Say in one line what torch says in many."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+            raise OutOfMemory(f"this does not fit in memory; {WAY_OUT} ({str(error).splitlines()[0]})") from error
+        raise
