@@ -137,6 +137,11 @@ def covers(site: str, call: str) -> bool:
     return call == site or call.startswith(site + ".")
 
 
+def untouched(site: str, x: Tensor) -> Tensor:
+    """What a model may call where there is no perturbation."""
+    return x
+
+
 def offers(sites: Mapping[str, int], site: str) -> str:
     """The end of a message about an unknown site."""
     return f"no noise site {site!r}; it offers {', '.join(map(repr, sites)) or 'none'}"

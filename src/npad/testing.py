@@ -143,7 +143,7 @@ def shapes(probe: Probe) -> Iterator[str]:
         yield f"step returned {logits.shape[0]} rows of logits for the {probe.rows} sentences of start"
     elif bool(torch.log_softmax(logits.float(), -1).isnan().any()):
         yield "step returned NaN, +inf or nothing but −inf as a row of logits"
-    elif bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
+    elif bool((logits > 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
         yield "step seems to return probabilities; it must return logits, such as their logarithm"
     elif not 0 <= model.special.eos < logits.shape[1]:
         yield f"the end symbol {model.special.eos} is not among the {logits.shape[1]} symbols predicted"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from npad.errors import InvalidInput, one_of, whole
-from npad.model import Perturb, Special
+from npad.model import Perturb, Special, untouched
 from npad.rows import repeat
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
@@ -102,14 +102,14 @@ class RecurrentLM(nn.Module):
     def step(
         self, state: RecurrentState, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, RecurrentState]:
-        features, state = self._transition(state, tokens, perturb or _untouched)
+        features, state = self._transition(state, tokens, perturb or untouched)
         return self.logits(features), state
 
     def forced(self, state: RecurrentState, tokens: Tensor) -> Tensor:
         """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
         features = []
         for t in range(tokens.shape[1]):
-            feature, state = self._transition(state, tokens[:, t], _untouched)
+            feature, state = self._transition(state, tokens[:, t], untouched)
             features.append(feature)
         return self.logits(torch.stack(features, 1))  # type: ignore[no-any-return]
 
@@ -140,7 +140,3 @@ class RecurrentLM(nn.Module):
             x = torch.cat([x, summary], 1)
         after = replace(state, hidden=torch.stack(hiddens), cell=torch.stack(cells) if cells else None)
         return perturb("output", torch.tanh(self.readout(x))), after
-
-
-def _untouched(site: str, x: Tensor) -> Tensor:
-    return x

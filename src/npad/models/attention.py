@@ -1,0 +1,201 @@
+"""The translation model of the paper's experiments (Cho, 2016, section 5, after dl4mt-tutorial's session 2).
+
+A bidirectional encoder gives each source symbol an annotation h_i; the decoder is a conditional GRU,
+
+    s'_j = GRU₁(E[y_{j−1}], s_{j−1})        e_ij = vᵀ tanh(W s'_j + U h_i + b)        c_j = Σ_i softmax_i(e_ij) h_i
+    s_j  = GRU₂(c_j, s'_j)                  logits = W_o tanh(L₁ s_j + L₂ E[y_{j−1}] + L₃ c_j + b) + b_o
+
+with s₀ = tanh(W · mean of the annotations + b), the embedding before the first symbol zero, and a source that ends with
+the end symbol. Options: LSTM cells, more layers (each above the last), and the mean as a fixed c instead of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from npad.errors import InvalidInput, one_of, whole
+from npad.model import Perturb, Special, untouched
+from npad.rows import Layout, repeat
+
+CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}
+PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "embedding": 256}}
+
+
+@dataclass(frozen=True)
+class AttentionState:
+    hidden: Tensor  # [layers, rows, units]
+    cell: Tensor | None  # [layers, rows, units], of LSTMs
+    memory: Tensor  # [sentences, length, 2 · units], the annotations, once per sentence
+    keys: Tensor  # [sentences, length, 2 · units], U h_i + b, once per sentence
+    mask: Tensor  # [sentences, length], true at padding
+    layout: Layout
+    weights: Tensor  # [rows, length], the attention of the last step
+
+
+class AttentionModel(nn.Module):
+    """An encoder–decoder for sequences of symbols; the source is a list of lists of symbols, without the end symbol.
+
+    Sites: `hidden` (s_{j−1}, before the first cell, so that noise reaches the attention; all layers, or `hidden.0`),
+    `cell` for LSTMs, `embedding` (E[y_{j−1}]) and `output` (the readout, before the logits).
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        units: int = 1028,
+        embedding: int = 512,
+        cell: str = "gru",
+        layers: int = 1,
+        attention: bool = True,
+        eos: int = 0,
+    ) -> None:
+        super().__init__()
+        sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
+        for name, size in (sizes | {"units": units, "embedding": embedding, "layers": layers}).items():
+            whole(name, size, 1)
+        one_of("cell", cell, tuple(CELLS))
+        if not 0 <= eos < min(source_vocabulary, target_vocabulary):
+            raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
+        self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)
+        self.units, self.layers, self.attends, self.has_cell = units, layers, attention, cell == "lstm"
+        both = 2 * units
+
+        network, one_step = CELLS[cell]
+        self.source_embedding = nn.Embedding(source_vocabulary, embedding)
+        self.encoder = network(embedding, units, layers, batch_first=True, bidirectional=True)
+        self.initial = nn.Linear(both, layers * units)
+        self.target_embedding = nn.Embedding(target_vocabulary, embedding)
+        self.first = one_step(embedding, units)
+        self.second = one_step(both, units)
+        self.above = nn.ModuleList(one_step(units, units) for _ in range(layers - 1))
+        if attention:
+            self.query = nn.Linear(units, both, bias=False)
+            self.key = nn.Linear(both, both)
+            self.energy = nn.Linear(both, 1, bias=False)
+        self.readout = nn.Linear(units + embedding + both, embedding)
+        self.logits = nn.Linear(embedding, target_vocabulary)
+        self.initialise()
+
+        recurrent = ("hidden", "cell") if self.has_cell else ("hidden",)
+        self.sites = dict.fromkeys(recurrent, layers * units)
+        self.sites |= {f"{site}.{layer}": units for site in recurrent for layer in range(layers)}
+        self.sites |= {"embedding": embedding, "output": embedding}
+
+    @classmethod
+    def preset(cls, name: str, source_vocabulary: int, target_vocabulary: int, **changes: Any) -> Self:
+        """`paper` (1028 units, 512-dimensional embeddings) or `small` (512 and 256)."""
+        one_of("preset", name, tuple(PRESETS))
+        return cls(source_vocabulary, target_vocabulary, **(PRESETS[name] | changes))
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Square recurrent matrices orthogonal, each gate's on its own, and the attention's; others 0.01·N(0, 1)."""
+        for name, parameter in self.named_parameters():
+            kind = name.rsplit(".", 1)[-1]
+            if kind.startswith("bias"):
+                nn.init.zeros_(parameter)
+            elif kind.startswith("weight_hh"):
+                for gate in parameter.chunk(len(parameter) // self.units):
+                    nn.init.orthogonal_(gate)
+            elif name == "key.weight":
+                nn.init.orthogonal_(parameter)
+            else:
+                nn.init.normal_(parameter, std=0.01)
+
+    def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
+        memory, mask = self.encode(source)
+        sentences = len(memory)
+        mean = memory.sum(1) / (~mask).sum(1, keepdim=True)
+        hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.units).transpose(0, 1)
+        cell = torch.zeros_like(hidden) if self.has_cell else None
+        if self.attends:
+            keys = self.key(memory)
+        else:  # a source of one symbol, its mean
+            memory, mask = mean[:, None], mask[:, :1]
+            keys = memory
+        weights = memory.new_zeros(sentences, memory.shape[1])
+        return AttentionState(hidden, cell, memory, keys, mask, Layout(sentences, 1), weights)
+
+    def encode(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Annotations [sentences, length, 2 · units], zero at padding, and where that is [sentences, length]."""
+        device, eos = self.source_embedding.weight.device, self.special.eos
+        rows = [torch.tensor([*sentence, eos]) for sentence in source]
+        most = self.source_embedding.num_embeddings
+        for i, row in enumerate(rows):
+            if row.is_floating_point() or int(row.min()) < 0 or int(row.max()) >= most:
+                raise InvalidInput(f"sentence {i} must be symbols from 0 to {most - 1}, not {list(source[i])}")
+        lengths = torch.tensor([len(row) for row in rows])
+        symbols = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=eos).to(device)
+        packed = pack_padded_sequence(self.source_embedding(symbols), lengths, batch_first=True, enforce_sorted=False)
+        memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
+        return memory, torch.arange(symbols.shape[1], device=device) >= lengths.to(device)[:, None]
+
+    def step(
+        self, state: AttentionState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, AttentionState]:
+        features, state = self._transition(state, tokens, perturb or untouched)
+        return self.logits(features), state
+
+    def forced(self, state: AttentionState, tokens: Tensor) -> Tensor:
+        """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
+        features = []
+        for t in range(tokens.shape[1]):
+            feature, state = self._transition(state, tokens[:, t], untouched)
+            features.append(feature)
+        return self.logits(torch.stack(features, 1))  # type: ignore[no-any-return]
+
+    def select(self, state: AttentionState, rows: Tensor) -> AttentionState:
+        layout, left = state.layout.after(rows)
+        chosen = replace(
+            state,
+            hidden=state.hidden[:, rows],
+            cell=None if state.cell is None else state.cell[:, rows],
+            layout=layout,
+            weights=state.weights[rows],
+        )
+        if left is None:
+            return chosen
+        return replace(chosen, memory=state.memory[left], keys=state.keys[left], mask=state.mask[left])
+
+    def attention(self, state: AttentionState) -> Tensor:
+        """[rows, source length], of the last step; the end symbol of the source is its last position."""
+        return state.weights
+
+    def _transition(self, state: AttentionState, tokens: Tensor, perturb: Any) -> tuple[Tensor, AttentionState]:
+        """One symbol read: the readout [rows, embedding], and the state after."""
+        known = tokens.clamp(max=self.logits.out_features - 1)
+        x = self.target_embedding(known).masked_fill((tokens == self.special.bos)[:, None], 0)
+        x = perturb("embedding", x)
+        old = [perturb(f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)]
+        cells = [] if state.cell is None else [perturb(f"cell.{layer}", c) for layer, c in enumerate(state.cell)]
+
+        between = self.first(x, (old[0], cells[0]) if cells else old[0])
+        context, weights = self._attend(state, between[0] if cells else between)
+        new = [self.second(context, between)]
+        for layer, above in enumerate(self.above, start=1):
+            below = new[-1][0] if cells else new[-1]
+            new.append(above(below, (old[layer], cells[layer]) if cells else old[layer]))
+        hidden = torch.stack([one[0] if cells else one for one in new])
+        cell = torch.stack([one[1] for one in new]) if cells else None
+
+        features = torch.tanh(self.readout(torch.cat([hidden[-1], x, context], 1)))
+        return perturb("output", features), replace(state, hidden=hidden, cell=cell, weights=weights)
+
+    def _attend(self, state: AttentionState, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The context [rows, 2 · units] and its weights [rows, length], for all rows of a sentence in one product."""
+        sentences, each = state.layout
+        if not self.attends:
+            rows = repeat(sentences, each, hidden.device)
+            return state.memory[rows, 0], state.weights.new_ones(len(rows), 1)
+        query = self.query(hidden).view(sentences, each, 1, -1)
+        energy = self.energy(torch.tanh(query + state.keys[:, None])).squeeze(-1)  # [sentences, each, length]
+        weights = F.softmax(energy.masked_fill(state.mask[:, None], -torch.inf), -1)
+        return (weights @ state.memory).flatten(0, 1), weights.flatten(0, 1)

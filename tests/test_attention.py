@@ -1,0 +1,169 @@
+"""The translation model against its equations written in plain NumPy, and against the contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cases import EVERY, assert_same, by_name
+from npad import NPAD, Beam, GNMTLength, InvalidInput, Noise, decode
+from npad.models.attention import AttentionModel
+from npad.testing import check_model
+
+SOURCE = [[3, 4, 5, 6, 7], [8], [9, 3], [], [4, 4, 4]]
+
+
+def build(dtype=torch.float64, seed=0, scale=0.6, **how) -> AttentionModel:
+    torch.manual_seed(seed)
+    model = AttentionModel(12, 11, **({"units": 6, "embedding": 5} | how)).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=scale)
+    return model
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def gru(p, prefix, x, h, suffix=""):
+    """One step of a GRU for one sequence, as torch writes it: the reset gate after the matrix product."""
+    a = p[f"{prefix}.weight_ih{suffix}"] @ x + p[f"{prefix}.bias_ih{suffix}"]
+    b = p[f"{prefix}.weight_hh{suffix}"] @ h + p[f"{prefix}.bias_hh{suffix}"]
+    (ar, az, an), (br, bz, bn) = np.split(a, 3), np.split(b, 3)
+    z = sigmoid(az + bz)
+    return (1 - z) * np.tanh(an + sigmoid(ar + br) * bn) + z * h
+
+
+def plain(model, sentence, targets):
+    """The logits and attention of each step for one sentence, alone and without padding."""
+    p = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
+    units = model.units
+    xs = [p["source_embedding.weight"][symbol] for symbol in [*sentence, model.special.eos]]
+    forward, backward = [], []
+    h = np.zeros(units)
+    for x in xs:
+        h = gru(p, "encoder", x, h, "_l0")
+        forward.append(h)
+    h = np.zeros(units)
+    for x in reversed(xs):
+        h = gru(p, "encoder", x, h, "_l0_reverse")
+        backward.insert(0, h)
+    annotations = [np.concatenate(pair) for pair in zip(forward, backward, strict=True)]
+    mean = np.mean(annotations, 0)
+    s = np.tanh(p["initial.weight"] @ mean + p["initial.bias"])
+    logits, attention = [], []
+    for j in range(len(targets)):
+        y = np.zeros(p["target_embedding.weight"].shape[1]) if j == 0 else p["target_embedding.weight"][targets[j]]
+        middle = gru(p, "first", y, s)
+        if model.attends:
+            energy = [
+                (p["energy.weight"] @ np.tanh(p["query.weight"] @ middle + p["key.weight"] @ h + p["key.bias"])).item()
+                for h in annotations
+            ]
+            alpha = np.exp(energy) / np.exp(energy).sum()
+            context = sum(a * h for a, h in zip(alpha, annotations, strict=True))
+            attention.append(alpha)
+        else:
+            context = mean
+        s = gru(p, "second", context, middle)
+        read = np.tanh(p["readout.weight"] @ np.concatenate([s, y, context]) + p["readout.bias"])
+        logits.append(p["logits.weight"] @ read + p["logits.bias"])
+    return np.array(logits), np.array(attention)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("attention", [True, False], ids=["attention", "mean"])
+def test_it_is_its_equations_through_ten_steps_of_a_padded_batch(attention, dtype):
+    model = build(dtype, attention=attention)
+    tokens = torch.randint(1, 11, (len(SOURCE), 10), generator=torch.Generator().manual_seed(1))
+    tokens[:, 0] = model.special.bos
+    with torch.no_grad():
+        forced = model.forced(model.start(SOURCE), tokens)
+        state, steps, weights = model.start(SOURCE), [], []
+        for t in range(10):
+            logits, state = model.step(state, tokens[:, t])
+            steps.append(logits)
+            weights.append(model.attention(state))
+    for i, sentence in enumerate(SOURCE):
+        logits, alpha = plain(model, sentence, tokens[i].tolist())
+        for computed in (forced[i], torch.stack(steps, 1)[i]):
+            np.testing.assert_allclose(computed.double().numpy(), logits, atol=1e-5)
+        if attention:
+            seen = torch.stack(weights, 1)[i].double().numpy()
+            np.testing.assert_allclose(seen[:, : len(sentence) + 1], alpha, atol=1e-5)
+            assert (seen[:, len(sentence) + 1 :] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("attention", [True, False], ids=["attention", "mean"])
+def test_it_keeps_the_contract(cell, layers, attention, dtype):
+    check_model(build(dtype, cell=cell, layers=layers, attention=attention), SOURCE)
+
+
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_every_decoder_decodes_alike_alone_and_in_a_batch(decoder):
+    model = build()
+    together = decode(model, SOURCE, decoder, max_length=8)
+    for i in range(len(SOURCE)):
+        assert_same(decode(model, SOURCE[i : i + 1], decoder, max_length=8, ids=[i]), [together[i]])
+
+
+def test_coverage_is_there_to_be_used():
+    found = decode(build(), SOURCE, NPAD(Beam(4), 4, Noise(0.5), selector=GNMTLength(0.6, 0.3)), max_length=8)
+    assert len(found) == len(SOURCE)
+
+
+def test_what_belongs_to_a_sentence_is_kept_once():
+    model = build()
+    state = model.start(SOURCE)
+    many = model.select(state, torch.arange(len(SOURCE)).repeat_interleave(50))
+    assert many.memory is state.memory
+    assert many.keys is state.keys
+    fewer = model.select(many, torch.arange(50, 150))
+    assert len(fewer.memory) == 2
+    torch.testing.assert_close(fewer.memory, state.memory[1:3])
+
+
+def test_it_starts_as_the_paper_does():
+    torch.manual_seed(0)
+    model = AttentionModel(50, 40, units=32, embedding=16)
+    eye = torch.eye(32)
+    for name, parameter in model.named_parameters():
+        if "weight_hh" in name:
+            for gate in parameter.chunk(3):
+                torch.testing.assert_close(gate @ gate.T, eye, atol=1e-5, rtol=0)
+        elif name == "key.weight":
+            torch.testing.assert_close(parameter @ parameter.T, torch.eye(64), atol=1e-5, rtol=0)
+        elif "bias" in name:
+            assert (parameter == 0).all()
+        else:
+            assert parameter.std().item() == pytest.approx(0.01, rel=0.3)
+
+
+def test_presets():
+    small = AttentionModel.preset("small", 20, 20, cell="lstm")
+    assert (small.units, small.target_embedding.embedding_dim, small.has_cell) == (512, 256, True)
+    with torch.device("meta"):
+        paper = AttentionModel.preset("paper", 30_000, 30_000)
+    assert paper.sites["hidden"] == 1028
+    assert paper.query.out_features == 2 * 1028
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: AttentionModel(9, 9, cell="rnn"), "cell must be one of 'gru', 'lstm', not 'rnn'"),
+        (lambda: AttentionModel(9, 5, eos=7), "eos must be a symbol of both vocabularies, not 7"),
+        (lambda: AttentionModel.preset("huge", 9, 9), "preset must be one of 'paper', 'small', not 'huge'"),
+        (lambda: decode(build(), [[3], [99]], Beam(2)), r"sentence 1 must be symbols from 0 to 11, not \[99\]"),
+        (lambda: decode(build(), [[-1]], Beam(2)), r"sentence 0 must be symbols from 0 to 11, not \[-1\]"),
+        (lambda: decode(build(), [[0.5]], Beam(2)), r"sentence 0 must be symbols from 0 to 11, not \[0.5\]"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()
