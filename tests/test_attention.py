@@ -159,9 +159,14 @@ def test_presets():
         (lambda: AttentionModel(9, 9, cell="rnn"), "cell must be one of 'gru', 'lstm', not 'rnn'"),
         (lambda: AttentionModel(9, 5, eos=7), "eos must be a symbol of both vocabularies, not 7"),
         (lambda: AttentionModel.preset("huge", 9, 9), "preset must be one of 'paper', 'small', not 'huge'"),
-        (lambda: decode(build(), [[3], [99]], Beam(2)), r"sentence 1 must be symbols from 0 to 11, not \[99\]"),
-        (lambda: decode(build(), [[-1]], Beam(2)), r"sentence 0 must be symbols from 0 to 11, not \[-1\]"),
-        (lambda: decode(build(), [[0.5]], Beam(2)), r"sentence 0 must be symbols from 0 to 11, not \[0.5\]"),
+        (
+            lambda: decode(build(), [[3], [99]], Beam(2)),
+            r"sentence 1 must be a list of symbols from 0 to 11, not \[99\]",
+        ),
+        (lambda: decode(build(), ["ab"], Beam(2)), "sentence 0 must be a list of symbols from 0 to 11, not 'ab'"),
+        (lambda: decode(build(), [[None], [2**70]], Beam(2)), "sentence 0 must be a list of symbols"),
+        (lambda: decode(build(), [[-1]], Beam(2)), "sentence 0 must be a list of symbols from 0"),
+        (lambda: decode(build(), [[0.5]], Beam(2)), "sentence 0 must be a list of symbols from 0"),
     ],
 )
 def test_mistakes_are_named(call, message):

@@ -210,8 +210,9 @@ def test_a_selector_must_say_a_number_for_each(selector, message):
 
 
 def test_a_schedule_must_return_one_factor_a_row():
-    with pytest.raises(InvalidInput, match=r"the schedule must return \[4\], one a row, not \[4, 1\]"):
-        decode(recurrent(), summaries(2), NPAD(chains=2, noise=Noise(0.3, lambda t, e: t[:, None])), 3)
+    for schedule, got in ((lambda t, e: t[:, None], r"\[4, 1\]"), (lambda t, e: 0.5, "0.5")):
+        with pytest.raises(InvalidInput, match=rf"the schedule must return a tensor \[4\], one a row, not {got}"):
+            decode(recurrent(), summaries(2), NPAD(chains=2, noise=Noise(0.3, schedule)), 3)
 
 
 def test_noise_too_strong_is_named():

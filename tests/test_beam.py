@@ -84,6 +84,25 @@ def test_greedy_is_beam_of_one_among_equals(dtype):
         assert greedy == beam
 
 
+def test_greedy_is_beam_of_one_however_small_the_difference():
+    """A gap of 1.2e-7 is gone once it is added to a score of −20 in float32; the order must not be."""
+
+    class Close:
+        special, sites = Special(3, 2, 3), {}
+
+        def start(self, source):
+            return torch.zeros(len(source))
+
+        def step(self, state, tokens, perturb=None):
+            return torch.tensor([[0.0, 1.2e-7, -20.0]]).repeat(len(tokens), 1), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    greedy, beam = (decode(Close(), [0], one, max_length=60)[0][0].tokens for one in (Greedy(), Beam(1)))
+    assert greedy == beam == (1,) * 60
+
+
 # Three tables that tell the rules apart; symbols: 0 ends, 1 and 2 are words.
 SHRINK_LOSES = {  # "1 1" (0.44) hides behind "1 2" (0.46·0.5) once a finished hypothesis has taken a place
     (): [0.40, 0.35, 0.25],

@@ -151,6 +151,14 @@ def test_the_empty_output_is_an_output(decoder):
 
 
 @every
+def test_an_empty_sentence_is_a_sentence(decoder):
+    """What it means is the model's affair; to a decoder it is a row like any other."""
+    model = TableModel({"": {(): [0.4, 0.6]}, "a": {(): [0.7, 0.3]}}, dtype=torch.float64)
+    together = decode(model, ["a", ""], decoder, 4)
+    assert_same(decode(model, [""], decoder, 4, ids=[1]), [together[1]])
+
+
+@every
 def test_an_empty_batch_gives_an_empty_list(decoder):
     assert decode(TableModel.random(3, 2), [], decoder) == []
 

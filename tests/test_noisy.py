@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cases import recurrent, summaries
-from npad import NPAD, Annealed, Beam, Constant, Gaussian, Greedy, Noise, Noisy, Power, Special, decode
+from npad import NPAD, Annealed, Beam, Constant, Counted, Gaussian, Greedy, Noise, Noisy, Power, Special, decode
 from npad.noise.keyed import Keys
 from npad.rows import Problems, repeat
 
@@ -167,7 +167,7 @@ def test_a_noisy_model_by_itself_is_keyed_by_ids():
         Noisy(Noisy(model, Noise(1.0, Constant())), Noise(0.5, site="embedding")),
         summaries(1).expand(4, -1),
     )
-    batch = decode(noisy, source, Greedy(), 8, ids=[5, 6, 7, 8])
+    batch = decode(Counted(noisy), source, Greedy(), 8, ids=[5, 6, 7, 8])
     assert len({one[0].tokens for one in batch}) > 1
     for i in range(4):
         assert decode(noisy, source[:1], Greedy(), 8, ids=[5 + i])[0][0].tokens == batch[i][0].tokens

@@ -206,6 +206,38 @@ def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monk
         decode(model, source, npad(inner, chains=13), max_length=9)
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("out"), RuntimeError("can't allocate memory: 9 bytes")], ids=["gpu", "cpu"]
+)
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, monkeypatch):
+    model, source = recurrent(vocabulary=20), summaries(3)
+    decoder = npad(Beam(2), chains=12, candidates="all", noise=Noise(1.0))
+    whole = decode(model, source, decoder, max_length=7)
+    assert max(map(len, whole)) > 5
+
+    class Small:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            if len(tokens) > 10:
+                raise error
+            return model.step(state, tokens, perturb)
+
+    small = Small()
+    if forced:
+
+        def reads(state, tokens):
+            if len(tokens) > 4:
+                raise error
+            return model.forced(state, tokens)
+
+        small.forced = reads
+    assert_same(decode(small, source, decoder, max_length=7), whole)
+    with pytest.raises(OutOfMemory):
+        decode(small, summaries(11), decoder, max_length=7)
+
+
 def test_calls_and_rescoring_are_counted_apart():
     """Two certain symbols and the end: 5 chains · 3 steps, and one distinct hypothesis read in 3."""
     model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))

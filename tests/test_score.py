@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import recurrent, summaries, tables
-from npad import Counted, InvalidInput, score
+from npad import Counted, InvalidInput, ModelError, score
 from npad.models.table import TableModel
 
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
@@ -81,6 +81,17 @@ def test_little_of_the_work_is_padding():
 def test_the_empty_target_is_the_end_at_once():
     model = TableModel({0: {(): [0.25, 0.75]}})
     assert score(model, [0], [[[]]])[0][0] == pytest.approx(math.log(0.25))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x.mT, lambda x: x[:, :-1], lambda x: None], ids=["V first", "short", "none"]
+)
+def test_a_forced_of_the_wrong_shape_is_an_error(change):
+    model = recurrent()
+    right = model.forced
+    model.forced = lambda state, tokens: change(right(state, tokens))
+    with pytest.raises(ModelError, match=r"RecurrentLM.forced must return logits \[5, 4, 'V'\], not"):
+        score(model, summaries(5), [[[2, 3, 4]]] * 5)
 
 
 def test_an_impossible_target_has_log_prob_minus_infinity():

@@ -11,9 +11,8 @@ import torch
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import ensure_fits, plain_memory_errors
-from npad.model import Model, device_of, ensure_length, ensure_model
+from npad.model import Model, Wrapper, device_of, ensure_length, ensure_model
 from npad.noise.keyed import signed
-from npad.noise.noisy import Noisy
 from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder
 
@@ -44,7 +43,7 @@ def decode(
         keys = torch.tensor(integers(range(sentences) if ids is None else ids), device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length)
         state = model.start(source)
-        if isinstance(model, Noisy):
+        if isinstance(model, Wrapper):
             state = model.keyed(state, keys)
         return decoder.search(model, state, problems).hypotheses()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ def total_memory(device: torch.device) -> int:
     """Bytes that there are at all: of the GPU, or of the machine as far as this process is let."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize]
     for path in map(Path, CGROUPS):
         text = path.read_text().strip() if path.is_file() else ""
         limits += [int(text)] if text.isdigit() else []

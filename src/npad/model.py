@@ -131,6 +131,11 @@ class Wrapper(Generic[State]):
     def device(self) -> torch.device:
         return device_of(self.model)
 
+    def keyed(self, state: Any, ids: Tensor) -> Any:
+        """The same state with other sentence ids [rows], where there is noise inside that they are a key to."""
+        inner = optional(self.model, "keyed")
+        return state if inner is None else inner(state, ids)
+
 
 def covers(site: str, call: str) -> bool:
     """Whether noise at a site reaches a call of perturb: `hidden` covers `hidden` and `hidden.0`."""

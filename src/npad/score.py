@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, ModelError
+from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
 from npad.memory import plain_memory_errors
 from npad.model import Model, device_of, ensure_length, ensure_model, log_probs, name_of, optional
@@ -49,20 +50,37 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
     if coverage and not optional(model, "attention"):
         raise InvalidInput(f"coverage needs attention, which {name_of(model)} does not offer; use beta=0")
     forced = optional(model, "forced") is not None and not coverage
+    read = partial(_forced if forced else _stepwise, model, coverage=coverage)
     log_prob, seen = torch.zeros_like(found.log_prob), None
-    for some, places in _parts(found, forced):
-        part = found.groups(some).at(places.expand(len(some), -1))
-        here = model.select(state, some)  # dropping and expanding are calls of their own
-        here = model.select(here, repeat(len(some), len(places), some.device))
-        scored, weights = (_forced if forced else _stepwise)(model, here, part, coverage)
-        log_prob = log_prob.to(scored.dtype)
-        log_prob[some[:, None], places] = scored.view(part.lengths.shape)
-        if weights is not None:
-            seen = weights.new_zeros(*found.lengths.shape, weights.shape[-1]) if seen is None else seen
-            seen[some[:, None], places] = weights.view(*part.lengths.shape, -1)
+    for part in _parts(found, forced):
+        for some, places, scored, weights in _read(model, state, found, *part, read):
+            log_prob = log_prob.to(scored.dtype)
+            log_prob[some[:, None], places] = scored.view(len(some), -1)
+            if weights is not None:
+                seen = weights.new_zeros(*found.lengths.shape, weights.shape[-1]) if seen is None else seen
+                seen[some[:, None], places] = weights.view(len(some), len(places), -1)
     if bool((log_prob.isnan() & found.exists).any()):
         raise ModelError(f"{name_of(model)} returned NaN, +inf or nothing but −inf as a row of logits while scoring")
     return log_prob, seen
+
+
+def _read(
+    model: Model[Any], state: Any, found: Found, some: Tensor, places: Tensor, read: Callable[..., Any]
+) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+    """Score one rectangle, the hypotheses at `places` of `some` sentences; in halves where it does not fit."""
+    try:
+        with plain_memory_errors():
+            here = model.select(state, some)  # dropping and expanding are calls of their own
+            here = model.select(here, repeat(len(some), len(places), some.device))
+            return [(some, places, *read(state=here, found=found.groups(some).at(places.expand(len(some), -1))))]
+    except OutOfMemory:
+        if len(places) > 1:
+            halves = [(some, half) for half in places.chunk(2)]
+        elif len(some) > 1:
+            halves = [(half, places) for half in some.chunk(2)]
+        else:
+            raise
+    return [part for half in halves for part in _read(model, state, found, *half, read)]
 
 
 def _parts(found: Found, forced: bool) -> Iterator[tuple[Tensor, Tensor]]:
@@ -102,7 +120,10 @@ def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tu
 
 def _forced(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
     inputs, outputs, counted = _teacher(model, found)
-    logits = model.forced(state, inputs)  # type: ignore[attr-defined]
+    logits: object = optional(model, "forced")(state, inputs)
+    if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
+        got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ModelError(f"{name_of(model)}.forced must return logits {[*inputs.shape, 'V']}, not {got}")
     scored = log_probs(model, logits.flatten(0, 1), inputs.numel()).view(*inputs.shape, -1)
     _ensure_known(model, outputs, scored.shape[-1], 0)
     return scored.gather(2, outputs[..., None]).squeeze(2).masked_fill(~counted, 0).sum(1), None

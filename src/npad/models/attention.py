@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Self
 
 import torch
@@ -127,11 +128,12 @@ class AttentionModel(nn.Module):
     def encode(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Annotations [sentences, length, 2 · units], zero at padding, and where that is [sentences, length]."""
         device, eos = self.source_embedding.weight.device, self.special.eos
-        rows = [torch.tensor([*sentence, eos]) for sentence in source]
         most = self.source_embedding.num_embeddings
-        for i, row in enumerate(rows):
-            if row.is_floating_point() or int(row.min()) < 0 or int(row.max()) >= most:
-                raise InvalidInput(f"sentence {i} must be symbols from 0 to {most - 1}, not {list(source[i])}")
+        for i, sentence in enumerate(source):
+            given: Sequence[Any] = sentence
+            if not all(isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given):
+                raise InvalidInput(f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}")
+        rows = [torch.tensor([*map(int, sentence), eos]) for sentence in source]
         lengths = torch.tensor([len(row) for row in rows])
         symbols = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=eos).to(device)
         packed = pack_padded_sequence(self.source_embedding(symbols), lengths, batch_first=True, enforce_sorted=False)

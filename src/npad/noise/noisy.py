@@ -124,12 +124,7 @@ class Noisy(Wrapper[State]):
         return self.attach(self.model.start(source), problems, sigma)
 
     def keyed(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:
-        """The same state with other sentence ids [rows]."""
-        model: Any = self.model
-        inner: Any = state.inner
-        if isinstance(model, Noisy):
-            inner = model.keyed(inner, ids)
-        return replace(state, inner=inner, ids=ids)
+        return replace(state, inner=super().keyed(state.inner, ids), ids=ids)
 
     def attach(self, state: State, problems: Problems, sigma: Tensor) -> NoisyState[State]:
         """A state of the model, one row per problem, made noisy; sigma [problems] is each one's σ₀."""
@@ -150,11 +145,10 @@ class Noisy(Wrapper[State]):
     ) -> tuple[Tensor, NoisyState[State]]:
         slots = torch.zeros_like(state.slots) if self.share_noise else state.slots
         keys = Keys(self.seed, state.ids, state.chains, state.steps, slots)
-        factor = self.noise.schedule(state.steps.to(torch.float32), state.entropy)
-        if factor.shape != state.sigma.shape:
-            raise InvalidInput(
-                f"the schedule must return {list(state.sigma.shape)}, one a row, not {list(factor.shape)}"
-            )
+        factor: object = self.noise.schedule(state.steps.to(torch.float32), state.entropy)
+        if not isinstance(factor, Tensor) or factor.shape != state.sigma.shape:
+            got = list(factor.shape) if isinstance(factor, Tensor) else repr(factor)
+            raise InvalidInput(f"the schedule must return a tensor {list(state.sigma.shape)}, one a row, not {got}")
         scales = state.sigma * factor
         logits, inner = self.model.step(state.inner, tokens, Perturbation(self.noise, keys, scales, perturb))
         entropy = entropy_share(logits) if getattr(self.noise.schedule, "uses_entropy", True) else state.entropy

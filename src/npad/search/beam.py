@@ -131,8 +131,7 @@ class BeamFrontier:
         return self.scores > -torch.inf
 
     def advance(self, log_probs: Tensor) -> tuple[BeamFrontier, Tensor]:
-        total = self.scores[..., None] + log_probs
-        candidates = self._candidates(total.masked_fill_(~self.live[..., None], -torch.inf))  # NaN there is no matter
+        candidates = self._candidates(log_probs)
         stay, join, live = RULES[self.how.finish](self.ended, candidates, self.how.width)
 
         ended = self.ended._replace(scores=self.ended.scores.masked_fill(~stay, -torch.inf)).with_(
@@ -149,15 +148,17 @@ class BeamFrontier:
         after = replace(self, tokens=tokens, scores=scores, ended=ended, history=history)
         return after, rows_from(parents, self.tokens.shape[1])
 
-    def _candidates(self, total: Tensor) -> Candidates:
+    def _candidates(self, log_probs: Tensor) -> Candidates:
         """The best extensions of [groups, width, V], enough of them for any rule: twice the width.
 
-        Of one parent, one more than the width is enough: as many that live on, and its end.
+        Of one parent, one more than the width is enough: as many that live on, and its end. They are ordered by their
+        own probability, of equals the first symbol first, as greedy search takes it: sums would round it away.
         """
-        children, symbols = total.topk(min(self.how.width + 1, total.shape[-1]), -1)
-        first = total.argmax(-1, keepdim=True)  # of equals the first, as greedy search takes it
+        own, symbols = log_probs.topk(min(self.how.width + 1, log_probs.shape[-1]), -1)
+        first = log_probs.argmax(-1, keepdim=True)
         symbols = torch.where(symbols == first, symbols[..., :1], symbols)
         symbols = torch.cat([first, symbols[..., 1:]], -1)
+        children = (self.scores[..., None] + own).masked_fill(~self.live[..., None], -torch.inf)  # NaN there or not
         chosen = descending(self.rank(children).flatten(1))[:, : 2 * self.how.width]
         scores = children.flatten(1).gather(1, chosen)
         tokens = symbols.flatten(1).gather(1, chosen)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
+from npad.memory import plain_memory_errors
 from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rows import Problems, repeat
@@ -73,8 +74,9 @@ class NPAD(Decoder):
     def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
         """What some chains find, [sentences, n]; half of them at a time where all do not fit in memory."""
         try:
-            return self._run_together(model, state, problems, chains)
-        except (OutOfMemory, torch.OutOfMemoryError):
+            with plain_memory_errors():
+                return self._run_together(model, state, problems, chains)
+        except OutOfMemory:
             if len(chains) == 1:
                 raise
         return join([self._run(model, state, problems, half) for half in chains.chunk(2)], model.special.pad)

@@ -64,7 +64,8 @@ class Draw:
     def __call__(self, log_probs: Tensor, step: Tensor) -> Tensor:
         logits = log_probs
         if self.how.temperature != 1:  # from the best one down, so that nothing overflows
-            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / self.how.temperature
+            smallest = torch.finfo(log_probs.dtype).tiny
+            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / max(self.how.temperature, smallest)
         if self.how.top_k is None and self.how.top_p is None:
             return self._draw(logits.softmax(-1), step)
         kept = logits.shape[-1] if self.how.top_k is None else min(self.how.top_k, logits.shape[-1])
