@@ -22,7 +22,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from npad.errors import InvalidInput, one_of, whole
-from npad.model import Perturb, Special, untouched
+from npad.model import Special
+from npad.models.network import Network
 from npad.rows import Layout, repeat
 
 CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}
@@ -40,7 +41,7 @@ class AttentionState:
     weights: Tensor  # [rows, length], the attention of the last step
 
 
-class AttentionModel(nn.Module):
+class AttentionModel(Network[AttentionState]):
     """An encoder–decoder for sequences of symbols; the source is a list of lists of symbols, without the end symbol.
 
     Sites: `hidden` (s_{j−1}, before the first cell, so that noise reaches the attention; all layers, or `hidden.0`),
@@ -140,20 +141,6 @@ class AttentionModel(nn.Module):
         memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
         return memory, torch.arange(symbols.shape[1], device=device) >= lengths.to(device)[:, None]
 
-    def step(
-        self, state: AttentionState, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, AttentionState]:
-        features, state = self._transition(state, tokens, perturb or untouched)
-        return self.logits(features), state
-
-    def forced(self, state: AttentionState, tokens: Tensor) -> Tensor:
-        """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
-        features = []
-        for t in range(tokens.shape[1]):
-            feature, state = self._transition(state, tokens[:, t], untouched)
-            features.append(feature)
-        return self.logits(torch.stack(features, 1))  # type: ignore[no-any-return]
-
     def select(self, state: AttentionState, rows: Tensor) -> AttentionState:
         layout, left = state.layout.after(rows)
         chosen = replace(
@@ -171,7 +158,7 @@ class AttentionModel(nn.Module):
         """[rows, source length], of the last step; the end symbol of the source is its last position."""
         return state.weights
 
-    def _transition(self, state: AttentionState, tokens: Tensor, perturb: Any) -> tuple[Tensor, AttentionState]:
+    def transition(self, state: AttentionState, tokens: Tensor, perturb: Any) -> tuple[Tensor, AttentionState]:
         """One symbol read: the readout [rows, embedding], and the state after."""
         known = tokens.clamp(max=self.logits.out_features - 1)
         x = self.target_embedding(known).masked_fill((tokens == self.special.bos)[:, None], 0)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from npad.errors import InvalidInput, one_of, whole
-from npad.model import Perturb, Special, untouched
+from npad.model import Special
+from npad.models.network import Network
 from npad.rows import repeat
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
@@ -29,7 +30,7 @@ class RecurrentState:
     sentence: Tensor  # [rows], which summary is whose
 
 
-class RecurrentLM(nn.Module):
+class RecurrentLM(Network[RecurrentState]):
     """A recurrent language model, unconditional or conditioned on a summary vector.
 
     summary: the width of f(Y), or 0; the source is then a tensor [sentences, summary], or else anything with a length.
@@ -99,20 +100,6 @@ class RecurrentLM(nn.Module):
         cell = torch.zeros_like(hidden) if self.has_cell else None
         return RecurrentState(hidden, cell, summary, repeat(sentences, 1, weight.device))
 
-    def step(
-        self, state: RecurrentState, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, RecurrentState]:
-        features, state = self._transition(state, tokens, perturb or untouched)
-        return self.logits(features), state
-
-    def forced(self, state: RecurrentState, tokens: Tensor) -> Tensor:
-        """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
-        features = []
-        for t in range(tokens.shape[1]):
-            feature, state = self._transition(state, tokens[:, t], untouched)
-            features.append(feature)
-        return self.logits(torch.stack(features, 1))  # type: ignore[no-any-return]
-
     def select(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         return replace(
             state,
@@ -121,7 +108,7 @@ class RecurrentLM(nn.Module):
             sentence=state.sentence[rows],
         )
 
-    def _transition(self, state: RecurrentState, tokens: Tensor, perturb: Any) -> tuple[Tensor, RecurrentState]:
+    def transition(self, state: RecurrentState, tokens: Tensor, perturb: Any) -> tuple[Tensor, RecurrentState]:
         """One symbol read: the readout [rows, embedding], and the state after."""
         summary = state.summary[state.sentence]
         x = perturb("embedding", self.embedding(tokens))
