@@ -65,6 +65,8 @@ def test_a_schedule_is_any_function_of_step_and_entropy():
     model, source = recurrent(), summaries(4)
     plain = NPAD(chains=6, noise=Noise(0.8, lambda step, entropy: 1 / step))
     assert decode(model, source, plain, 8) == decode(model, source, NPAD(chains=6, noise=Noise(0.8)), 8)
+    product = NPAD(chains=2, noise=Noise(0.8, torch.mul))  # has no signature to look at
+    assert len(decode(model, source, product, 8)) == 4
     seen = []
     decode(model, source, NPAD(chains=2, noise=Noise(0.8, lambda step, entropy: seen.append(entropy) or entropy)), 8)
     assert (seen[0] == 1).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from cases import EVERY
@@ -68,6 +69,13 @@ def test_parts_of_ones_own_have_a_name():
     assert "late|noise:my-signs|" in mine
     assert "|selector:gnmt-length(alpha=0.6,beta=0.0)" in mine
     assert signature(Own(), toy.model()) == "own" + END
+
+
+def test_numbers_of_numpy_are_numbers():
+    ours, numpys = Beam(3), Beam(np.int64(3))
+    assert signature(numpys, toy.model()) == signature(ours, toy.model())
+    ours, numpys = (NPAD(chains=2, noise=Noise(sigma)) for sigma in ((0.0, 0.5), np.array([0.0, 0.5])))
+    assert signature(numpys, toy.model()) == signature(ours, toy.model())
 
 
 def test_no_two_decoders_share_one():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, fields, is_dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from npad.model import name_of
@@ -29,7 +30,7 @@ def _npad(decoder: NPAD) -> list[str]:
         "site": noise.site,
         "seed": decoder.seed,
     }
-    rest = {name: value for name, value in _changed(decoder).items() if name not in (*always, "noise")}
+    rest = {name: value for name, value in _changed(decoder).items() if name not in always}
     if noise.relative:
         rest["relative"] = True
     return ["npad", *(f"{name}:{_label(value)}" for name, value in (always | rest).items())]
@@ -44,12 +45,12 @@ def _label(value: Any) -> str:
     """A short word for a value: numbers as they are, objects by name with all their fields."""
     if isinstance(value, bool) or value is None:
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return repr(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Real):  # numpy's too, which would print their type
+        return repr(int(value) if isinstance(value, Integral) else float(value))
     if isinstance(value, tuple):
         return ",".join(map(_label, value))
-    if isinstance(value, int | str):
-        return str(value)
     if isinstance(value, type) or not is_dataclass(value):
         return str(getattr(value, "__qualname__", _kebab(type(value))))
     name = getattr(value, "label", _kebab(type(value)))

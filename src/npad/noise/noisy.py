@@ -51,6 +51,8 @@ class Noise:
             inspect.signature(self.schedule).bind(None, None)
         except TypeError as error:
             raise InvalidInput(f"schedule must be a function of step and entropy: {error}") from error
+        except ValueError:  # written in C, with no signature to look at
+            pass
         ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
