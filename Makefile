@@ -7,7 +7,7 @@ BIN    := .venv/bin
 .PHONY: demo test lint types unit format benchmark clean
 
 demo: .venv/.ready
-	$(BIN)/python examples/demo.py
+	$(BIN)/npad compare --exact --width 2 --samples 5 --eta 1 "das ist mir wurst" "ich verstehe nur bahnhof" "na ja"
 
 test: lint types unit
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,10 +59,10 @@ def test_the_decoders_of_the_page_keep_the_theorems():
 
 
 def test_the_readmes_table_is_the_demos():
-    import subprocess
-    import sys
-
-    demo = subprocess.run([sys.executable, ROOT / "examples/demo.py"], capture_output=True, text=True, check=True)
+    recipe = re.search(r"^demo:.*\n\t\$\(BIN\)/npad (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    demo = subprocess.run(
+        [sys.executable, "-m", "npad", *shlex.split(recipe[1])], capture_output=True, text=True, check=True
+    )
     table = re.search(r"```\n(ich verstehe.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert table[1] in "\n".join(line.rstrip() for line in demo.stdout.splitlines())
 

@@ -39,12 +39,15 @@ CENTRAL = [
 ]
 # Each layer may import from itself and those before it.
 LAYERS = [
-    ["errors", "version", "rows", "memory"],
+    ["errors", "version", "rows", "memory", "named"],
     ["hypotheses", "model"],
-    ["noise", "score", "selectors", "counted", "testing", "models"],
+    ["noise", "score", "selectors", "counted", "testing", "models", "text"],
     ["search"],
     ["signature", "decode"],
+    ["training"],
     ["translate"],
+    ["evaluate", "plots"],
+    ["cli"],
 ]
 
 

@@ -53,6 +53,26 @@ def test_nothing_in_nothing_out():
     assert TOY.translate([]) == []
 
 
+def test_a_blank_text_becomes_an_empty_one():
+    blank, spaces, danke = TOY.translate(["", " \t", "danke"], NPAD(chains=3))
+    assert (blank.text, blank.log_prob, blank.hypothesis.finished) == ("", 0.0, True)
+    assert spaces == blank
+    assert danke.text == "thanks"
+
+
+@pytest.mark.parametrize(
+    "decoder", [Beam(3), NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=lambda d: type(d).__name__
+)
+def test_the_rows_decoded_at_a_time_do_not_matter(decoder):
+    texts = [*PHRASES, "ich verstehe nur bahnhof"] * 3
+    assert TOY.translate(texts, decoder, max_rows=1) == TOY.translate(texts, decoder)
+
+
+def test_a_given_translation_has_the_score_it_had_when_found():
+    found = TOY.translate(PHRASES, Beam(5))
+    assert TOY.score(PHRASES, [one.text for one in found]) == pytest.approx([one.log_prob for one in found])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -63,8 +83,13 @@ def test_nothing_in_nothing_out():
             "encode must return one sentence a text: it made 0",
         ),
         (lambda: TOY.translate(["hallo"]), "toy has no table for 'hallo'"),
-        (lambda: TOY.translate([""]), "toy has no table for ''"),
-        (lambda: npad.load("en-xx"), "npad has no model 'en-xx'; it offers 'toy'"),
+        (lambda: replace(TOY, longest=3).translate(["danke"]), "text 1 has 5 symbols and 3 are allowed; split it"),
+        (lambda: TOY.translate(["danke"], Beam), r"write Beam\(\), not Beam"),
+        (lambda: TOY.translate(["danke"], max_rows=0), "max_rows must be a whole number of at least 1, not 0"),
+        (lambda: TOY.score(["danke"], []), "one translation a text: 1 texts, 0 translations"),
+        (lambda: TOY.score(["danke"], ["hello"]), "toy does not know the word 'hello'"),
+        (lambda: replace(TOY, symbols=None).score(["danke"], ["thanks"]), "toy cannot score texts"),
+        (lambda: npad.load("en-xx"), "there is no model en-xx"),
     ],
 )
 def test_mistakes_are_named(call, message):

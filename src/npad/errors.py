@@ -4,7 +4,9 @@ NpadError
 ├── InvalidInput    (a ValueError)    a value you gave breaks a rule; the message says which, and the way out
 ├── ModelError      (a RuntimeError)  a model broke its contract while decoding
 │   └── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
-└── OutOfMemory     (a MemoryError)   the job does not fit; the message says what to lower
+├── OutOfMemory     (a MemoryError)   the job does not fit; the message says what to lower
+├── StorageError    (an OSError)      a file could not be written, or what was stored is damaged
+└── TrainingError   (a RuntimeError)  training cannot go on
 """
 
 from __future__ import annotations
@@ -33,6 +35,14 @@ class OutOfMemory(NpadError, MemoryError):
     """The rows asked for do not fit in memory."""
 
 
+class StorageError(NpadError, OSError):
+    """A file could not be written, or what was stored is damaged or of another format."""
+
+
+class TrainingError(NpadError, RuntimeError):
+    """Training cannot go on; the last good checkpoint is kept."""
+
+
 def whole(name: str, value: object, least: int | None = None) -> None:
     """Require a whole number, of at least `least` where given."""
     fine = not isinstance(value, bool) and isinstance(value, Integral)
@@ -41,13 +51,19 @@ def whole(name: str, value: object, least: int | None = None) -> None:
         raise InvalidInput(f"{name} must be {rule}, not {value!r}")
 
 
-def number(name: str, value: object, *, above: float | None = None, least: float | None = None) -> None:
-    """Require a finite number, `above` a bound or at `least` one."""
-    rule = "a finite number"
-    rule += "" if above is None else f" above {above:g}"
-    rule += "" if least is None else f" of at least {least:g}"
+def number(
+    name: str, value: object, *, above: float | None = None, least: float | None = None, below: float | None = None
+) -> None:
+    """Require a finite number, `above` a bound or at `least` one, and `below` another."""
+    bounds = (("above", above), ("of at least", least), ("below", below))
+    rule = "a finite number" + "".join(f" {word} {bound:g}" for word, bound in bounds if bound is not None)
     fine = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    if not fine or (above is not None and value <= above) or (least is not None and value < least):  # type: ignore[operator]
+    if fine:
+        given = float(value)  # type: ignore[arg-type]
+        fine = (
+            (above is None or given > above) and (least is None or given >= least) and (below is None or given < below)
+        )
+    if not fine:
         raise InvalidInput(f"{name} must be {rule}, not {value!r}")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import MISSING, fields, is_dataclass
-from numbers import Integral, Real
 from typing import Any
 
 from npad.model import name_of
+from npad.named import kebab, label
 from npad.search.npad import NPAD
 from npad.version import __version__
 
@@ -33,29 +32,12 @@ def _npad(decoder: NPAD) -> list[str]:
     rest = {name: value for name, value in _changed(decoder).items() if name not in always}
     if noise.relative:
         rest["relative"] = True
-    return ["npad", *(f"{name}:{_label(value)}" for name, value in (always | rest).items())]
+    return ["npad", *(f"{name}:{label(value)}" for name, value in (always | rest).items())]
 
 
 def _plain(decoder: Any) -> list[str]:
     shown = fields(decoder) if is_dataclass(decoder) else ()
-    return [_kebab(type(decoder)), *(f"{field.name}:{_label(getattr(decoder, field.name))}" for field in shown)]
-
-
-def _label(value: Any) -> str:
-    """A short word for a value: numbers as they are, objects by name with all their fields."""
-    if isinstance(value, bool) or value is None:
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Real):  # numpy's too, which would print their type
-        return repr(int(value) if isinstance(value, Integral) else float(value))
-    if isinstance(value, tuple):
-        return ",".join(map(_label, value))
-    if isinstance(value, type) or not is_dataclass(value):
-        return str(getattr(value, "__qualname__", _kebab(type(value))))
-    name = getattr(value, "label", _kebab(type(value)))
-    inside = ",".join(f"{field.name}={_label(getattr(value, field.name))}" for field in fields(value))
-    return f"{name}({inside})" if inside else name
+    return [kebab(type(decoder)), *(f"{field.name}:{label(getattr(decoder, field.name))}" for field in shown)]
 
 
 def _changed(value: Any) -> dict[str, Any]:
@@ -66,7 +48,3 @@ def _changed(value: Any) -> dict[str, Any]:
         if getattr(value, field.name) != default:
             changed[field.name] = getattr(value, field.name)
     return changed
-
-
-def _kebab(kind: type) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind.__name__).lower()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from npad.decode import decode
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
-from npad.model import Model
+from npad.model import Model, name_of
+from npad.models import toy
 from npad.noise.keyed import word
+from npad.score import score
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder
+from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.npad import NPAD
 from npad.selectors import MBR
 from npad.signature import signature
+from npad.training import checkpoint
 
 
 @dataclass(frozen=True)
@@ -31,29 +37,68 @@ class Translation:
 
 @dataclass(frozen=True)
 class Translator:
-    """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols."""
+    """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
+
+    symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have.
+    """
 
     model: Model[Any]
     encode: Callable[[Sequence[str]], Any]
     detokenise: Callable[[tuple[int, ...]], str]
+    symbols: Callable[[Sequence[str]], list[list[int]]] | None = None
+    longest: int = 1000
 
     def translate(
-        self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200
+        self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 1024
     ) -> list[Translation]:
-        """Translate texts, in their order. A text's noise depends on the text alone, not on its neighbours."""
-        if isinstance(texts, str):
-            raise InvalidInput(f"translate takes a list of texts; write translate([{texts!r}])")
-        for text in texts:
-            if not isinstance(text, str):
-                raise InvalidInput(f"translate takes texts, not {text!r}")
+        """Translate texts, in their order; a blank one becomes an empty one.
+
+        A text's noise depends on the text alone, not on its neighbours. max_rows: rows (sentences × chains × beams)
+        decoded at a time, fewer where sources are long; it decides memory and speed, not the result.
+        """
         decoder = Beam() if decoder is None else decoder
-        ids = [word(text) for text in texts]
-        source = self.encode(texts)
-        if len(source) != len(texts):
-            raise InvalidInput(f"encode must return one sentence a text: it made {len(source)} of {len(texts)}")
-        found = decode(self.model, source, self._in_words(decoder), max_length, ids)
-        how = signature(decoder, self.model)
-        return [self._translation(hypotheses, how) for hypotheses in found]
+        ensure_decoder(decoder)
+        whole("max_rows", max_rows, 1)
+        texts = _ensure_texts(texts)
+        how, judged = signature(decoder, self.model), self._in_words(decoder)
+        done: dict[int, Translation] = {i: _nothing(how) for i, text in enumerate(texts) if not text.strip()}
+        todo = [i for i in range(len(texts)) if i not in done]
+        batches = [
+            [todo[i] for i in batch] for batch in _batches([len(texts[i]) for i in todo], decoder.rows, max_rows)
+        ]
+        sources = [self._encoded(texts, batch) for batch in batches]
+        for batch, source in zip(batches, sources, strict=True):
+            found = decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch])
+            for i, hypotheses in zip(batch, found, strict=True):
+                done[i] = self._translation(hypotheses, how)
+        return [done[i] for i in range(len(texts))]
+
+    def score(self, texts: Sequence[str], translations: Sequence[str], max_rows: int = 1024) -> list[float]:
+        """The clean log-probability of each text's given translation, spelt in symbols as the tokenizer spells it."""
+        if self.symbols is None:
+            raise InvalidInput(f"{name_of(self.model)} cannot score texts: it does not know their symbols")
+        texts, translations = _ensure_texts(texts), _ensure_texts(translations)
+        if len(texts) != len(translations):
+            raise InvalidInput(
+                f"score takes one translation a text: {len(texts)} texts, {len(translations)} translations"
+            )
+        scores, targets = [0.0] * len(texts), self.symbols(translations)
+        sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
+        for batch in _batches(sizes, 1, max_rows):
+            scored = score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])
+            for i, (one,) in zip(batch, scored, strict=True):
+                scores[i] = one
+        return scores
+
+    def _encoded(self, texts: Sequence[str], batch: list[int]) -> Any:
+        """The source of some of the texts, none of them too long."""
+        source = self.encode([texts[i] for i in batch])
+        if len(source) != len(batch):
+            raise InvalidInput(f"encode must return one sentence a text: it made {len(source)} of {len(batch)}")
+        for i, one in zip(batch, source, strict=True):
+            if isinstance(one, Sized) and len(one) > self.longest:
+                raise InvalidInput(f"text {i + 1} has {len(one):,} symbols and {self.longest:,} are allowed; split it")
+        return source
 
     def _in_words(self, decoder: Decoder) -> Decoder:
         """MBR compares texts, where there are texts."""
@@ -66,10 +111,36 @@ class Translator:
         return Translation(best.text, best.log_prob, best.hypothesis, how, tuple(rest))
 
 
-def load(name: str) -> Translator:
-    """A translator by name. `toy` is the built-in exact model: four German phrases, for a first look."""
-    from npad.models import toy
+def load(name: str | Path, device: str | torch.device = "cpu") -> Translator:
+    """A translator: `toy`, the built-in exact model of four German phrases, or a folder that `npad train` wrote."""
+    if str(name) == "toy":
+        return Translator(toy.model(), list, toy.text, toy.symbols)
+    saved = checkpoint.load(name, device)
+    source, target = saved.subwords
+    return Translator(saved.model, source.encode, target.decode, target.encode)
 
-    if name != "toy":
-        raise InvalidInput(f"npad has no model {name!r}; it offers 'toy'")
-    return Translator(toy.model(), list, toy.text)
+
+def _ensure_texts(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise InvalidInput(f"translate takes a list of texts; write translate([{texts!r}])")
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidInput(f"translate takes texts, not {text!r}")
+    return list(texts)
+
+
+def _nothing(how: str) -> Translation:
+    """What a blank text becomes; no model is asked."""
+    return Translation("", 0.0, Hypothesis((), 0.0, finished=True), how)
+
+
+def _batches(lengths: list[int], rows: int, most: int) -> Iterator[list[int]]:
+    """Places of texts, those of like length together; a long one counts for more rows, one for every 256 letters."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * rows * (1 + lengths[i] // 256) > most:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

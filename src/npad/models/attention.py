@@ -11,7 +11,7 @@ the end symbol. Options: LSTM cells, more layers (each above the last), and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from npad.errors import InvalidInput, one_of, whole
-from npad.model import Special
+from npad.errors import InvalidInput, number, one_of, whole
+from npad.model import Special, untouched
 from npad.models.network import Network
 from npad.rows import Layout, repeat
 
@@ -57,13 +57,20 @@ class AttentionModel(Network[AttentionState]):
         cell: str = "gru",
         layers: int = 1,
         attention: bool = True,
+        dropout: float = 0.0,
+        initialisation: str = "paper",
         eos: int = 0,
     ) -> None:
         super().__init__()
         sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
-        for name, size in (sizes | {"units": units, "embedding": embedding, "layers": layers}).items():
+        sizes |= {"units": units, "embedding": embedding, "layers": layers}
+        for name, size in sizes.items():
             whole(name, size, 1)
+        # what it takes to build another of its kind
+        self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "eos": eos}
         one_of("cell", cell, tuple(CELLS))
+        one_of("initialisation", initialisation, ("paper", "glorot"))
+        number("dropout", dropout, least=0, below=1)
         if not 0 <= eos < min(source_vocabulary, target_vocabulary):
             raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
         self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)
@@ -84,7 +91,8 @@ class AttentionModel(Network[AttentionState]):
             self.energy = nn.Linear(both, 1, bias=False)
         self.readout = nn.Linear(units + embedding + both, embedding)
         self.logits = nn.Linear(embedding, target_vocabulary)
-        self.initialise()
+        self.drop = nn.Dropout(dropout)
+        self.initialise(initialisation)
 
         recurrent = ("hidden", "cell") if self.has_cell else ("hidden",)
         self.sites = dict.fromkeys(recurrent, layers * units)
@@ -98,8 +106,12 @@ class AttentionModel(Network[AttentionState]):
         return cls(source_vocabulary, target_vocabulary, **(PRESETS[name] | changes))
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """Square recurrent matrices orthogonal, each gate's on its own, and the attention's; others 0.01·N(0, 1)."""
+    def initialise(self, how: str = "paper") -> None:
+        """Square recurrent matrices orthogonal, each gate's on its own, and the attention's; biases zero.
+
+        The others are 0.01·N(0, 1) with `paper`, which learns nothing for long on little data; with `glorot` embeddings
+        are N(0, 1) and matrices Glorot's.
+        """
         for name, parameter in self.named_parameters():
             kind = name.rsplit(".", 1)[-1]
             if kind.startswith("bias"):
@@ -109,13 +121,36 @@ class AttentionModel(Network[AttentionState]):
                     nn.init.orthogonal_(gate)
             elif name == "key.weight":
                 nn.init.orthogonal_(parameter)
-            else:
+            elif how == "paper":
                 nn.init.normal_(parameter, std=0.01)
+            elif "embedding" in name:
+                nn.init.normal_(parameter)
+            else:
+                nn.init.xavier_uniform_(parameter)
 
     def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
-        memory, mask = self.encode(source)
-        sentences = len(memory)
-        mean = memory.sum(1) / (~mask).sum(1, keepdim=True)
+        most, eos = self.source_embedding.num_embeddings, self.special.eos
+        for i, sentence in enumerate(source):
+            given: Sequence[Any] = sentence
+            if not all(isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given):
+                raise InvalidInput(f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}")
+        rows = [torch.tensor([*map(int, sentence), eos]) for sentence in source]
+        lengths = torch.tensor([len(row) for row in rows])
+        symbols = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=eos)
+        return self.begin(symbols.to(self.source_embedding.weight.device), lengths)
+
+    def begin(self, symbols: Tensor, lengths: Tensor) -> AttentionState:
+        """The state before the first symbol, of sources [sentences, length] with their end symbols, padded.
+
+        lengths [sentences], end symbols included, are on the CPU.
+        """
+        embedded = self.drop(self.source_embedding(symbols))
+        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+        memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=symbols.shape[1])
+        sentences, longest, _ = memory.shape  # zero at padding
+        lengths = lengths.to(memory.device, non_blocking=True)
+        mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
+        mean = memory.sum(1) / lengths[:, None]
         hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.units).transpose(0, 1)
         cell = torch.zeros_like(hidden) if self.has_cell else None
         if self.attends:
@@ -125,21 +160,6 @@ class AttentionModel(Network[AttentionState]):
             keys = memory
         weights = memory.new_zeros(sentences, memory.shape[1])
         return AttentionState(hidden, cell, memory, keys, mask, Layout(sentences, 1), weights)
-
-    def encode(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Annotations [sentences, length, 2 · units], zero at padding, and where that is [sentences, length]."""
-        device, eos = self.source_embedding.weight.device, self.special.eos
-        most = self.source_embedding.num_embeddings
-        for i, sentence in enumerate(source):
-            given: Sequence[Any] = sentence
-            if not all(isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given):
-                raise InvalidInput(f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}")
-        rows = [torch.tensor([*map(int, sentence), eos]) for sentence in source]
-        lengths = torch.tensor([len(row) for row in rows])
-        symbols = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=eos).to(device)
-        packed = pack_padded_sequence(self.source_embedding(symbols), lengths, batch_first=True, enforce_sorted=False)
-        memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
-        return memory, torch.arange(symbols.shape[1], device=device) >= lengths.to(device)[:, None]
 
     def select(self, state: AttentionState, rows: Tensor) -> AttentionState:
         layout, left = state.layout.after(rows)
@@ -160,12 +180,38 @@ class AttentionModel(Network[AttentionState]):
 
     def transition(self, state: AttentionState, tokens: Tensor, perturb: Any) -> tuple[Tensor, AttentionState]:
         """One symbol read: the readout [rows, embedding], and the state after."""
+        x = perturb("embedding", self._embedded(tokens))
+        state, context = self._recur(state, x, perturb)
+        return perturb("output", self._readout(state.hidden[-1], x, context)), state
+
+    def features(
+        self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any] = lambda step: untouched
+    ) -> Tensor:
+        """As step by step, with what no step waits for done for all at once: embeddings and readout."""
+        steps = [perturb(t + 1) for t in range(tokens.shape[1])]
+        embedded = self.drop(self._embedded(tokens)).unbind(1)
+        inputs = [one("embedding", x) for one, x in zip(steps, embedded, strict=True)]
+        hidden, contexts = [], []
+        for one, x in zip(steps, inputs, strict=True):
+            state, context = self._recur(state, x, one)
+            hidden.append(state.hidden[-1])
+            contexts.append(context)
+        readout = self._readout(*(torch.stack(each, 1) for each in (hidden, inputs, contexts)))
+        readout = torch.stack([one("output", x) for one, x in zip(steps, readout.unbind(1), strict=True)], 1)
+        return self.drop(readout)  # type: ignore[no-any-return]
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """E[y], zero for the begin symbol: [..., embedding]."""
         known = tokens.clamp(max=self.logits.out_features - 1)
-        x = self.target_embedding(known).masked_fill((tokens == self.special.bos)[:, None], 0)
-        x = perturb("embedding", x)
+        return self.target_embedding(known).masked_fill((tokens == self.special.bos)[..., None], 0)  # type: ignore[no-any-return]
+
+    def _readout(self, hidden: Tensor, x: Tensor, context: Tensor) -> Tensor:
+        return torch.tanh(self.readout(torch.cat([hidden, x, context], -1)))
+
+    def _recur(self, state: AttentionState, x: Tensor, perturb: Any) -> tuple[AttentionState, Tensor]:
+        """The recurrence: from E[y_{j−1}] and s_{j−1} to s_j, by way of the context c_j [rows, 2 · units]."""
         old = [perturb(f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)]
         cells = [] if state.cell is None else [perturb(f"cell.{layer}", c) for layer, c in enumerate(state.cell)]
-
         between = self.first(x, (old[0], cells[0]) if cells else old[0])
         context, weights = self._attend(state, between[0] if cells else between)
         new = [self.second(context, between)]
@@ -174,9 +220,7 @@ class AttentionModel(Network[AttentionState]):
             new.append(above(below, (old[layer], cells[layer]) if cells else old[layer]))
         hidden = torch.stack([one[0] if cells else one for one in new])
         cell = torch.stack([one[1] for one in new]) if cells else None
-
-        features = torch.tanh(self.readout(torch.cat([hidden[-1], x, context], 1)))
-        return perturb("output", features), replace(state, hidden=hidden, cell=cell, weights=weights)
+        return replace(state, hidden=hidden, cell=cell, weights=weights), context
 
     def _attend(self, state: AttentionState, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The context [rows, 2 · units] and its weights [rows, length], for all rows of a sentence in one product."""

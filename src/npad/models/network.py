@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic
 
 import torch
@@ -15,6 +16,7 @@ class Network(nn.Module, Generic[State]):
     """A model made of `transition`, which reads a symbol, and `logits`, the projection of what it returns."""
 
     logits: nn.Linear
+    name = ""  # for messages and signatures, unless the class's will do
 
     @abstractmethod
     def transition(self, state: State, tokens: Tensor, perturb: Any) -> tuple[Tensor, State]:
@@ -26,8 +28,12 @@ class Network(nn.Module, Generic[State]):
 
     def forced(self, state: State, tokens: Tensor) -> Tensor:
         """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
+        return self.logits(self.features(state, tokens))  # type: ignore[no-any-return]
+
+    def features(self, state: State, tokens: Tensor, perturb: Callable[[int], Any] = lambda step: untouched) -> Tensor:
+        """What `logits` projects, for all steps: [rows, T] -> [rows, T, width]. perturb(t) is step t's, from 1."""
         features = []
         for t in range(tokens.shape[1]):
-            feature, state = self.transition(state, tokens[:, t], untouched)
+            feature, state = self.transition(state, tokens[:, t], perturb(t + 1))
             features.append(feature)
-        return self.logits(torch.stack(features, 1))  # type: ignore[no-any-return]
+        return torch.stack(features, 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
+from npad.errors import InvalidInput
 from npad.models.table import Table, TableModel
 
 END = "."
@@ -92,3 +93,11 @@ def model() -> TableModel:
 def text(tokens: tuple[int, ...]) -> str:
     """The words of some symbols."""
     return " ".join(WORDS[token] for token in tokens)
+
+
+def symbols(texts: Sequence[str]) -> list[list[int]]:
+    """The symbols of some words."""
+    for word in (word for text in texts for word in text.split()):
+        if word not in WORDS[1:]:
+            raise InvalidInput(f"toy does not know the word {word!r}")
+    return [[WORDS.index(word) for word in text.split()] for text in texts]

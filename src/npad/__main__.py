@@ -1,0 +1,5 @@
+"""`python -m npad` is `npad`; torchrun wants it so."""
+
+from npad.cli.main import main
+
+main()

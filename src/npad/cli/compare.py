@@ -1,0 +1,90 @@
+"""npad compare: every strategy side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName, device_named
+from npad.counted import Counted
+from npad.errors import InvalidInput
+from npad.noise.noisy import Noise
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.diverse import Diverse
+from npad.search.exact import Exact
+from npad.search.greedy import Greedy
+from npad.search.npad import NPAD
+from npad.search.sampling import Sampling
+from npad.translate import Translator, load
+
+LEGEND = """\
+log p      of the output under the clean model, end included; best in green
+calls      rows through one step of the model
+re-scored  the same, by the clean model that judges what noisy chains found
+"""
+
+
+def command(
+    text: Annotated[list[str], typer.Argument(help="Texts to translate.")],
+    model: ModelName = DEFAULT_MODEL,
+    width: Annotated[int, typer.Option(help="Beam width, of each strategy that has one.", min=1)] = 5,
+    chains: Annotated[int, typer.Option("--chains", "-M", help="Chains of NPAD.", min=1)] = 10,
+    sigma: Annotated[float, typer.Option("--sigma", "-s", help="NPAD's noise σ₀.", min=0)] = 0.3,
+    samples: Annotated[int, typer.Option(help="Samples of sampling.", min=1)] = 10,
+    eta: Annotated[float, typer.Option(help="Penalty of diverse decoding.")] = 0.1,
+    exact: Annotated[bool, typer.Option("--exact", help="Also search exactly; for small models.")] = False,
+    seed: Annotated[int, typer.Option(help="Of noise and samples.")] = 0,
+    device: Device = "auto",
+    max_length: MaxLength = 200,
+) -> None:
+    """Translate with every strategy and show what each one finds, side by side.
+
+    Examples:
+
+        npad compare --exact "ich verstehe nur bahnhof"
+
+        npad compare --model runs/en-cs --chains 50 "A man is riding a horse."
+    """
+    translator, console = load(model, device_named(device)), Console()
+    noise = Noise(sigma)
+    strategies: dict[str, Decoder] = {
+        "greedy": Greedy(),
+        f"sampling, {samples}": Sampling(samples, seed=seed),
+        f"beam, {width}": Beam(width),
+        f"diverse, {width}, η={eta:g}": Diverse(width, eta),
+        f"NPAD-{chains} + greedy": NPAD(Greedy(), chains, noise, seed=seed),
+        f"NPAD-{chains} + beam {width}": NPAD(Beam(width), chains, noise, seed=seed),
+    } | ({"exact": Exact()} if exact else {})
+    for one in text:
+        if not one.strip():
+            raise InvalidInput("there is nothing to compare: the text is blank")
+        console.print(_table(translator, one, strategies, max_length), "")
+    console.print(LEGEND, highlight=False)
+
+
+def _table(translator: Translator, text: str, strategies: dict[str, Decoder], max_length: int) -> Table:
+    """One text: each strategy's output, its log-probability, and what it cost."""
+    out = Table(title=text, title_justify="left", title_style="bold")
+    out.add_column("strategy", min_width=17)
+    out.add_column("output", min_width=26)
+    for name in ("log p", "calls", "re-scored"):
+        out.add_column(name, justify="right", min_width=6)
+    rows = {}
+    for name, decoder in strategies.items():
+        counted = Counted(translator.model)
+        best = replace(translator, model=counted).translate([text], decoder, max_length)[0]
+        rows[name] = (best, counted.calls, counted.rescored)
+    top = max((best.hypothesis.finished, best.log_prob) for best, _, _ in rows.values())
+    for name, (best, calls, rescored) in rows.items():
+        name += ", proven" if best.hypothesis.proven else ""
+        name += "" if best.hypothesis.finished else ", cut"
+        style = "green" if (best.hypothesis.finished, best.log_prob + 1e-4) > top else ""
+        out.add_row(
+            name, best.text, f"{best.log_prob:.3f}", f"{calls:,}", f"{rescored:,}" if rescored else "–", style=style
+        )
+    return out

@@ -1,0 +1,64 @@
+"""Training as people watch it: a live line on a terminal, a line a validation elsewhere; all of it on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from npad.training.loop import Progress as Place
+from npad.training.loop import Watch
+from npad.training.recipe import Recipe
+
+LIVE = "epoch {task.fields[epoch]}  update {task.completed:,}  {task.fields[speed]:,} symbols/s  {task.fields[losses]}"
+
+
+class Display(Watch):
+    """Step, symbols a second, loss, validation perplexity and the time left."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.losses = {"loss": "", "validation": ""}
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        columns = (SpinnerColumn(), TextColumn(LIVE), BarColumn(bar_width=16), TimeRemainingColumn())
+        terminal = self.console.is_terminal
+        with Progress(*columns, console=self.console, transient=True, disable=not terminal) as self.progress:
+            self.task = self.progress.add_task("", total=None, visible=False, epoch="–", speed=0, losses="")
+            yield
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """A step of preparing the data."""
+        of = f" of {total:,}" if total else ""
+        self.progress.update(self.task, visible=False)
+        if self.console.is_terminal and done:
+            self.console.print(f"{what} {done:,}{of}", end="\r")
+
+    def epoch(self, place: Place, batches: int, recipe: Recipe) -> None:
+        total = place.update + (recipe.epochs - place.epoch) * batches - place.position
+        total = total if recipe.updates is None else min(total, recipe.updates)
+        epoch = f"{place.epoch + 1}/{recipe.epochs}"
+        self.progress.update(self.task, total=total, completed=place.update, epoch=epoch, visible=True)
+
+    def report(self, record: dict[str, Any]) -> None:
+        if "valid_perplexity" in record:
+            perplexity = f"{record['valid_perplexity']:.2f}"
+            self.losses["validation"] = f"validation {perplexity}"
+            best = "  best so far" if record["best"] else ""
+            where = f"update {record['update']:,}  epoch {record['epoch']:g}  {_clock(record['seconds'])}"
+            self.console.print(
+                f"{where}  validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}", highlight=False
+            )
+        else:
+            self.losses["loss"] = f"loss {record['nll']:.2f}"
+            self.progress.update(self.task, completed=record["update"], speed=record["symbols_per_second"])
+        self.progress.update(self.task, losses="  ".join(filter(None, self.losses.values())))
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

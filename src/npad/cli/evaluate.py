@@ -1,0 +1,92 @@
+"""npad evaluate: one decoder on one test set."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, decodes, device_named
+from npad.cli.terminal import bar
+from npad.errors import InvalidInput
+from npad.evaluate.report import Report, evaluate
+from npad.search.decoder import Decoder
+from npad.text.files import lines, written
+from npad.translate import load
+
+
+@decodes
+def command(
+    source: Annotated[Path, typer.Argument(help="Source lines: plain, .gz, .xz, or -.")],
+    reference: Annotated[Path, typer.Argument(help="Their reference translations, line by line.")],
+    model: ModelName = DEFAULT_MODEL,
+    device: Device = "auto",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the translations here, too.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The figures as one JSON object.", rich_help_panel=OUTPUT)
+    ] = False,
+    max_length: MaxLength = 200,
+    max_rows: MaxRows = 1024,
+    *,
+    decoder: Decoder,
+) -> None:
+    """Translate a test set and measure: NLL, BLEU, chrF, lengths, variety, model calls and time.
+
+    Examples:
+
+        npad evaluate test.en test.cs --model runs/en-cs
+
+        npad evaluate test.en.xz test.cs.xz --model runs/en-cs --decoder npad --chains 50 --sigma 0.5 --json
+    """
+    sources, references = list(lines(source)), list(lines(reference))
+    if len(sources) != len(references):
+        rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
+        raise InvalidInput(f"{rule}; line i of the two must be a pair")
+    translator = load(model, device_named(device))
+    with bar("evaluating", len(sources)) as show:
+        report, outputs = evaluate(
+            translator,
+            sources,
+            references,
+            decoder,
+            max_length,
+            max_rows,
+            lambda done, of: show("evaluating", done, of),
+        )
+    if output is not None:
+        with written(output) as out:
+            out.writelines(one.text.replace("\n", " ") + "\n" for one in outputs)
+    if as_json:
+        print(json.dumps(asdict(report)))
+    else:
+        Console().print(_table(report))
+
+
+def _table(report: Report) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows = {
+        "sentences": f"{report.sentences:,}",
+        "NLL": f"{report.nll:.3f}",
+        "BLEU": f"{report.bleu:.2f}",
+        "chrF": f"{report.chrf:.2f}",
+        "length ratio": f"{report.length_ratio:.3f}",
+        "distinct-1, -2": f"{report.distinct_1:.3f}, {report.distinct_2:.3f}",
+        "unique hypotheses": f"{report.unique:.1f} a sentence",
+        "finished": f"{report.finished:.1%}",
+        "model calls": f"{report.calls:,}",
+        "re-scored": f"{report.rescored:,}",
+        "time": f"{report.seconds:.1f} s",
+        "decoding": report.signature,
+        "BLEU by": report.bleu_signature,
+        "chrF by": report.chrf_signature,
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table

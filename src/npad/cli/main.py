@@ -1,0 +1,59 @@
+"""The `npad` command, and what becomes of errors: one line on stderr; exit code 2 for usage, 1 for failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from npad.cli import compare, evaluate, info, plot, prepare, score, train, translate
+from npad.errors import InvalidInput, NpadError
+from npad.version import __version__
+
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # of click, or of the click inside newer typers
+
+app = typer.Typer(
+    name="npad",
+    help="Decode better from the sequence model you already have.",
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (translate, compare, score, evaluate, prepare, train, info):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
+app.add_typer(plot.app, name="plot")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="The version."),
+) -> None:
+    """Decode better from the sequence model you already have."""
+
+
+def main() -> None:
+    try:
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except NpadError as error:
+        code = _failed(str(error), 2 if isinstance(error, InvalidInput) else 1)
+    except ClickException as error:
+        code = _failed(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        code = _failed("interrupted", 130)
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _failed(message: str, code: int) -> int:
+    print(f"npad: {' '.join(message.split())}", file=sys.stderr)
+    return code

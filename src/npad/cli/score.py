@@ -1,0 +1,57 @@
+"""npad score: the log-probability of given pairs."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npad.cli.options import DEFAULT_MODEL, Device, MaxRows, ModelName, device_named
+from npad.cli.terminal import bar
+from npad.errors import InvalidInput
+from npad.text.files import lines, written
+from npad.translate import load
+
+CHUNK = 1000  # pairs at a time
+
+
+def command(
+    source: Annotated[str, typer.Argument(help="A file of source lines (plain, .gz, .xz, -), or with --text a text.")],
+    target: Annotated[str, typer.Argument(help="Its translations, line by line, or with --text a text.")],
+    model: ModelName = DEFAULT_MODEL,
+    text: Annotated[bool, typer.Option("--text", "-t", help="SOURCE and TARGET are texts, not files.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
+    device: Device = "auto",
+    max_rows: MaxRows = 1024,
+) -> None:
+    """The log-probability of given translations under the clean model, end symbol included, one a line.
+
+    Examples:
+
+        npad score --text "ich verstehe nur bahnhof" "it is all greek to me"
+
+        npad score test.en test.cs --model runs/en-cs > scores.txt
+    """
+    if source == target == "-" and not text:
+        raise InvalidInput("source and target cannot both be standard input")
+    translator = load(model, device_named(device))
+    pairs = iter([(source, target)]) if text else zip_longest(lines(source), lines(target))
+    done = 0
+    with written(output) as out, bar("scoring") as show:
+        while some := list(islice(pairs, CHUNK)):
+            for i, (one, other) in enumerate(some, start=done + 1):
+                if one is None or other is None:
+                    short, long = (source, target) if one is None else (target, source)
+                    raise InvalidInput(
+                        f"{short} has {i - 1:,} lines and {long} has more; line i of the two must be a pair"
+                    )
+            scores = translator.score([one for one, _ in some], [other for _, other in some], max_rows)
+            for (one, other), score in zip(some, scores, strict=True):
+                record = {"source": one, "target": other, "log_prob": score}
+                out.write((json.dumps(record, ensure_ascii=False) if as_json else f"{score:.6f}") + "\n")
+            done += len(some)
+            show("scoring", done, 0)

@@ -1,0 +1,33 @@
+"""What people see while they wait: on stderr, and only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+PATIENT = 2  # seconds before a bar is worth showing
+
+
+def note(message: str) -> None:
+    """One line on stderr."""
+    print(f"npad: {message}", file=sys.stderr)
+
+
+@contextmanager
+def bar(what: str, total: int | None = None) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar; what it yields takes (what, done, of how many; 0: not known)."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda what, done, of: progress.update(task, description=what, completed=done, total=of or None)

@@ -1,0 +1,143 @@
+"""npad translate: text in, translations out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, decodes, device_named
+from npad.cli.terminal import bar, note
+from npad.errors import InvalidInput
+from npad.search.decoder import Decoder
+from npad.text.files import lines, written
+from npad.translate import Translation, Translator, load
+
+CHUNK = 1000  # lines at a time
+
+
+@decodes
+def command(
+    text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, --input or stdin.")] = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
+    model: ModelName = DEFAULT_MODEL,
+    device: Device = "auto",
+    nbest: Annotated[
+        int, typer.Option(help="Outputs a text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT)
+    ] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a text: outputs, scores, signature.", rich_help_panel=OUTPUT)
+    ] = False,
+    moses: Annotated[
+        bool, typer.Option("--moses", help="Lines `i ||| text ||| features ||| score`.", rich_help_panel=OUTPUT)
+    ] = False,
+    max_length: MaxLength = 200,
+    max_rows: MaxRows = 1024,
+    max_source: Annotated[int, typer.Option(help="Symbols a text may have; longer ones are left empty.", min=1)] = 1000,
+    *,
+    decoder: Decoder,
+) -> None:
+    """Translate texts, a file or standard input, line by line and in order.
+
+    A blank line gives an empty line. The same text gets the same result in any file, at any place.
+
+    Examples:
+
+        npad translate "ich verstehe nur bahnhof"
+
+        npad translate --decoder npad --chains 50 --sigma 0.3 "ich verstehe nur bahnhof"
+
+        npad translate --model runs/en-cs -i test.en.xz -o test.cs --decoder npad --inner beam --width 5 -M 10
+
+        cat test.en | npad translate --model runs/en-cs --nbest 5 > nbest.txt
+    """
+    if text and input is not None:
+        raise InvalidInput("give texts or --input, not both")
+    if as_json and moses:
+        raise InvalidInput("choose one of --json and --moses")
+    translator = load(model, device_named(device))
+    write = _json if as_json else _moses if moses or nbest > 1 else _plain
+    inputs, total, chunk = _inputs(text, input)
+    skipped = 0
+    with written(output) as out, bar("translating", total) as show:
+        done = 0
+        while some := list(islice(inputs, chunk)):
+            skipped += _leave_out_long(translator, some, done, max_source)
+            for i, one in enumerate(translator.translate(some, decoder, max_length, max_rows)):
+                write(out, done + i, some[i], one, nbest)
+            out.flush()
+            done += len(some)
+            show("translating", done, total or 0)
+    if skipped:
+        raise typer.Exit(1)
+
+
+def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], int | None, int]:
+    """The lines, how many there are if that is known, and how many to take at a time."""
+    if text:
+        return iter(text), len(text), CHUNK
+    if file is not None and file.is_file():
+        return lines(file), sum(1 for _ in lines(file)), CHUNK
+    if file is None and sys.stdin.isatty():
+        note("reading from the terminal, one text a line; Ctrl-D ends")
+        return lines("-"), None, 1
+    return lines(file or "-"), None, CHUNK
+
+
+def _leave_out_long(translator: Translator, texts: list[str], before: int, most: int) -> int:
+    """Blank the texts that are too long, say so, and return how many there were."""
+    filled = [i for i, text in enumerate(texts) if text.strip()]
+    encoded: Iterable[Any] = translator.encode([texts[i] for i in filled])
+    long = [(i, len(one)) for i, one in zip(filled, encoded, strict=True) if len(one) > most]
+    for i, length in long:
+        note(
+            f"line {before + i + 1} has {length:,} symbols, more than --max-source {most:,}; it is left empty: split it"
+        )
+        texts[i] = ""
+    return len(long)
+
+
+def _plain(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    out.write(_one_line(best.text) + "\n")
+
+
+def _moses(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    for one in _first(best, nbest):
+        features = {"logp": one.log_prob, "length": len(one.hypothesis.tokens)}
+        if one.hypothesis.noisy_log_prob is not None:
+            features |= {"noisy": one.hypothesis.noisy_log_prob, "chain": one.hypothesis.chain}
+        shown = " ".join(f"{name}= {value:.6g}" for name, value in features.items())
+        text = _one_line(one.text).replace("|", "&#124;")
+        out.write(f"{number} ||| {text} ||| {shown} ||| {one.log_prob:.6f}\n")
+
+
+def _json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    first, *others = (_record(one) for one in _first(best, nbest))
+    record = {"id": number, "source": source, **first, "signature": best.signature}
+    out.write(json.dumps(record | ({"alternatives": others} if nbest > 1 else {}), ensure_ascii=False) + "\n")
+
+
+def _record(one: Translation) -> dict[str, Any]:
+    hypothesis = one.hypothesis
+    return {
+        "text": one.text,
+        "log_prob": one.log_prob,
+        "noisy_log_prob": hypothesis.noisy_log_prob,
+        "chain": hypothesis.chain,
+        "finished": hypothesis.finished,
+    }
+
+
+def _first(best: Translation, nbest: int) -> list[Translation]:
+    return [best, *best.alternatives][:nbest]
+
+
+def _one_line(text: str) -> str:
+    """A model may write a line feed; a line of output may not."""
+    return text.replace("\n", " ").replace("\r", " ")

@@ -1,0 +1,1 @@
+"""How good the output is, and what it cost."""

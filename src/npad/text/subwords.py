@@ -1,0 +1,78 @@
+"""Subwords: byte-pair encoding (Sennrich et al., 2016) over bytes, so that no character is unknown and none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+
+from npad.errors import InvalidInput, whole
+
+BYTES = pre_tokenizers.ByteLevel.alphabet()
+END = 0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """A tokenizer of the `tokenizers` library as a vocabulary: symbol 0 ends, symbol i + 1 is token i."""
+
+    tokenizer: Tokenizer
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int) -> Subwords:
+        """Learn a vocabulary of at most `size` symbols: the end, the 256 bytes, and the most frequent merges."""
+        least = len(BYTES) + 1
+        if isinstance(size, int) and size < least:
+            raise InvalidInput(f"vocabulary must be at least {least}, the 256 bytes and the end symbol, not {size}")
+        whole("vocabulary", size, least)
+        tokenizer = Tokenizer(BPE())
+        # A word is spelt alike at the start of a line and within: every line is given a space, and loses it again.
+        tokenizer.normalizer = normalizers.Prepend(" ")
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        trainer = BpeTrainer(vocab_size=size - 1, min_frequency=2, initial_alphabet=BYTES, show_progress=False)
+        tokenizer.train_from_iterator(texts, trainer)
+        return cls(tokenizer)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Subwords:
+        """From a `tokenizer.json`, npad's or another's."""
+        if not Path(path).is_file():
+            raise InvalidInput(f"cannot read the tokenizer {path}: there is no such file")
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except Exception as error:  # the library raises nothing narrower
+            raise InvalidInput(f"{path} is no tokenizer.json: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    @cached_property
+    def size(self) -> int:
+        return int(self.tokenizer.get_vocab_size()) + 1
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The symbols of each text, without the end."""
+        try:
+            encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            bad = next(text for text in texts if not text.isascii() and _broken(text))
+            raise InvalidInput(f"{bad!r} holds half a surrogate pair, which is no text") from error
+        return [[token + 1 for token in one.ids] for one in encoded]
+
+    def decode(self, symbols: Sequence[int]) -> str:
+        """The text of some symbols."""
+        return str(self.tokenizer.decode([symbol - 1 for symbol in symbols], skip_special_tokens=False))
+
+    def pieces(self, symbols: Sequence[int]) -> list[str]:
+        """Each symbol by itself, for people to look at."""
+        return [self.decode([symbol]) if symbol != END else "⏎" for symbol in symbols]
+
+
+def _broken(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

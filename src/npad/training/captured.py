@@ -1,0 +1,66 @@
+"""The decoder's recurrence as a CUDA graph: some hundred small kernels a step launched as one, forward and backward.
+
+A graph is of one shape, so each shape is captured when it is first met; batches are cut to a grid to keep shapes few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npad.models.attention import AttentionModel, AttentionState
+from npad.rows import Layout
+from npad.training.noise import TrainingNoise
+
+FLOATS = ("hidden", "cell", "memory", "keys")
+UNUSED = ("source_embedding", "encoder", "initial", "key", "logits")
+
+
+class Captured:
+    """Stands in for `model.features` in training on a GPU."""
+
+    def __init__(self, model: AttentionModel) -> None:
+        self.model = model
+        self.graphs: dict[Any, Callable[..., Any]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any]) -> Tensor:
+        whole = [tokens, state.mask]
+        if isinstance(perturb, TrainingNoise):
+            whole += [perturb.ids, perturb.updates]
+        floats = [getattr(state, name) for name in FLOATS if getattr(state, name) is not None]
+        shape = (tokens.shape, state.mask.shape)
+        if shape not in self.graphs:
+            recurrence = Recurrence(self.model, perturb, state.cell is not None)
+            like = [x.clone() for x in whole] + [x.detach().clone().requires_grad_() for x in floats]
+            amp = torch.is_autocast_enabled("cuda")
+            with torch.autocast("cuda", torch.bfloat16, enabled=amp, cache_enabled=False):
+                self.graphs[shape] = torch.cuda.make_graphed_callables(
+                    recurrence, tuple(like), num_warmup_iters=1, allow_unused_input=True, pool=self.pool
+                )
+        features: Tensor = self.graphs[shape](*whole, *floats)
+        return features
+
+
+class Recurrence(nn.Module):
+    """`model.features` as a function of tensors, with the parameters it uses as its own."""
+
+    def __init__(self, model: AttentionModel, perturb: Callable[[int], Any], has_cell: bool) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(part for name, part in model.named_children() if name not in UNUSED)
+        self.features = model.features  # a method, so that the model is no part of this module
+        self.perturb = perturb
+        self.names = [name for name in FLOATS if has_cell or name != "cell"]
+
+    def forward(self, tokens: Tensor, mask: Tensor, *rest: Tensor) -> Tensor:
+        perturb = self.perturb
+        if isinstance(perturb, TrainingNoise):
+            ids, updates, *rest = rest  # type: ignore[assignment]
+            perturb = replace(perturb, ids=ids, updates=updates)
+        given: dict[str, Any] = {"cell": None} | dict(zip(self.names, rest, strict=True))
+        state = AttentionState(mask=mask, layout=Layout(len(tokens), 1), weights=tokens.new_zeros(0), **given)
+        return self.features(state, tokens, perturb)

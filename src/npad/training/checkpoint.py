@@ -1,0 +1,159 @@
+"""Models on disk: a folder with `config.json`, `model.safetensors` and two tokenizer files. Nothing is ever unpickled.
+
+A run of training keeps two of them: `best-N`, of the update N with the lowest validation perplexity, and
+`checkpoint-N`, the last one saved, which has what it takes to go on (`training.safetensors`, `progress.json`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from npad.errors import InvalidInput, NpadError, StorageError
+from npad.models.attention import AttentionModel
+from npad.text.subwords import Subwords
+from npad.training.folders import remove, whole_folder
+from npad.training.store import SIDES
+from npad.version import __version__
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+TRAINING = "training.safetensors"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model with its subwords, and where it came from."""
+
+    model: AttentionModel
+    subwords: tuple[Subwords, Subwords]
+    about: dict[str, Any]  # config.json
+
+
+def save(
+    folder: Path,
+    model: AttentionModel,
+    subwords: tuple[Subwords, Subwords],
+    about: dict[str, Any],
+    training: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
+) -> None:
+    """Write a model's folder, with `training` one to resume from: the optimiser's tensors, and the progress made."""
+    with whole_folder(folder) as part:
+        tensors = {WEIGHTS: model.state_dict()} | ({TRAINING: training[0]} if training else {})
+        for name, each in tensors.items():
+            save_file({key: tensor.contiguous().cpu() for key, tensor in each.items()}, part / name)
+            (part / name).chmod(0o644)  # the library makes it private
+        if training:
+            (part / "progress.json").write_text(json.dumps(training[1], indent=2) + "\n")
+        for side, one in zip(SIDES, subwords, strict=True):
+            one.save(part / f"{side}.tokenizer.json")
+        config = {
+            "format": FORMAT,
+            "npad": __version__,
+            "kind": "attention",
+            "model": model.options,
+            "sha256": {path.name: _digest(path) for path in sorted(part.iterdir())},
+            **about,
+        }
+        (part / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
+    """A model from its folder, or the best one of a training run, ready to decode."""
+    folder = resolve(Path(folder)).resolve()
+    about = read_config(folder)
+    try:
+        model = AttentionModel(**about["model"])
+        model.load_state_dict(_tensors(folder, WEIGHTS, about))
+    except (NpadError, KeyError, TypeError, RuntimeError) as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{folder} is damaged: {_first(error)}") from error
+    source, target = (Subwords.load(folder / f"{side}.tokenizer.json") for side in SIDES)
+    sizes = about["model"]["source_vocabulary"], about["model"]["target_vocabulary"]
+    for side, one, size in zip(SIDES, (source, target), sizes, strict=True):
+        if one.size != size:
+            rule = f"its {side} tokenizer has {one.size} symbols and its model {size}"
+            raise StorageError(f"the vocabulary of {folder} does not fit: {rule}")
+    model.name = f"{folder.parent.name}/{folder.name}" if folder.name.startswith("best-") else folder.name
+    return Saved(model.to(device).eval(), (source, target), about)
+
+
+def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """What it takes to go on: the weights, the optimiser's tensors, and the progress made."""
+    about = read_config(folder)
+    try:
+        progress = json.loads((folder / "progress.json").read_text())
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{folder}/progress.json is damaged: {error}") from error
+    return _tensors(folder, WEIGHTS, about), _tensors(folder, TRAINING, about), progress
+
+
+def resolve(folder: Path) -> Path:
+    """The folder of the model itself: of a run, its best."""
+    if (folder / "config.json").is_file():
+        return folder
+    best = newest(folder, "best")
+    if best is None:
+        if not folder.exists():
+            raise InvalidInput(f"there is no model {folder}: neither a folder nor a name that npad knows")
+        raise InvalidInput(f"{folder} holds no model: neither config.json, nor best-N of a training run")
+    return best
+
+
+def newest(run: Path, kind: str) -> Path | None:
+    """The latest folder `kind`-N of a run."""
+    numbered = [(path.name.rpartition("-")[2], path) for path in run.glob(f"{kind}-*")]
+    return max(((int(n), path) for n, path in numbered if n.isdigit()), default=(0, None))[1]
+
+
+def keep_only(folder: Path) -> None:
+    """Remove the older ones of its kind."""
+    for other in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
+        if other != folder:
+            remove(other)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A model's config.json, of a format that this npad reads."""
+    try:
+        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        written = about["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{folder}/config.json is damaged: {_first(error)}") from error
+    if written != FORMAT:
+        newer = isinstance(written, int) and written > FORMAT
+        way_out = "install a newer npad" if newer else "it is none of npad's"
+        raise StorageError(f"{folder} is of format {written} and this npad ({__version__}) reads {FORMAT}; {way_out}")
+    return dict(about)
+
+
+def _tensors(folder: Path, name: str, about: dict[str, Any]) -> dict[str, Tensor]:
+    path = folder / name
+    try:
+        if _digest(path) != about["sha256"][name]:
+            raise StorageError(f"{path} is damaged: its checksum is not the one in config.json")
+        return load_file(path)
+    except (OSError, KeyError, SafetensorError) as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"cannot read {path}: {_first(error)}") from error
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first(error: BaseException) -> str:
+    """The first line of a message, with what a bare KeyError leaves out."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"{text} is missing" if isinstance(error, KeyError) else text

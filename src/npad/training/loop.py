@@ -1,0 +1,225 @@
+"""The training loop: updates, validation, checkpoints, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npad.errors import InvalidInput, TrainingError
+from npad.training import checkpoint, log
+from npad.training.batches import Batcher, Index
+from npad.training.likelihood import nll
+from npad.training.recipe import RATES, Recipe
+from npad.training.store import Store
+from npad.training.update import Updater, mixed
+
+REPORT = 20  # updates between two reports; a GPU is waited for no more often
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    update: int = 0
+    epoch: int = 0
+    position: int = 0  # the next batch of the epoch
+    batches: int = 1  # of the epoch
+    best: float = math.inf  # validation perplexity
+    best_update: int = 0
+    worse: int = 0  # validations since the best
+    validated: int = 0  # the last update that was
+    seconds: float = 0.0
+
+
+class Watch:
+    """What a run tells about itself. This one does not listen."""
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """The data is being prepared, where that is part of the run."""
+
+    def epoch(self, place: Progress, batches: int, recipe: Recipe) -> None:
+        """An epoch of so many batches begins, or goes on."""
+
+    def report(self, record: dict[str, Any]) -> None:
+        """A line of the log: of some updates, or of a validation (which has `valid_perplexity`)."""
+
+
+@dataclass
+class Loop:
+    """One run of training, in its folder."""
+
+    folder: Path
+    store: Store
+    updater: Updater
+    watch: Watch = field(default_factory=Watch)
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        valid = self.store.valid
+        if valid is None:
+            raise InvalidInput(f"{self.store.folder} has no validation pairs; prepare it with --valid SOURCE TARGET")
+        self.model, self.recipe, self.first = self.updater.model, self.updater.recipe, self.updater.processes.first
+        self.valid = Batcher(valid, self.model.special, self.recipe.batch)
+        self.log = self.folder / "log.jsonl"
+        self.pending: list[tuple[Tensor, Index]] = []  # updates that were not reported yet
+        self.began = self.reported = time.monotonic()
+
+    def run(self) -> str:
+        """Train until there is reason to stop, and say which."""
+        self.resume()
+        for pairs in self._todo():
+            self.progress.update += 1
+            self.progress.position += 1
+            self.pending.append((self.updater.update(pairs, self.progress.update), pairs))
+            if len(self.pending) == REPORT:
+                self.report()
+            if self._validation_is_due():
+                self.validate()
+            elif self.progress.update % self.recipe.checkpoint == 0:
+                self.save()
+        if self.progress.validated != self.progress.update:
+            self.validate()
+        self.model.eval()
+        return self.reason()
+
+    def reason(self) -> str:
+        """Why to stop; empty if there is none."""
+        progress, recipe = self.progress, self.recipe
+        if progress.worse >= recipe.patience:
+            return f"{progress.worse} validations without a new best"
+        if recipe.updates is not None and progress.update >= recipe.updates:
+            return f"{recipe.updates:,} updates"
+        return f"{recipe.epochs} epochs" if progress.epoch >= recipe.epochs else ""
+
+    def report(self) -> None:
+        """Wait for the updates since the last report, see that they are sound, and log them."""
+        if not self.pending:
+            return
+        pending, self.pending = self.pending, []
+        losses, norms = torch.stack([numbers for numbers, _ in pending]).T.tolist()
+        for i, loss in enumerate(losses):
+            if not math.isfinite(loss) or not math.isfinite(norms[i]):
+                self._diverged(self.progress.update - len(losses) + 1 + i, loss)
+        now, targets = time.monotonic(), self.store.train.target.lengths
+        sentences = sum(len(pairs) for _, pairs in pending)
+        symbols = sum(int(targets[pairs].sum()) + len(pairs) for _, pairs in pending)
+        record = {
+            **self._where(),
+            "nll": sum(losses) / sentences,
+            "perplexity": math.exp(min(700.0, sum(losses) / symbols)),
+            "gradient_norm": sum(norms) / len(norms),
+            "symbols_per_second": round(symbols / max(1e-9, now - self.reported)),
+        }
+        self.reported = now
+        self._tell(record)
+
+    def validate(self) -> None:
+        """Measure, keep the best, and save."""
+        self.report()
+        progress = self.progress
+        mean, perplexity = self.perplexity()
+        better = perplexity < progress.best
+        progress.worse = 0 if better else progress.worse + 1
+        progress.validated = progress.update
+        if better:
+            progress.best, progress.best_update = perplexity, progress.update
+            if self.first:
+                folder = self.folder / f"best-{progress.update}"
+                checkpoint.save(folder, self.model, self.store.subwords, self.about())
+                checkpoint.keep_only(folder)
+        self._tell(self._where() | {"valid_nll": mean, "valid_perplexity": perplexity, "best": better})
+        self.save()
+        self.reported = time.monotonic()
+
+    @torch.no_grad()
+    def perplexity(self) -> tuple[float, float]:
+        """Of the validation pairs: NLL a sentence, and perplexity a symbol."""
+        self.model.eval()
+        total = torch.zeros(2, dtype=torch.float64, device=self.updater.device)
+        for pairs in self.valid.in_order():
+            share = self.updater.processes.share(pairs)
+            if len(share):
+                batch = self.valid.batch(share).to(self.updater.device)
+                with mixed(self.recipe, self.updater.device):
+                    summed = nll(self.model, batch)
+                total += torch.stack([summed.double(), total.new_tensor(len(batch.places))])
+        self.model.train()
+        nats, symbols = self.updater.processes.add(total).tolist()
+        if not math.isfinite(nats):
+            self._diverged(self.progress.update, nats)
+        return nats / len(self.valid.corpus), math.exp(min(700.0, nats / symbols))
+
+    def save(self) -> None:
+        """A checkpoint to go on from."""
+        self.report()
+        self.progress.seconds = time.monotonic() - self.began
+        if self.first:
+            folder = self.folder / f"checkpoint-{self.progress.update}"
+            state = self.updater.optimiser.state_dict()["state"]
+            tensors = {f"{i}.{name}": tensor for i, parts in state.items() for name, tensor in parts.items()}
+            training = (tensors, asdict(self.progress))
+            checkpoint.save(folder, self.model, self.store.subwords, self.about(), training)
+            checkpoint.keep_only(folder)
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        last = checkpoint.newest(self.folder, "checkpoint")
+        if last is not None:
+            weights, tensors, progress = checkpoint.load_training(last)
+            self.model.load_state_dict(weights)
+            state: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in tensors.items():
+                number, _, name = key.partition(".")
+                state.setdefault(int(number), {})[name] = tensor
+            groups = self.updater.optimiser.state_dict()["param_groups"]
+            self.updater.optimiser.load_state_dict({"state": state, "param_groups": groups})
+            self.progress = Progress(**progress)
+        if self.first:
+            log.rewind(self.log, self.progress.update)
+        self.reported = time.monotonic()
+        self.began = self.reported - self.progress.seconds
+
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint tells about its making."""
+        where = {"update": self.progress.update, "epoch": self.progress.epoch, "perplexity": self.progress.best}
+        return {"training": where | {"recipe": self.recipe.to_json(), "data": self.store.about["splits"]}}
+
+    def _todo(self) -> Iterator[Index]:
+        """Batch after batch, from where the run is, until there is reason to stop."""
+        progress = self.progress
+        while not self.reason():
+            batches = self.updater.batcher.epoch(self.recipe.seed, progress.epoch)
+            progress.batches = len(batches)
+            self.watch.epoch(progress, len(batches), self.recipe)
+            while progress.position < len(batches) and not self.reason():
+                yield batches[progress.position]
+            if progress.position == len(batches):
+                progress.epoch, progress.position = progress.epoch + 1, 0
+
+    def _validation_is_due(self) -> bool:
+        every = self.recipe.validate
+        return self.progress.position == self.progress.batches if every is None else self.progress.update % every == 0
+
+    def _where(self) -> dict[str, Any]:
+        epoch = self.progress.epoch + self.progress.position / self.progress.batches
+        seconds = time.monotonic() - self.began
+        return {"update": self.progress.update, "epoch": round(epoch, 3), "seconds": round(seconds, 2)}
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        if self.first:
+            log.append(self.log, record)
+            self.watch.report(record)
+
+    def _diverged(self, update: int, loss: float) -> None:
+        last = checkpoint.newest(self.folder, "checkpoint")
+        kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
+        rate = self.recipe.learning_rate or RATES[self.recipe.optimiser]
+        where = f"update {update} (epoch {self.progress.epoch + 1})"
+        raise TrainingError(f"the loss is {loss} at {where}; {kept}; train with a learning rate below {rate:g}")

@@ -1,0 +1,73 @@
+"""How to train: every number that decides the weights, besides the data and the model's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from npad.errors import number, one_of, whole
+from npad.noise.named import named, spelt
+from npad.noise.noisy import Noise
+from npad.training.noise import ensure_trainable
+
+RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Maximum likelihood by gradient descent.
+
+    optimiser: "adam", "adadelta" (ρ 0.95, ε 1e-6: the paper's) or "sgd". learning_rate: None is the optimiser's own.
+    clip: the gradient's norm is brought down to this when above. batch: symbols a side and batch, padding included.
+    patience: validations without a new best after which to stop. validate, checkpoint: updates between two; validation
+    is at the end of every epoch unless given, and saves a checkpoint too. noise: met in training, as in decoding.
+    """
+
+    optimiser: str = "adam"
+    learning_rate: float | None = None
+    clip: float = 1.0
+    batch: int = 4096
+    epochs: int = 20
+    updates: int | None = None
+    patience: int = 5
+    validate: int | None = None
+    checkpoint: int = 1000
+    precision: str = "float32"
+    seed: int = 0
+    noise: Noise | None = None
+
+    def __post_init__(self) -> None:
+        one_of("optimiser", self.optimiser, tuple(RATES))
+        one_of("precision", self.precision, ("float32", "bfloat16"))
+        if self.learning_rate is not None:
+            number("learning_rate", self.learning_rate, above=0)
+        number("clip", self.clip, above=0)
+        for name in ("batch", "epochs", "patience", "checkpoint"):
+            whole(name, getattr(self, name), 1)
+        for name in ("updates", "validate"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        whole("seed", self.seed, 0)
+        if self.noise is not None:
+            ensure_trainable(self.noise)
+
+    def optimise(self, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+        rate = RATES[self.optimiser] if self.learning_rate is None else self.learning_rate
+        if self.optimiser == "adam":
+            return torch.optim.Adam(parameters, rate, fused=device.type == "cuda")
+        if self.optimiser == "adadelta":
+            return torch.optim.Adadelta(parameters, rate, rho=0.95, eps=1e-6)
+        return torch.optim.SGD(parameters, rate)
+
+    def to_json(self) -> dict[str, Any]:
+        plain = asdict(replace(self, noise=None))
+        return plain | {"noise": self.noise and spelt(self.noise)}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Recipe:
+        noise = plain.get("noise")
+        return cls(**(plain | {"noise": noise and named(**noise)}))
