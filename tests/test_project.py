@@ -47,7 +47,7 @@ LAYERS = [
     ["training"],
     ["translate"],
     ["evaluate", "plots"],
-    ["cli"],
+    ["cli", "__main__"],
 ]
 
 

@@ -30,7 +30,7 @@ HABITS: dict[str, dict[str, Any]] = {
 DATA = ("data", "train", "valid", "vocabulary", "joint", "tokenizers", "longest", "sample")
 MODEL = ("units", "embedding", "cell", "layers", "attention", "dropout", "initialisation")
 RECIPE = (
-    *("optimiser", "learning_rate", "clip", "batch", "epochs", "updates", "patience"),
+    *("optimiser", "learning_rate", "decay", "clip", "batch", "epochs", "updates", "patience"),
     *("validate", "checkpoint", "precision", "seed"),
 )
 NOISE = ("sigma", "schedule", "noise", "site", "relative")
@@ -73,6 +73,7 @@ def command(
     learning_rate: Annotated[
         float | None, _recipe("The optimiser's own unless given.", "--learning-rate", "--lr")
     ] = None,
+    decay: Annotated[float | None, _recipe("The rate's factor after a validation without a new best. [1]")] = None,
     clip: Annotated[float | None, _recipe("The gradient's norm is brought down to this when above. [1]")] = None,
     batch: Annotated[int | None, _recipe("Symbols a side and batch, padding included. [4096]")] = None,
     epochs: Annotated[int | None, _recipe("Times through the data at most. [20]")] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,4 +27,5 @@ def nll(
     state = model.begin(batch.source, batch.lengths)
     read = (features or model.features)(state, batch.inputs, perturb)
     logits = model.logits(read.flatten(0, 1)[batch.places])
-    return F.cross_entropy(logits.float(), batch.outputs, reduction="sum")
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(precise, batch.outputs, reduction="sum")

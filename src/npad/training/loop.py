@@ -16,7 +16,7 @@ from npad.errors import InvalidInput, TrainingError
 from npad.training import checkpoint, log
 from npad.training.batches import Batcher, Index
 from npad.training.likelihood import nll
-from npad.training.recipe import RATES, Recipe
+from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.update import Updater, mixed
 
@@ -35,6 +35,7 @@ class Progress:
     best_update: int = 0
     worse: int = 0  # validations since the best
     validated: int = 0  # the last update that was
+    rate: float = 1.0  # the learning rate, as a share of the recipe's
     seconds: float = 0.0
 
 
@@ -128,7 +129,10 @@ class Loop:
         better = perplexity < progress.best
         progress.worse = 0 if better else progress.worse + 1
         progress.validated = progress.update
-        if better:
+        if not better:
+            progress.rate *= self.recipe.decay
+            self._set_rate()
+        else:
             progress.best, progress.best_update = perplexity, progress.update
             if self.first:
                 folder = self.folder / f"best-{progress.update}"
@@ -181,6 +185,7 @@ class Loop:
             groups = self.updater.optimiser.state_dict()["param_groups"]
             self.updater.optimiser.load_state_dict({"state": state, "param_groups": groups})
             self.progress = Progress(**progress)
+            self._set_rate()
         if self.first:
             log.rewind(self.log, self.progress.update)
         self.reported = time.monotonic()
@@ -190,6 +195,10 @@ class Loop:
         """What a checkpoint tells about its making."""
         where = {"update": self.progress.update, "epoch": self.progress.epoch, "perplexity": self.progress.best}
         return {"training": where | {"recipe": self.recipe.to_json(), "data": self.store.about["splits"]}}
+
+    def _set_rate(self) -> None:
+        for group in self.updater.optimiser.param_groups:
+            group["lr"] = self.recipe.rate * self.progress.rate
 
     def _todo(self) -> Iterator[Index]:
         """Batch after batch, from where the run is, until there is reason to stop."""
@@ -220,6 +229,6 @@ class Loop:
     def _diverged(self, update: int, loss: float) -> None:
         last = checkpoint.newest(self.folder, "checkpoint")
         kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
-        rate = self.recipe.learning_rate or RATES[self.recipe.optimiser]
+        rate = self.recipe.rate * self.progress.rate
         where = f"update {update} (epoch {self.progress.epoch + 1})"
         raise TrainingError(f"the loss is {loss} at {where}; {kept}; train with a learning rate below {rate:g}")

@@ -22,13 +22,15 @@ class Recipe:
     """Maximum likelihood by gradient descent.
 
     optimiser: "adam", "adadelta" (ρ 0.95, ε 1e-6: the paper's) or "sgd". learning_rate: None is the optimiser's own.
-    clip: the gradient's norm is brought down to this when above. batch: symbols a side and batch, padding included.
+    decay: what the rate is multiplied by after a validation without a new best. clip: the gradient's norm is brought
+    down to this when above. batch: symbols a side and batch, padding included.
     patience: validations without a new best after which to stop. validate, checkpoint: updates between two; validation
     is at the end of every epoch unless given, and saves a checkpoint too. noise: met in training, as in decoding.
     """
 
     optimiser: str = "adam"
     learning_rate: float | None = None
+    decay: float = 1.0
     clip: float = 1.0
     batch: int = 4096
     epochs: int = 20
@@ -46,6 +48,7 @@ class Recipe:
         if self.learning_rate is not None:
             number("learning_rate", self.learning_rate, above=0)
         number("clip", self.clip, above=0)
+        number("decay", self.decay, above=0)
         for name in ("batch", "epochs", "patience", "checkpoint"):
             whole(name, getattr(self, name), 1)
         for name in ("updates", "validate"):
@@ -55,13 +58,17 @@ class Recipe:
         if self.noise is not None:
             ensure_trainable(self.noise)
 
+    @property
+    def rate(self) -> float:
+        """The learning rate to begin with."""
+        return RATES[self.optimiser] if self.learning_rate is None else self.learning_rate
+
     def optimise(self, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
-        rate = RATES[self.optimiser] if self.learning_rate is None else self.learning_rate
         if self.optimiser == "adam":
-            return torch.optim.Adam(parameters, rate, fused=device.type == "cuda")
+            return torch.optim.Adam(parameters, self.rate, fused=device.type == "cuda")
         if self.optimiser == "adadelta":
-            return torch.optim.Adadelta(parameters, rate, rho=0.95, eps=1e-6)
-        return torch.optim.SGD(parameters, rate)
+            return torch.optim.Adadelta(parameters, self.rate, rho=0.95, eps=1e-6)
+        return torch.optim.SGD(parameters, self.rate)
 
     def to_json(self) -> dict[str, Any]:
         plain = asdict(replace(self, noise=None))

@@ -72,7 +72,8 @@ def train(
     if (folder / "run.json").exists():
         raise InvalidInput(f"{folder} holds a run already; continue it with --resume, or choose another folder")
     plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options or {}, recipe or Recipe())
-    AttentionModel(1, 1, **{**plan.options, "units": 1, "embedding": 1})  # are those its options?
+    with torch.random.fork_rng([]):
+        AttentionModel(1, 1, **{**plan.options, "units": 1, "embedding": 1})  # are those its options?
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,0 +1,66 @@
+"""What the tests of training share: small corpora, tiny models, and `npad` as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from npad.training.prepare import prepare
+
+ROOT = Path(__file__).parent.parent
+TINY = {"units": 8, "embedding": 6, "initialisation": "glorot"}
+SMALL_RUN = [*["--vocabulary", "400", "--units", "96", "--embedding", "64", "--dropout", "0"]]
+SMALL_RUN += [*["--batch", "512", "--lr", "3e-3", "--decay", "0.5", "--epochs", "14"]]
+
+
+def reversal(folder: Path, **sizes: int) -> Path:
+    """The corpus of examples/reversal.py, or the first lines of it."""
+    runpy.run_path(str(ROOT / "examples/reversal.py"))["main"](folder)
+    for split, size in sizes.items():
+        for side in ("src", "tgt"):
+            path = folder / f"{split}.{side}"
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:size]))
+    return folder
+
+
+def small_store(folder: Path, train: int = 120, valid: int = 20):
+    """A token store of a few pairs."""
+    text = reversal(folder / "text", train=train, valid=valid)
+    files = {split: (text / f"{split}.src", text / f"{split}.tgt") for split in ("train", "valid")}
+    return prepare(folder / "store", files["train"], files["valid"], vocabulary=(300, 300))
+
+
+def npad(*arguments: object, stdin: str | bytes = "", code: int | None = 0, limit: str = "", **rest):
+    """Run the command as a process; `limit` is a shell command before it, such as ulimit."""
+    command = [sys.executable, "-m", "npad", *map(str, arguments)]
+    if limit:
+        command = ["bash", "-c", f'{limit}; exec "$@"', "bash", *command]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"} | rest.pop("env", {})
+    stdin = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=300, **rest)
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    assert code is None or done.returncode == code, done.stderr
+    return done
+
+
+def refused(*arguments: object, code: int = 2, **rest) -> str:
+    """The one line that a mistake gets."""
+    done = npad(*arguments, code=code, **rest)
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("npad: ")
+    return last.removeprefix("npad: ")
+
+
+def weights(folder: Path, kind: str = "checkpoint"):
+    """The tensors of a run's last checkpoint, or its best, as bytes."""
+    (saved,) = folder.glob(f"{kind}-*")
+    files = sorted(saved.glob("*.safetensors"))
+    return {
+        f"{file.name}/{name}": tensor.numpy().tobytes() for file in files for name, tensor in load_file(file).items()
+    }

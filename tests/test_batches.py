@@ -1,0 +1,98 @@
+"""Batches: every pair once an epoch, within bounds, in an order that only (seed, epoch) decides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from npad.models.attention import AttentionModel
+from npad.training.batches import Batcher
+from npad.training.likelihood import nll
+from npad.training.processes import Processes
+from runs import TINY, small_store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return small_store(tmp_path_factory.mktemp("batches"), train=300)
+
+
+@pytest.fixture(scope="module")
+def model(store):
+    torch.manual_seed(0)
+    source, target = store.subwords
+    return AttentionModel(source.size, target.size, **TINY).double().eval()
+
+
+@pytest.mark.parametrize("symbols", [1, 40, 500, 10**6])
+@pytest.mark.parametrize("grid", [(1, 1), (4, 8)])
+def test_an_epoch_has_every_pair_once_and_no_batch_is_too_large(store, model, symbols, grid):
+    batcher = Batcher(store.train, model.special, symbols, grid)
+    for batches in (batcher.epoch(0, 0), batcher.in_order()):
+        assert sorted(np.concatenate(batches).tolist()) == list(range(300))
+        for pairs in batches:
+            assert len(pairs) == 1 or len(pairs) * batcher.sizes(pairs).max() <= symbols
+
+
+def test_the_order_is_of_the_seed_and_the_epoch_alone(store, model):
+    batcher = Batcher(store.train, model.special, 200)
+
+    def order(seed, epoch):
+        return [pairs.tolist() for pairs in batcher.epoch(seed, epoch)]
+
+    assert order(0, 3) == order(0, 3)
+    assert order(0, 3) != order(0, 4) != order(1, 4)
+
+
+def test_pairs_of_like_length_are_together(store, model):
+    padded = sum(
+        batch.inputs.numel() for batch in map(Batcher(store.train, model.special, 400).batch, _epoch(store, model))
+    )
+    assert padded < 1.2 * (store.train.target.lengths + 1).sum()
+
+
+def _epoch(store, model):
+    return Batcher(store.train, model.special, 400).epoch(0, 0)
+
+
+def test_a_batch_says_what_is_read_and_what_is_predicted(store, model):
+    pairs = np.array([3, 0, 7])
+    batch = Batcher(store.train, model.special, 400).batch(pairs)
+    bos, eos, _ = model.special
+    text = [store.subwords[1].encode([line])[0] for line in _lines(store, "tgt", pairs)]
+    source = [store.subwords[0].encode([line])[0] for line in _lines(store, "src", pairs)]
+    assert [row[:n].tolist() for row, n in zip(batch.source, batch.lengths, strict=True)] == [[*s, eos] for s in source]
+    assert [row[: len(t) + 1].tolist() for row, t in zip(batch.inputs, text, strict=True)] == [[bos, *t] for t in text]
+    assert batch.outputs.tolist() == [symbol for t in text for symbol in (*t, eos)]
+
+
+def _lines(store, side, pairs):
+    lines = (store.folder.parent / f"text/train.{side}").read_text().splitlines()
+    return [lines[i] for i in pairs]
+
+
+def test_filling_up_to_a_grid_changes_no_likelihood(store, model):
+    pairs = np.arange(5)
+    one, other = (
+        nll(model, Batcher(store.train, model.special, 9999, grid).batch(pairs)) for grid in ((1, 1), (8, 16))
+    )
+    assert float(one.detach()) == pytest.approx(float(other.detach()), rel=1e-12)
+
+
+def test_the_likelihood_is_that_of_the_judge(store, model):
+    from npad import score
+
+    pairs = np.arange(6)
+    with torch.no_grad():
+        summed = float(nll(model, Batcher(store.train, model.special, 9999).batch(pairs)))
+    sources = store.subwords[0].encode(_lines(store, "src", pairs))
+    targets = [[symbols] for symbols in store.subwords[1].encode(_lines(store, "tgt", pairs))]
+    assert summed == pytest.approx(-sum(one for (one,) in score(model, sources, targets)), rel=1e-9)
+
+
+def test_processes_share_a_batch():
+    pairs = np.arange(7)
+    shares = [Processes(rank, 3).share(pairs).tolist() for rank in range(3)]
+    assert shares == [[0, 3, 6], [1, 4], [2, 5]]
+    assert Processes(2, 3).share(pairs[:1]).tolist() == []

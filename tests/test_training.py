@@ -1,0 +1,321 @@
+"""Training: the loss is what it says, randomness is a function of the update, and a run can stop anywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from npad import Adaptive, Constant, InvalidInput, Noise, Noisy, StudentT
+from npad.errors import StorageError, TrainingError
+from npad.models.attention import AttentionModel
+from npad.rows import Problems
+from npad.training import checkpoint, log, run
+from npad.training.batches import Batcher
+from npad.training.likelihood import nll
+from npad.training.loop import Loop, Watch
+from npad.training.noise import TrainingNoise
+from npad.training.recipe import Recipe
+from npad.training.store import Store
+from npad.training.update import Updater
+from runs import ROOT, TINY, small_store, weights
+
+SHORT = Recipe(batch=120, epochs=3, checkpoint=4, learning_rate=0.01)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return small_store(tmp_path_factory.mktemp("training"))
+
+
+def tiny(store, seed=0, **changes):
+    torch.manual_seed(seed)
+    source, target = store.subwords
+    return AttentionModel(source.size, target.size, **(TINY | changes))
+
+
+def updater(store, recipe=SHORT, **changes):
+    return Updater(tiny(store, **changes), store.train, recipe, torch.device("cpu"))
+
+
+class Heard(Watch):
+    def __init__(self):
+        self.records = []
+
+    def report(self, record):
+        self.records.append(record)
+
+
+def train(folder, store, recipe=SHORT, **options):
+    return run.train(folder, store.folder, TINY | options, recipe)
+
+
+def test_the_gradient_is_of_the_mean_over_sentences(store):
+    """Of the summed NLL of each, end symbol included: held to each sentence by itself."""
+    one = updater(store)
+    pairs = np.array([0, 5, 9, 11])
+    summed = one.gradient(pairs, 1)
+    together = [parameter.grad.clone() for parameter in one.model.parameters()]
+    one.optimiser.zero_grad()
+    batcher = Batcher(store.train, one.model.special, 10**6)
+    alone = [nll(one.model, batcher.batch(np.array([pair]))) for pair in pairs]
+    (sum(alone) / 4).backward()
+    assert float(summed) == pytest.approx(float(sum(alone).detach()), rel=1e-5)
+    for gradient, parameter in zip(together, one.model.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adadelta", "adam"])
+def test_every_optimiser_lowers_the_loss(store, optimiser):
+    one = updater(store, Recipe(optimiser=optimiser))
+    pairs = np.arange(40)
+    losses = [float(one.update(pairs, 1 + i)[0]) for i in range(12)]
+    assert losses[-1] < 0.995 * losses[0]
+
+
+def test_adadelta_is_the_papers(store):
+    one = updater(store, Recipe(optimiser="adadelta")).optimiser
+    assert one.defaults["rho"] == 0.95
+    assert one.defaults["eps"] == 1e-6
+
+
+def test_a_long_gradient_is_brought_down_and_a_short_one_left(store):
+    for clip, expected in ((1.0, 1.0), (1e6, None)):
+        one = updater(store, Recipe(optimiser="sgd", learning_rate=1.0, clip=clip))
+        before = [parameter.detach().clone() for parameter in one.model.parameters()]
+        _, norm = one.update(np.arange(30), 1).tolist()
+        moved = math.sqrt(
+            sum(float((a - b.detach()).square().sum()) for a, b in zip(before, one.model.parameters(), strict=True))
+        )
+        assert norm > 1
+        assert moved == pytest.approx(expected or norm, rel=1e-3)
+
+
+def test_dropout_is_of_the_update_alone(store):
+    one = updater(store, dropout=0.5)
+    pairs = np.arange(20)
+    assert float(one.gradient(pairs, 7)) == float(one.gradient(pairs, 7)) != float(one.gradient(pairs, 8))
+
+
+def test_training_noise_is_decoding_noise(store):
+    """The same `Noise`, keyed alike, gives the logits of a noisy model that reads the same symbols."""
+    model = tiny(store).double().eval()
+    noise, ids = Noise(0.4, Constant(), StudentT(4)), torch.tensor([4, 2])
+    batch = Batcher(store.train, model.special, 10**6).batch(ids.numpy())
+    state = model.begin(batch.source, batch.lengths)
+    given = TrainingNoise(noise, 3, ids, torch.tensor([5, 5]))
+    learnt = model.logits(model.features(state, batch.inputs, given))
+    noisy = Noisy(model, noise, seed=3)
+    here = noisy.attach(state, Problems(ids, torch.tensor([5, 5]), 1), torch.full((2,), 0.4))
+    for t in range(batch.inputs.shape[1]):
+        logits, here = noisy.step(here, batch.inputs[:, t])
+        torch.testing.assert_close(learnt[:, t], logits)
+
+
+def test_noise_reaches_training_and_none_of_it_nothing(store):
+    pairs = np.arange(20)
+    clean, zero, some, more = (
+        float(updater(store, Recipe(noise=noise)).gradient(pairs, 1))
+        for noise in (None, Noise(0.0), Noise(0.5), Noise(0.5, site="embedding"))
+    )
+    assert clean == zero
+    assert len({clean, some, more}) == 3
+
+
+def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
+    heard = Heard()
+    progress, reason = run.train(tmp_path / "run", store.folder, TINY, SHORT, watch=heard)
+    assert reason == "3 epochs"
+    records = log.read(tmp_path / "run/log.jsonl")
+    assert records == heard.records
+    valid = [record for record in records if "valid_perplexity" in record]
+    assert len(valid) == 3
+    best = min(valid, key=lambda record: record["valid_perplexity"])
+    assert (progress.best, progress.best_update) == (best["valid_perplexity"], best["update"])
+    saved = checkpoint.load(tmp_path / "run")
+    assert saved.model.name == f"run/best-{best['update']}"
+    assert saved.about["training"]["perplexity"] == progress.best
+    folders = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert folders == [f"best-{best['update']}", f"checkpoint-{progress.update}", "log.jsonl", "run.json"]
+
+
+def test_patience_ends_a_run_that_gets_worse(tmp_path, store):
+    recipe = Recipe(optimiser="sgd", learning_rate=1e-12, batch=400, epochs=50, patience=2, decay=0.5)
+    progress, reason = train(tmp_path / "run", store, recipe)
+    assert reason == "2 validations without a new best"
+    assert progress.update < 50
+    assert progress.rate == 0.5 ** sum(not one["best"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one)
+
+
+def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
+    progress, reason = train(tmp_path / "run", store, Recipe(batch=120, updates=7, validate=3))
+    assert reason == "7 updates"
+    assert progress.validated == 7
+    updates = [record["update"] for record in log.read(tmp_path / "run/log.jsonl") if "valid_nll" in record]
+    assert updates == [3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "options", [{"dropout": 0.3}, {"cell": "lstm", "layers": 2}, {"attention": False}], ids=["dropout", "lstm", "fixed"]
+)
+@pytest.mark.parametrize("optimiser", ["adam", "adadelta", "sgd"])
+def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, optimiser):
+    recipe = Recipe(
+        optimiser=optimiser, batch=200, epochs=3, checkpoint=3, learning_rate=0.05, decay=0.5, noise=Noise(0.2)
+    )
+    train(tmp_path / "one", store, recipe, **options)
+    whole = weights(tmp_path / "one")
+    with pytest.raises(Enough):
+        run.train(tmp_path / "two", store.folder, TINY | options, recipe, watch=Stopping())
+    assert weights(tmp_path / "two") != whole
+    run.resume(tmp_path / "two")
+    assert weights(tmp_path / "two") == whole
+    assert weights(tmp_path / "two", "best") == weights(tmp_path / "one", "best")
+    assert _without_time(tmp_path / "two") == _without_time(tmp_path / "one")
+
+
+class Enough(Exception):
+    pass
+
+
+class Stopping(Watch):
+    """Dies at a report of the second epoch."""
+
+    def report(self, record):
+        if record["epoch"] > 1:
+            raise Enough
+
+
+def _without_time(folder):
+    slow = ("seconds", "symbols_per_second")
+    return [
+        {name: value for name, value in record.items() if name not in slow} for record in log.read(folder / "log.jsonl")
+    ]
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(tmp_path, store):
+    train(tmp_path / "one", store, Recipe(batch=200, epochs=4))
+    train(tmp_path / "two", store, Recipe(batch=200, epochs=2))
+    assert run.resume(tmp_path / "two")[1] == "2 epochs"
+    assert run.resume(tmp_path / "two", epochs=4)[1] == "4 epochs"
+    assert weights(tmp_path / "two") == weights(tmp_path / "one")
+
+
+def test_a_run_leaves_the_callers_random_numbers_alone(tmp_path, store):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, store, monkeypatch, where):
+    real = Updater.update
+
+    def broken(self, pairs, number):
+        numbers = real(self, pairs, number)
+        if number >= 7:
+            with torch.no_grad():
+                self.model.logits.bias.fill_(math.nan)
+            numbers[0 if where == "loss" else 1] = math.nan
+        return numbers
+
+    monkeypatch.setattr(Updater, "update", broken)
+    with pytest.raises(TrainingError, match=r"at update 7 \(epoch \d\); the last good checkpoint is .*checkpoint-4"):
+        train(tmp_path / "run", store, Recipe(batch=200, epochs=9, checkpoint=4, validate=100))
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
+    values, _, _ = checkpoint.load_training(tmp_path / "run/checkpoint-4")
+    assert all(bool(tensor.isfinite().all()) for tensor in values.values())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recipe(optimiser="adamw"), "optimiser must be one of 'adam', 'adadelta', 'sgd', not 'adamw'"),
+        (lambda: Recipe(batch=0), "batch must be a whole number of at least 1, not 0"),
+        (lambda: Recipe(learning_rate=-1.0), "learning_rate must be a finite number above 0, not -1.0"),
+        (lambda: Recipe(precision="int8"), "precision must be one of 'float32', 'bfloat16'"),
+        (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
+        (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
+        (lambda: AttentionModel(5, 5, dropout=1.0), "dropout must be a finite number of at least 0 below 1, not 1.0"),
+        (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot'"),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+def test_mistakes_in_a_run_are_named(tmp_path, store):
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    with pytest.raises(InvalidInput, match="holds a run already; continue it with --resume"):
+        train(tmp_path / "run", store)
+    with pytest.raises(InvalidInput, match="holds no run to resume"):
+        run.resume(tmp_path)
+    with pytest.raises(InvalidInput, match="no noise site 'cell'; it offers 'hidden'"):
+        train(tmp_path / "other", store, Recipe(noise=Noise(0.1, site="cell")))
+    (tmp_path / "run/run.json").write_text("{")
+    with pytest.raises(StorageError, match=r"run.json is damaged"):
+        run.resume(tmp_path / "run")
+    about = json.loads((store.folder / "store.json").read_text())
+    del about["splits"]["valid"]
+    with pytest.raises(InvalidInput, match="has no validation pairs"):
+        Loop(tmp_path, Store(store.folder, about), updater(store))
+
+
+def test_a_recipe_survives_json():
+    recipe = Recipe(optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True))
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+
+
+TWO = """
+import sys
+import numpy as np, torch
+sys.path.insert(0, "tests")
+from npad.training.processes import joined
+from npad.training.recipe import Recipe
+from npad.training.store import Store
+from npad.training.update import Updater
+from npad.models.attention import AttentionModel
+from runs import TINY
+
+torch.set_num_threads(1)
+store = Store.open(sys.argv[1])
+with joined(torch.device("cpu")) as processes:
+    torch.manual_seed(0)
+    source, target = store.subwords
+    model = AttentionModel(source.size, target.size, **TINY)
+    updater = Updater(model, store.train, Recipe(), torch.device("cpu"), processes)
+    sums = []
+    for pairs in (np.arange(31), np.arange(1)):  # the second leaves one process without any
+        updater.optimiser.zero_grad()
+        sums.append(float(updater.gradient(pairs, 1)))
+        sums += [float(p.grad.double().square().sum()) for p in model.parameters()]
+        sums += [float(p.grad.double().flatten()[::7].sum()) for p in model.parameters()]
+    if processes.first:
+        print(processes.world, *sums)
+"""
+
+
+def test_two_processes_find_the_gradient_of_one(tmp_path, store):
+    (tmp_path / "two.py").write_text(TWO)
+    command = [str(tmp_path / "two.py"), str(store.folder)]
+    environment = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    results = []
+    for start in ([sys.executable], torchrun):
+        done = subprocess.run(
+            [*start, *command], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        results.append([float(number) for number in done.stdout.split()])
+    (world, *alone), (worlds, *together) = results
+    assert (world, worlds) == (1, 2)
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-7)
