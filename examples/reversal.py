@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 SYLLABLES = [consonant + vowel for consonant in "bdgklmnprst" for vowel in "aeiou"]
-WORDS = [first + second for first, second in zip(SYLLABLES[::2], SYLLABLES[1::2], strict=False)]  # bade, bigo, …
+WORDS = [first + second for first, second in zip(SYLLABLES[::2], SYLLABLES[1::2], strict=False)]  # babe, bibo, …
 NOISE = ["uh", "um", "hm", "er"]
 SPLITS = {"train": 3000, "valid": 200, "test": 200}
 

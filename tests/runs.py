@@ -6,10 +6,14 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from filelock import FileLock
 from safetensors.torch import load_file
 
+from npad.cli.main import main
 from npad.training.prepare import prepare
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +29,17 @@ def reversal(folder: Path, **sizes: int) -> Path:
         for side in ("src", "tgt"):
             path = folder / f"{split}.{side}"
             path.write_text("".join(path.read_text().splitlines(keepends=True)[:size]))
+    return folder
+
+
+def once(factory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that one of the test processes fills, once, for all of them."""
+    folder = factory.getbasetemp().parent / name if "PYTEST_XDIST_WORKER" in os.environ else factory.mktemp(name)
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done").exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            (folder / "done").touch()
     return folder
 
 
@@ -50,9 +65,22 @@ def npad(*arguments: object, stdin: str | bytes = "", code: int | None = 0, limi
 
 def refused(*arguments: object, code: int = 2, **rest) -> str:
     """The one line that a mistake gets."""
-    done = npad(*arguments, code=code, **rest)
-    assert "Traceback" not in done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    return _one_line(npad(*arguments, code=code, **rest).stderr)
+
+
+def refused_here(capsys, monkeypatch, *arguments: object) -> str:
+    """The same without a process of its own, which takes seconds to start."""
+    monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    assert (stopped.value.code, out) == (2, "")
+    return _one_line(err)
+
+
+def _one_line(err: str) -> str:
+    *before, last = err.strip().splitlines()
+    assert all("perplexity" in line for line in before)  # the progress of training, and nothing else
     assert last.startswith("npad: ")
     return last.removeprefix("npad: ")
 

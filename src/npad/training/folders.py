@@ -56,6 +56,15 @@ def remove(folder: Path) -> None:
     shutil.rmtree(grave, ignore_errors=True)
 
 
+def sweep(folder: Path) -> None:
+    """Clear away what a process that was killed left unfinished."""
+    for rest in (*folder.glob(".*.part"), *folder.glob(".*.gone")):
+        if rest.is_dir():
+            shutil.rmtree(rest, ignore_errors=True)
+        else:
+            rest.unlink(missing_ok=True)
+
+
 def _flush(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:

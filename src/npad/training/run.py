@@ -11,6 +11,7 @@ RUN/
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch
 
 from npad.errors import InvalidInput, StorageError
 from npad.models.attention import AttentionModel
-from npad.training.folders import write_whole
+from npad.training.folders import sweep, write_whole
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.prepare import prepare
 from npad.training.processes import joined
@@ -100,6 +101,8 @@ def resume(
 def _go(folder: Path, plan: Plan, device: str | torch.device, watch: Watch) -> tuple[Progress, str]:
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
+    if int(os.environ.get("RANK", 0)) == 0:
+        sweep(folder)
     with joined(device) as processes, torch.random.fork_rng(devices):  # the caller's random numbers stay theirs
         if isinstance(plan.data, str):
             store = Store.open(plan.data)

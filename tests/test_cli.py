@@ -1,0 +1,297 @@
+"""The command line, as a process: every command works, and every mistake gets one line and a code."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from functools import partial
+
+import pytest
+import sacrebleu
+
+import npad as package
+from npad.cli.main import main
+from npad.cli.options import make
+from runs import SMALL_RUN, npad, once, refused, refused_here, reversal
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """The reversal corpus, and a model that `npad train` made of it."""
+
+    def make(folder):
+        reversal(folder)
+        files = [folder / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
+        done = npad("train", folder / "run", "--train", *files[:2], "--valid", *files[2:], *SMALL_RUN)
+        assert "Stopped after" in done.stdout
+        assert "best so far" in done.stderr
+
+    return once(tmp_path_factory, "reversal", make)
+
+
+@pytest.fixture(scope="module")
+def trained(corpus):
+    return corpus / "run"
+
+
+def lines(path):
+    return path.read_text().splitlines()
+
+
+def test_a_trained_model_reverses(corpus, trained):
+    done = npad("translate", "--model", trained, "--input", corpus / "test.src", "--decoder", "beam", "--width", 5)
+    outputs, references = done.stdout.splitlines(), lines(corpus / "test.tgt")
+    right = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+    assert right > 0.95 * len(references)
+    assert done.stderr == ""
+
+
+def test_training_leaves_a_log_and_a_picture(trained):
+    records = [json.loads(line) for line in lines(trained / "log.jsonl")]
+    assert {"update", "epoch", "seconds", "nll", "perplexity", "gradient_norm", "symbols_per_second"} <= set(records[0])
+    assert any("valid_perplexity" in record for record in records)
+    assert (trained / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, trained, tmp_path):
+    texts = [*lines(corpus / "test.src")[:30], "", *lines(corpus / "test.src")[:3]]
+    (tmp_path / "in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
+    npad("translate", "-m", trained, "-i", tmp_path / "in.xz", "-o", tmp_path / "out", "-d", "npad", "-M", 4)
+    outputs = lines(tmp_path / "out")
+    assert outputs[30] == ""
+    assert outputs[31:] == outputs[:3]
+    piped = npad("translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts))
+    assert piped.stdout.splitlines() == outputs
+
+
+def test_translate_says_all_as_json():
+    done = npad("translate", "--decoder", "npad", "--chains", 10, "--nbest", 3, "--json", "na ja", "danke")
+    first, second = map(json.loads, done.stdout.splitlines())
+    decoder = package.NPAD(chains=10, noise=package.Noise(0.3))
+    expected = package.load("toy").translate(["na ja"], decoder)[0]
+    assert first["text"] == expected.text
+    assert first["log_prob"] == expected.log_prob
+    assert first["noisy_log_prob"] == expected.hypothesis.noisy_log_prob
+    assert first["chain"] == expected.hypothesis.chain
+    assert first["finished"] is True
+    assert first["signature"] == expected.signature
+    assert [one["text"] for one in first["alternatives"]] == [one.text for one in expected.alternatives[:2]]
+    assert (second["id"], second["source"]) == (1, "danke")
+
+
+def test_nbest_is_moses():
+    done = npad("translate", "--nbest", 3, stdin="danke\n\nna ja\n")
+    rows = [line.split(" ||| ") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
+    assert rows[0] == ["0", "thanks", "logp= -0.13582 length= 1", "-0.135820"]
+    scores = [float(row[3]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_compare_shows_every_strategy():
+    done = npad("compare", "--exact", "na ja")
+    for name in (
+        "greedy",
+        "sampling, 10",
+        "beam, 5",
+        "diverse, 5",
+        "NPAD-10 + greedy",
+        "NPAD-10 + beam 5",
+        "exact, proven",
+    ):
+        assert name in done.stdout
+
+
+def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path):
+    done = npad("score", corpus / "test.src", corpus / "test.tgt", "--model", trained)
+    scores = [float(line) for line in done.stdout.splitlines()]
+    translator = package.load(trained)
+    expected = translator.score(lines(corpus / "test.src"), lines(corpus / "test.tgt"))
+    assert scores == pytest.approx(expected, abs=1e-4)
+    toy = json.loads(npad("score", "--text", "--json", "danke", "thanks").stdout)
+    assert toy["log_prob"] == pytest.approx(-0.13582, abs=1e-5)
+
+
+def test_evaluate_measures(corpus, trained, tmp_path):
+    files = corpus / "test.src", corpus / "test.tgt"
+    common = ("--model", trained, "-d", "npad", "-M", 3, "--sigma", "0,0.1,0.2")
+    done = npad("evaluate", *files, *common, "--json", "-o", tmp_path / "out")
+    report = json.loads(done.stdout)
+    assert report["bleu"] == sacrebleu.corpus_bleu(lines(tmp_path / "out"), [lines(files[1])]).score
+    assert report["sentences"] == 200
+    assert report["signature"].startswith("npad|inner:greedy|chains:3|sigma:0.0,0.1,0.2|")
+    table = npad("evaluate", *files, "--model", trained).stdout
+    for name in ("NLL", "BLEU", "chrF", "length ratio", "distinct-1", "unique", "model calls", "time"):
+        assert name in table
+
+
+def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path):
+    files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
+    done = npad(
+        "prepare", tmp_path / "store", *files[:2], "--valid", *files[2:], "--vocabulary", "300,280", "--longest", 20
+    )
+    assert "3,000" in done.stdout
+    tiny = ("--units", 8, "--embedding", 8, "--updates", 3)
+    npad("train", tmp_path / "run", "--data", tmp_path / "store", *tiny)
+    info = json.loads(npad("info", tmp_path / "run", "--json").stdout)
+    assert info["model"]["target_vocabulary"] <= 280
+    assert info["training"]["update"] == 3
+    assert info["training"]["recipe"]["optimiser"] == "adam"
+
+
+def test_info_tells_what_a_model_is(trained):
+    shown = npad("info", trained).stdout
+    for part in ("AttentionModel", "96", "hidden (96)", "3,000 pairs", "validation perplexity"):
+        assert part in shown
+    assert "hidden" in npad("info", "toy").stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--target", "babe bibo"]], ids=["own", "given"])
+def test_plot_attention_draws(trained, tmp_path, more):
+    done = npad("plot", "attention", "babe um bibo", "--model", trained, "-o", tmp_path / "a.png", *more)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "a.png") in done.stdout
+    npad("plot", "loss", trained, "-o", tmp_path / "l.svg")
+    assert "<svg" in (tmp_path / "l.svg").read_text()
+
+
+COMMANDS = [*([one] for one in ("translate", "compare", "score", "evaluate", "prepare", "train", "info"))]
+COMMANDS += [["plot", "attention"], ["plot", "loss"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_examples(command, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["npad", *command, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert f"npad {' '.join(command)} " in capsys.readouterr().out.split("Example")[1]
+
+
+def test_the_command_lists_its_commands_and_knows_its_version():
+    shown = npad().stdout
+    assert all(command[0] in shown for command in COMMANDS)
+    assert npad("--version").stdout.strip() == package.__version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tranlate"], "No such command 'tranlate'"),
+        (["translate", "hallo"], "toy has no table for 'hallo'; it has 'das ist mir wurst'"),
+        (["translate", "--model", "nowhere", "danke"], "there is no model nowhere"),
+        (["translate", "--width", "five", "danke"], "--width"),
+        (["translate", "--width", "0", "danke"], "width must be a whole number of at least 1, not 0"),
+        (["translate", "--chains", "5", "danke"], "--chains does not go with --decoder beam, which has --width"),
+        (["translate", "-d", "npad", "--width", "5", "danke"], "--width does not go with --inner greedy"),
+        (["translate", "-d", "npad", "--inner", "npad", "danke"], "NPAD cannot be its own inner decoder"),
+        (["translate", "-d", "npad", "--sigma", "much", "danke"], "--sigma must be a number"),
+        (["translate", "-d", "npad", "--site", "cell", "danke"], "no noise site 'cell'"),
+        (["translate", "-d", "npad", "--schedule", "soon", "danke"], "schedule must be one of 1/t, constant"),
+        (["translate", "--input", "nowhere", "danke"], "give texts or --input, not both"),
+        (["translate", "--input", "nowhere"], "cannot read nowhere: No such file or directory"),
+        (["translate", "--json", "--moses", "danke"], "choose one of --json and --moses"),
+        (["translate", "--device", "abacus", "danke"], "--device must be cpu, cuda or auto, not 'abacus'"),
+        (["compare", " "], "the text is blank"),
+        (["score", "-", "-"], "cannot both be standard input"),
+        (["train", "run"], "training needs --data STORE, or --train SOURCE TARGET"),
+        (["train", "run", "--train", "a", "b"], "training needs validation pairs"),
+        (["train", "run", "--data", "s", "--joint"], "--joint does not go with --data"),
+        (["train", "run", "--data", "s", "--schedule", "constant"], "noise in training needs its --sigma"),
+        (["train", "run", "--data", "s", "--preset", "huge"], "preset must be one of 'paper', 'small', not 'huge'"),
+        (["train", "run", "--resume"], "run holds no run to resume"),
+        (["train", "run", "--resume", "--units", "5"], "--units is the run's own and cannot change"),
+        (["prepare", "s", "a", "b", "--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
+        (["info", "nowhere"], "there is no model nowhere"),
+        (["plot", "attention", "danke", "--model", "toy"], "toy has no attention to plot"),
+        (["plot", "loss", "."], "has no log of training"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_gets_one_line_and_code_2(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused_here(capsys, monkeypatch, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypatch):
+    here = partial(refused_here, capsys, monkeypatch)
+    (tmp_path / "bytes").write_bytes(b"fine\nb\xffd\n")
+    assert "bytes, line 2: byte 0xff at column 2 is not UTF-8" in refused(
+        "translate", "-m", trained, "-i", tmp_path / "bytes"
+    )
+    (tmp_path / "binary").write_bytes(b"\x00\x01")
+    assert "binary, line 1: a zero byte" in here("translate", "-m", trained, "-i", tmp_path / "binary")
+    (tmp_path / "a").write_text("one\ntwo\n")
+    (tmp_path / "b").write_text("one\n")
+    files = (tmp_path / "a", tmp_path / "b")
+    assert "a has 2 lines and" in here("prepare", tmp_path / "store", *files)
+    assert "b has 1" in here("evaluate", *files, "-m", trained)
+    assert "b has 1 lines and" in here("score", *files, "-m", trained)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "binary", "bytes"]
+
+
+def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path):
+    texts = ["babe bibo", "babe " * 10_000, "bibo babe"]
+    done = npad("translate", "-m", trained, "-o", tmp_path / "out", stdin="\n".join(texts), code=1)
+    (line,) = done.stderr.splitlines()
+    assert "npad: line 2 has 10,00" in line
+    assert "symbols, more than --max-source 1,000; it is left empty: split it" in line
+    first, second, third = lines(tmp_path / "out")
+    assert (first, second, third) == ("bibo babe", "", "babe bibo")
+
+
+def test_a_damaged_model_is_named(trained, tmp_path):
+    (best,) = trained.glob("best-*")
+    shutil.copytree(best, tmp_path / "model")
+    weights = tmp_path / "model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "model.safetensors is damaged" in refused("translate", "-m", tmp_path / "model", "bade", code=1)
+
+
+def test_a_reader_that_leaves_is_no_error(trained):
+    done = npad("translate", "-m", "toy", *["danke"] * 5, code=None, limit="exec > >(head -1)")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "expected"),
+    [
+        ("greedy", {}, package.Greedy()),
+        ("beam", {"width": 3, "finish": "pool", "nbest": 2}, package.Beam(3, "pool", 2)),
+        ("sampling", {"samples": 4, "temperature": 0.5, "top_k": 3, "seed": 2}, package.Sampling(4, 0.5, 3, seed=2)),
+        ("diverse", {"width": 3, "eta": 0.5}, package.Diverse(3, 0.5)),
+        ("exact", {"budget": 10}, package.Exact(10)),
+        (
+            "npad",
+            {
+                "inner": "beam",
+                "width": 3,
+                "chains": 4,
+                "sigma": "0.2",
+                "schedule": "power(p=1)",
+                "noise": "laplace",
+                "site": "output",
+                "relative": True,
+                "clean_chain": False,
+                "selector": "gnmt-length(alpha=1)",
+                "candidates": "all",
+                "share_noise": True,
+                "seed": 5,
+            },
+            package.NPAD(
+                package.Beam(3),
+                4,
+                package.Noise(0.2, package.Power(1.0), package.Laplace(), "output", True),
+                False,
+                5,
+                package.GNMTLength(1.0),
+                "all",
+                True,
+            ),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_options_make_the_decoder_they_describe(strategy, options, expected):
+    assert make(strategy, options) == expected

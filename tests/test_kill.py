@@ -1,0 +1,77 @@
+"""Kill −9 at any moment, fill the disk: what was saved stays, and a run goes on to the same weights bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from npad.training import checkpoint
+from runs import npad, once, refused, reversal, weights
+
+RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200 --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
+
+
+def arguments(folder, text):
+    files = [text / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
+    return ["train", folder, "--train", *files[:2], "--valid", *files[2:], *RECIPE.split()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+
+    def make(folder):
+        text = reversal(folder / "text", train=250, valid=30)
+        npad(*arguments(folder / "run", text))
+
+    return once(tmp_path_factory, "whole", make)
+
+
+# What is seen in the run's folder before the process is killed, any of it, and how long after that.
+MOMENTS = {
+    "at the start": (["run.json"], 0.0),
+    "while preparing": ([".data.part", "data"], 0.0),
+    "before a checkpoint": (["data"], 0.1),
+    "while saving": ([".checkpoint-[369].part", "checkpoint-12"], 0.0),
+    "after saving": (["checkpoint-9", "checkpoint-12"], 0.0),
+    "while saving the best": ([".best-*.part", "best-*"], 0.0),
+    "somewhere": (["checkpoint-15", "checkpoint-18"], 0.05),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment):
+    signs, delay = MOMENTS[moment]
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "npad", *map(str, arguments(run, whole / "text"))]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    while process.poll() is None and not any(path for sign in signs for path in run.glob(sign)):
+        pass
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+    last = checkpoint.newest(run, "checkpoint")
+    if last is not None:
+        checkpoint.load_training(last)  # is sound, whatever was going on
+    npad("train", run, "--resume")
+    assert weights(run) == weights(whole / "run")
+    assert weights(run, "best") == weights(whole / "run", "best")
+    assert not list(run.glob(".*"))
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole):
+    """A limit on the size of files stands in for the disk: a checkpoint of the larger optimiser does not fit."""
+    run = tmp_path / "run"
+    npad(*arguments(run, whole / "text"), "--updates", 6)
+    before = weights(run)
+    line = refused("train", run, "--resume", "--updates", 999, limit="ulimit -f 40", code=1)
+    assert "cannot write" in line
+    assert "File too large" in line
+    assert weights(run) == before
+    npad("train", run, "--resume", "--updates", 999)
+    assert weights(run) == weights(whole / "run")
