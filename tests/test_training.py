@@ -319,3 +319,20 @@ def test_two_processes_find_the_gradient_of_one(tmp_path, store):
     (world, *alone), (worlds, *together) = results
     assert (world, worlds) == (1, 2)
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    "noise", [None, Noise(0.3), Noise(0.3, site="embedding")], ids=["clean", "hidden", "embedding"]
+)
+@pytest.mark.parametrize("options", [{}, {"cell": "lstm", "layers": 2}], ids=["gru", "lstm"])
+def test_a_captured_recurrence_has_the_gradient_of_the_plain_one(store, options, noise):
+    gradients = []
+    for capture in (True, False):
+        one = Updater(tiny(store, **options), store.train, Recipe(noise=noise), torch.device("cuda"))
+        one.features = one.features if capture else None
+        for number, pairs in enumerate((np.arange(30), np.arange(30, 60), np.arange(30)), start=1):  # replayed, too
+            one.optimiser.zero_grad()
+            one.gradient(pairs, number)
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in one.model.parameters()]))
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

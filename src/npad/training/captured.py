@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from npad.memory import total_memory
 from npad.models.attention import AttentionModel, AttentionState
 from npad.rows import Layout
 from npad.training.noise import TrainingNoise
 
 FLOATS = ("hidden", "cell", "memory", "keys")
+ROOM = 0.6  # of the GPU's memory: beyond it no more graphs are captured, since each one keeps some
 UNUSED = ("source_embedding", "encoder", "initial", "key", "logits")
 
 
@@ -27,6 +29,10 @@ class Captured:
         self.model = model
         self.graphs: dict[Any, Callable[..., Any]] = {}
         self.pool = torch.cuda.graph_pool_handle()
+        # Capturing is done on a stream of its own, which newer versions of torch warn about when gradients arrive.
+        warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if warn is not None:
+            warn(False)
 
     def __call__(self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any]) -> Tensor:
         whole = [tokens, state.mask]
@@ -35,10 +41,13 @@ class Captured:
         floats = [getattr(state, name) for name in FLOATS if getattr(state, name) is not None]
         shape = (tokens.shape, state.mask.shape)
         if shape not in self.graphs:
+            if torch.cuda.memory_reserved() > ROOM * total_memory(tokens.device):
+                return self.model.features(state, tokens, perturb)
             recurrence = Recurrence(self.model, perturb, state.cell is not None)
-            like = [x.clone() for x in whole] + [x.detach().clone().requires_grad_() for x in floats]
+            like = [x.clone() for x in whole] + [x.detach().clone().requires_grad_(x.requires_grad) for x in floats]
             amp = torch.is_autocast_enabled("cuda")
-            with torch.autocast("cuda", torch.bfloat16, enabled=amp, cache_enabled=False):
+            quiet = torch.random.fork_rng([tokens.device])  # whether a shape was met before must not matter
+            with quiet, torch.autocast("cuda", torch.bfloat16, enabled=amp, cache_enabled=False):
                 self.graphs[shape] = torch.cuda.make_graphed_callables(
                     recurrence, tuple(like), num_warmup_iters=1, allow_unused_input=True, pool=self.pool
                 )
