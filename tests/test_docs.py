@@ -1,5 +1,8 @@
 """What the documents show is what the code does: every Python block runs, and prints the text block below it.
 
+A console block is run, too, in a folder of its own: `$ command`, and below it what it prints. With `numbers vary` in its
+first line, numbers and the width of columns may differ.
+
 python tests/test_docs.py     writes the true output into the documents
 """
 
@@ -7,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +28,42 @@ from npad.models.table import TableModel
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
+
+
+CONSOLE = re.compile(r"```console(?P<vary> numbers vary)?\n(?P<session>.*?)```", re.DOTALL)
+COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+
+def sessions(page: Path, folder: Path) -> list[tuple[re.Match[str], str]]:
+    """Each console block of a page, run in order in one folder, with what it would show."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    bin = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+    results = []
+    for block in CONSOLE.finditer(page.read_text()):
+        text = ""
+        for one in COMMAND.finditer(block["session"]):
+            done = subprocess.run(
+                one["command"], shell=True, cwd=folder, env=environment, text=True, stdout=-1, stderr=subprocess.STDOUT
+            )
+            assert done.returncode == 0, done.stdout
+            text += f"$ {one['command']}\n" + "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+        results.append((block, text))
+    return results
+
+
+def loosely(text: str) -> str:
+    """Without numbers, and without what their width decides."""
+    return re.sub(r"[─━\s]+", " ", re.sub(r"-?[\d,.]*\d(:\d+)*%?", "#", text))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```console" in page.read_text()], ids=lambda page: page.name
+)
+def test_a_page_shows_what_its_commands_print(page, tmp_path):
+    for block, text in sessions(page, tmp_path):
+        as_read = loosely if block["vary"] else str
+        assert as_read(text) == as_read(block["session"])
 
 
 def outputs(page: Path, namespace: dict[str, object] | None = None) -> list[tuple[re.Match[str], str]]:
@@ -80,8 +121,13 @@ def rewrite(page: Path) -> None:
         if block["shown"] is not None:
             text = text[: block.start("shown")] + printed + text[block.end("shown") :]
     page.write_text(text)
+    if "```console" in text:
+        with tempfile.TemporaryDirectory() as folder:
+            for block, printed in reversed(sessions(page, Path(folder))):
+                text = text[: block.start("session")] + printed + text[block.end("session") :]
+        page.write_text(text)
 
 
 if __name__ == "__main__":
-    for one in PAGES:
+    for one in map(Path, sys.argv[1:]) if sys.argv[1:] else PAGES:
         rewrite(one)
