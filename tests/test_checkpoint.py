@@ -13,7 +13,7 @@ from npad.errors import InvalidInput, NpadError, StorageError
 from npad.models.attention import AttentionModel
 from npad.text.subwords import Subwords
 from npad.training import checkpoint
-from npad.training.folders import whole_folder
+from npad.training.folders import sweep, whole_folder
 from runs import TINY
 
 SUBWORDS = Subwords.learn(["ein kleines Haus", "ein kleiner Hund"] * 3, 280)
@@ -89,15 +89,22 @@ def rewrite(folder, change):
         (lambda f: rewrite(f, lambda c: c["model"].update(heads=9)), "is damaged: .*heads"),
         (
             lambda f: Subwords.learn(["x"], 257).save(f / "source.tokenizer.json"),
-            "the vocabulary of .* does not fit: its source tokenizer has 257 symbols and its model 2",
+            "source.tokenizer.json is damaged: its checksum",
         ),
-        (lambda f: (f / "target.tokenizer.json").write_text("no"), "target.tokenizer.json is no tokenizer.json"),
     ],
 )
 def test_damage_is_named(folder, harm, message):
     harm(folder)
     with pytest.raises(NpadError, match=message):
         npad.load(folder)
+
+
+def test_a_vocabulary_that_does_not_fit_is_named(tmp_path):
+    other = Subwords.learn(["x"], 257)
+    checkpoint.save(tmp_path / "model", tiny(), (other, SUBWORDS), {})
+    message = f"the vocabulary of .* does not fit: its source tokenizer has 257 symbols and its model {SUBWORDS.size}"
+    with pytest.raises(StorageError, match=message):
+        npad.load(tmp_path / "model")
 
 
 def test_what_is_no_model_is_named(tmp_path):
@@ -112,6 +119,27 @@ def test_a_runs_best_is_its_newest(tmp_path, folder):
         shutil.copytree(folder, tmp_path / f"run/best-{number}")
     (tmp_path / "run/best-of-all").mkdir()
     assert npad.load(tmp_path / "run").model.name == "run/best-100"
+
+
+def test_only_older_ones_of_a_kind_are_removed(tmp_path, folder):
+    for name in ("best-9", "best-10", "best-10-copy", "best-keep", "best-11", "checkpoint-3"):
+        shutil.copytree(folder, tmp_path / "run" / name)
+    checkpoint.keep_only(tmp_path / "run/best-10")
+    left = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert left == ["best-10", "best-10-copy", "best-11", "best-keep", "checkpoint-3"]
+
+
+def test_a_folder_is_replaced_and_what_a_kill_left_is_put_right(tmp_path):
+    for text in ("old", "new"):
+        with whole_folder(tmp_path / "model") as part:
+            (part / "file").write_text(text)
+    assert (tmp_path / "model/file").read_text() == "new"
+    (tmp_path / "model").rename(tmp_path / ".model.old")  # as a process killed between the two renames leaves it
+    (tmp_path / ".model.part").mkdir()
+    (tmp_path / ".other.gone").mkdir()
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model/file").read_text() == "new"
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):

@@ -192,7 +192,15 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         (["translate", "--input", "nowhere"], "cannot read nowhere: No such file or directory"),
         (["translate", "--json", "--moses", "danke"], "choose one of --json and --moses"),
         (["translate", "--device", "abacus", "danke"], "--device must be cpu, cuda or auto, not 'abacus'"),
+        (["translate", "--device", "meta", "danke"], "--device must be cpu, cuda or auto, not 'meta'"),
+        (["translate", "--device", "cuda:99", "danke"], "--device cuda:99: torch can use"),
+        (["translate", "-d", "npad", "--noise", "dropout", "danke"], "--noise dropout is a share of what it perturbs"),
+        (["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"], "a number is too large"),
+        (["translate", "d\udcffnke"], "holds half a surrogate pair"),
+        (["translate", "--output", ".", "danke"], "it is a folder"),
         (["compare", " "], "the text is blank"),
+        (["train", "run", "--resume", "--preset", "paper"], "--preset is the run's own and cannot change"),
+        (["train", "run", "--data", "nowhere", "--units", "0"], "units must be a whole number of at least 1"),
         (["score", "-", "-"], "cannot both be standard input"),
         (["train", "run"], "training needs --data STORE, or --train SOURCE TARGET"),
         (["train", "run", "--train", "a", "b"], "training needs validation pairs"),
@@ -236,9 +244,51 @@ def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path
     done = npad("translate", "-m", trained, "-o", tmp_path / "out", stdin="\n".join(texts), code=1)
     (line,) = done.stderr.splitlines()
     assert "npad: line 2 has 10,00" in line
-    assert "symbols, more than --max-source 1,000; it is left empty: split it" in line
+    assert "symbols, more than --max-source 1,000; it is left empty" in line
     first, second, third = lines(tmp_path / "out")
     assert (first, second, third) == ("bibo babe", "", "babe bibo")
+
+
+def test_a_limit_on_sources_can_be_raised_and_names_its_line(trained, tmp_path, capsys, monkeypatch):
+    (tmp_path / "a").write_text("babe\n" * 1004 + "babe " * 1100 + "\n")
+    (tmp_path / "b").write_text("babe\n" * 1005)
+    here = partial(refused_here, capsys, monkeypatch)
+    assert "line 1005 has 1,10" in here("score", tmp_path / "a", tmp_path / "b", "-m", trained, "-o", tmp_path / "out")
+    assert "source 1005 has 1,10" in here("evaluate", tmp_path / "a", tmp_path / "b", "-m", trained)
+    long = npad("translate", "-m", trained, "babe " * 1100, "--max-source", 2000, "--max-length", 5, "--json")
+    assert json.loads(long.stdout)["log_prob"] < 0
+
+
+def test_a_line_that_is_left_out_is_no_empty_line_in_json(trained):
+    done = npad("translate", "-m", trained, "", "babe " * 30, "--max-source", 5, "--json", code=1)
+    empty, long = map(json.loads, done.stdout.splitlines())
+    assert (empty["log_prob"], empty["source"]) == (0.0, "")
+    assert (long["log_prob"], long["source"]) == (None, "babe " * 30)
+
+
+def test_brackets_in_a_text_are_text(trained):
+    assert "[/a] [bold]" in npad("compare", "-m", trained, "[/a] [bold]", "--max-length", 5).stdout
+
+
+@pytest.mark.parametrize(
+    ("redirect", "message"),
+    [
+        ("exec <&-", "standard input: it is closed"),
+        ("exec >&-", "output is closed"),
+        ("exec > /dev/full", "No space left"),
+    ],
+)
+def test_streams_that_fail_are_named(redirect, message):
+    done = npad("translate", *([] if "<" in redirect else ["danke"]), limit=redirect, code=None)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr
+
+
+def test_output_is_utf_8_whatever_the_locale():
+    done = npad("translate", "--json", "danke", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"})
+    assert "thanks" in done.stdout
+    assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout
 
 
 def test_a_damaged_model_is_named(trained, tmp_path):
@@ -262,6 +312,7 @@ def test_a_reader_that_leaves_is_no_error(trained):
         ("sampling", {"samples": 4, "temperature": 0.5, "top_k": 3, "seed": 2}, package.Sampling(4, 0.5, 3, seed=2)),
         ("diverse", {"width": 3, "eta": 0.5}, package.Diverse(3, 0.5)),
         ("exact", {"budget": 10}, package.Exact(10)),
+        ("npad", {"inner": "beam", "width": 3, "nbest": 10}, package.NPAD(package.Beam(3))),
         (
             "npad",
             {

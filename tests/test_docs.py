@@ -1,7 +1,7 @@
 """What the documents show is what the code does: every Python block runs, and prints the text block below it.
 
-A console block is run, too, in a folder of its own: `$ command`, and below it what it prints. With `numbers vary` in its
-first line, numbers and the width of columns may differ.
+A console block is run, too, in a folder of its own: `$ command`, and below it what it prints. With `numbers vary` in
+its first line, numbers and the width of columns may differ.
 
 python tests/test_docs.py     writes the true output into the documents
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
+import threading
 
 import pytest
 
@@ -67,5 +69,27 @@ def test_a_file_appears_when_all_of_it_is_there(tmp_path):
         assert (tmp_path / "out.part").read_text() == "new\n"
     assert target.read_text() == "new\n"
     assert list(tmp_path.iterdir()) == [target]
-    with pytest.raises(StorageError, match=r"cannot write .*: No such file or directory"), written(tmp_path / "no/out"):
+    with (
+        pytest.raises(StorageError, match=r"cannot write .*out: No such file or directory$"),
+        written(tmp_path / "no/out"),
+    ):
         pass
+    with pytest.raises(InvalidInput, match=r"cannot write .*: it is a folder"), written(tmp_path):
+        pass
+
+
+def test_what_a_link_points_to_is_written_and_a_pipe_stays_one(tmp_path):
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with written(tmp_path / "link") as out:
+        out.write("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    heard = []
+    reader = threading.Thread(target=lambda: heard.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    with written(tmp_path / "pipe") as out:
+        out.write("through")
+    reader.join()
+    assert heard == ["through"]

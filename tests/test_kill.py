@@ -61,7 +61,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment):
     npad("train", run, "--resume")
     assert weights(run) == weights(whole / "run")
     assert weights(run, "best") == weights(whole / "run", "best")
-    assert not list(run.glob(".*"))
+    assert not list(run.glob(".*"))  # nothing left over
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole):

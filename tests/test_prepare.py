@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import os
 import threading
@@ -12,6 +13,7 @@ import pytest
 from npad import InvalidInput
 from npad.errors import StorageError
 from npad.training import prepare as module
+from npad.training.folders import alone
 from npad.training.prepare import prepare
 from npad.training.store import Store
 from runs import reversal, small_store
@@ -95,6 +97,28 @@ def test_a_vocabulary_beyond_16_bits_is_stored_in_32(tmp_path):
     assert corpus.target.padded(np.array([0, 1]), 2, 0).tolist() == [[299, 0], [4, 5]]
 
 
+def test_a_packed_stream_that_is_cut_off_is_named(tmp_path):
+    packed, pipe = gzip.compress(b"one\ntwo\n" * 500)[:-20], tmp_path / "pipe"
+    (tmp_path / "text").write_text("one\ntwo\n")
+    os.mkfifo(pipe)
+    feeder = threading.Thread(target=lambda: pipe.write_bytes(packed))
+    feeder.start()
+    with pytest.raises(InvalidInput, match=r"pipe is damaged: "):
+        prepare(tmp_path / "store", (pipe, tmp_path / "text"))
+    feeder.join()
+    assert not (tmp_path / "store").exists()
+
+
+def test_one_process_at_a_time_prepares_a_store(tmp_path):
+    with (
+        alone(tmp_path / ".store.lock", "preparing it"),
+        pytest.raises(InvalidInput, match=r"another process is preparing .*store; wait for it"),
+    ):
+        small_store(tmp_path)
+    small_store(tmp_path)
+    assert not (tmp_path / ".store.lock").exists()
+
+
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
@@ -128,5 +152,15 @@ def test_a_damaged_store_is_named(tmp_path):
     (tmp_path / "store/store.json").write_text('{"format": 9}')
     with pytest.raises(StorageError, match=r"is of format 9; this npad reads 1"):
         Store.open(tmp_path / "store")
+    for content, message in (
+        ("[]", "is of format None"),
+        ('{"format": 1}', "'dtypes' is missing"),
+        ("{", "is damaged"),
+    ):
+        (tmp_path / "store/store.json").write_text(content)
+        with pytest.raises(StorageError, match=message):
+            Store.open(tmp_path / "store")
+    with pytest.raises(StorageError, match=r"is no token store"):
+        Store.open(tmp_path / "store/store.json")
     with pytest.raises(StorageError, match=r"is no token store: it has no store.json"):
         Store.open(tmp_path)

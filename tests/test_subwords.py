@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from npad import InvalidInput
 from npad.text.subwords import END, Subwords
@@ -41,6 +43,16 @@ def test_a_vocabulary_is_as_large_as_asked_and_saves_and_loads(tmp_path):
     assert again.size == LEARNT.size
 
 
+def test_anothers_padding_and_truncation_are_left_out(tmp_path):
+    LEARNT.save(tmp_path / "tokenizer.json")
+    other = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    other.enable_padding()
+    other.enable_truncation(2)
+    other.save(str(tmp_path / "other.json"))
+    texts = ["ein Haus", "ein kleiner Hund, ein kleines Haus"]
+    assert Subwords.load(tmp_path / "other.json").encode(texts) == LEARNT.encode(texts)
+
+
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(
         InvalidInput, match=r"vocabulary must be at least 257, the 256 bytes and the end symbol, not 100"
@@ -50,6 +62,14 @@ def test_mistakes_are_named(tmp_path):
         LEARNT.encode(["fine", "not \ud800"])
     with pytest.raises(InvalidInput, match=r"cannot read the tokenizer .*: there is no such file"):
         Subwords.load(tmp_path / "none.json")
+    gap = Tokenizer(WordLevel({"a": 0, "b": 2}, unk_token="a"))
+    gap.save(str(tmp_path / "gap.json"))
+    with pytest.raises(InvalidInput, match=r"gap.json must number its 2 tokens from 0 without a gap"):
+        Subwords.load(tmp_path / "gap.json")
+    known = Tokenizer(WordLevel({"a": 0}))
+    known.save(str(tmp_path / "known.json"))
+    with pytest.raises(InvalidInput, match=r"the tokenizer cannot read a text"):
+        Subwords.load(tmp_path / "known.json").encode(["b"])
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InvalidInput, match=r"bad.json is no tokenizer.json"):
         Subwords.load(tmp_path / "bad.json")

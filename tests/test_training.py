@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from npad import Adaptive, Constant, InvalidInput, Noise, Noisy, StudentT
-from npad.errors import StorageError, TrainingError
+from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Noisy, Orthogonal, StudentT
+from npad.errors import NpadError, StorageError, TrainingError
 from npad.models.attention import AttentionModel
 from npad.rows import Problems
 from npad.training import checkpoint, log, run
 from npad.training.batches import Batcher
+from npad.training.folders import alone
 from npad.training.likelihood import nll
 from npad.training.loop import Loop, Watch
 from npad.training.noise import TrainingNoise
@@ -26,6 +27,7 @@ from npad.training.store import Store
 from npad.training.update import Updater
 from runs import ROOT, TINY, small_store, weights
 
+TWO_RUN = "--units 8 --embedding 6 --dropout 0 --batch 300 --optimiser sgd --device cpu"
 SHORT = Recipe(batch=120, epochs=3, checkpoint=4, learning_rate=0.01)
 
 
@@ -244,6 +246,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
         (lambda: Recipe(precision="int8"), "precision must be one of 'float32', 'bfloat16'"),
         (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
         (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
+        (lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))), "Orthogonal noise relates the chains"),
+        (lambda: Recipe(seed=1 << 70), r"seed must be below 2\*\*63"),
         (lambda: AttentionModel(5, 5, dropout=1.0), "dropout must be a finite number of at least 0 below 1, not 1.0"),
         (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot'"),
     ],
@@ -268,6 +272,47 @@ def test_mistakes_in_a_run_are_named(tmp_path, store):
     del about["splits"]["valid"]
     with pytest.raises(InvalidInput, match="has no validation pairs"):
         Loop(tmp_path, Store(store.folder, about), updater(store))
+
+
+def test_a_mistake_leaves_no_run_behind(tmp_path, store):
+    text = {"train": ["nowhere", "nowhere"], "valid": ["nowhere", "nowhere"]}
+    for data, options, message in (
+        (text, TINY, "cannot read nowhere: there is no such file"),
+        (store.folder, TINY | {"units": 0}, "units must be a whole number of at least 1, not 0"),
+        (tmp_path, TINY, "is no token store"),
+    ):
+        with pytest.raises(NpadError, match=message):
+            run.train(tmp_path / "run", data, options, SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path, store):
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    with (
+        alone(tmp_path / "run/.lock", "here"),
+        pytest.raises(InvalidInput, match=r"another process is training in .*run; wait for it"),
+    ):
+        run.resume(tmp_path / "run", epochs=2)
+    run.resume(tmp_path / "run", epochs=2)
+
+
+def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
+    """Also where a checkpoint was due at the last update, and where the run is then cut shorter."""
+    train(tmp_path / "run", store, Recipe(batch=200, updates=8, validate=3, checkpoint=4))
+    for _ in range(2):
+        progress, _reason = run.resume(tmp_path / "run")
+        saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())
+        assert (saved["validated"], saved["best"]) == (8, progress.best)
+        assert [one["update"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one] == [3, 6, 8]
+
+
+@pytest.mark.parametrize("name", ["progress.json", "training.safetensors", "model.safetensors"])
+def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path, store, name):
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    (path,) = (tmp_path / "run").glob(f"checkpoint-*/{name}")
+    path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    with pytest.raises(StorageError, match=f"{name} is damaged: its checksum"):
+        run.resume(tmp_path / "run", epochs=2)
 
 
 def test_a_recipe_survives_json():
@@ -316,9 +361,25 @@ def test_two_processes_find_the_gradient_of_one(tmp_path, store):
         )
         assert done.returncode == 0, done.stderr
         results.append([float(number) for number in done.stdout.split()])
-    (world, *alone), (worlds, *together) = results
+    (world, *single), (worlds, *together) = results
     assert (world, worlds) == (1, 2)
-    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(together, single, rtol=1e-4, atol=1e-7)
+
+
+def test_two_processes_train_as_one(tmp_path, store):
+    """The command itself: begun, then resumed."""
+    recipe = TWO_RUN.split()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, start in (("one", [sys.executable]), ("two", torchrun)):
+        for how in (["--data", str(store.folder), *recipe, "--epochs", "1"], ["--resume", "--epochs", "2"]):
+            command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=120
+            )
+            assert done.returncode == 0, done.stderr
+    one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
+    assert [record["update"] for record in one] == [record["update"] for record in two]
+    assert one[-1]["valid_nll"] == pytest.approx(two[-1]["valid_nll"], rel=1e-4)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -90,6 +90,12 @@ class Translator:
                 scores[i] = one
         return scores
 
+    def too_long(self, texts: Sequence[str]) -> dict[int, int]:
+        """The places of texts that have more symbols than are allowed, and how many."""
+        encoded = self.encode(texts) if texts else []
+        sizes = {i: len(one) for i, one in enumerate(encoded) if isinstance(one, Sized)}
+        return {i: size for i, size in sizes.items() if size > self.longest}
+
     def _encoded(self, texts: Sequence[str], batch: list[int]) -> Any:
         """The source of some of the texts, none of them too long."""
         source = self.encode([texts[i] for i in batch])
@@ -126,6 +132,8 @@ def _ensure_texts(texts: Sequence[str]) -> list[str]:
     for text in texts:
         if not isinstance(text, str):
             raise InvalidInput(f"translate takes texts, not {text!r}")
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InvalidInput(f"{text!r} holds half a surrogate pair, which is no text")
     return list(texts)
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName, device_named
+from npad.cli.terminal import console
 from npad.counted import Counted
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
@@ -50,7 +50,7 @@ def command(
 
         npad compare --model runs/en-cs --chains 50 "A man is riding a horse."
     """
-    translator, console = load(model, device_named(device)), Console()
+    translator, out = load(model, device_named(device)), console()
     noise = Noise(sigma)
     strategies: dict[str, Decoder] = {
         "greedy": Greedy(),
@@ -63,8 +63,8 @@ def command(
     for one in text:
         if not one.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")
-        console.print(_table(translator, one, strategies, max_length), "")
-    console.print(LEGEND, highlight=False)
+        out.print(_table(translator, one, strategies, max_length), "")
+    out.print(LEGEND)
 
 
 def _table(translator: Translator, text: str, strategies: dict[str, Decoder], max_length: int) -> Table:

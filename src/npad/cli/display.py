@@ -51,7 +51,9 @@ class Display(Watch):
             best = "  best so far" if record["best"] else ""
             where = f"update {record['update']:,}  epoch {record['epoch']:g}  {_clock(record['seconds'])}"
             self.console.print(
-                f"{where}  validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}", highlight=False
+                f"{where}  validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}",
+                highlight=False,
+                soft_wrap=True,
             )
         else:
             self.losses["loss"] = f"loss {record['nll']:.2f}"

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, decodes, device_named
-from npad.cli.terminal import bar
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    Device,
+    MaxLength,
+    MaxRows,
+    MaxSource,
+    ModelName,
+    decodes,
+    device_named,
+)
+from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.evaluate.report import Report, evaluate
 from npad.search.decoder import Decoder
@@ -32,6 +43,7 @@ def command(
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
+    max_source: MaxSource = 1000,
     *,
     decoder: Decoder,
 ) -> None:
@@ -47,24 +59,19 @@ def command(
     if len(sources) != len(references):
         rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
         raise InvalidInput(f"{rule}; line i of the two must be a pair")
-    translator = load(model, device_named(device))
-    with bar("evaluating", len(sources)) as show:
-        report, outputs = evaluate(
-            translator,
-            sources,
-            references,
-            decoder,
-            max_length,
-            max_rows,
-            lambda done, of: show("evaluating", done, of),
-        )
-    if output is not None:
-        with written(output) as out:
+    translator = replace(load(model, device_named(device)), longest=max_source)
+    with ExitStack() as open_files:
+        out = open_files.enter_context(written(output)) if output is not None else None
+        with bar("evaluating", len(sources)) as show:
+            report, outputs = evaluate(
+                translator, sources, references, decoder, max_length, max_rows, partial(show, "evaluating")
+            )
+        if as_json:
+            print(json.dumps(asdict(report)))
+        else:
+            console().print(_table(report))
+        if out is not None:
             out.writelines(one.text.replace("\n", " ") + "\n" for one in outputs)
-    if as_json:
-        print(json.dumps(asdict(report)))
-    else:
-        Console().print(_table(report))
 
 
 def _table(report: Report) -> Table:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from npad.cli.terminal import console
 from npad.model import name_of
 from npad.training import checkpoint
 from npad.translate import load
@@ -54,7 +54,7 @@ def command(
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
-    Console().print(table)
+    console().print(table)
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -40,18 +41,34 @@ def options(
 
 
 def main() -> None:
+    code: object = 1
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+        if sys.stdout is None:
+            raise InvalidInput("standard output is closed")
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.stdout.flush()
     except NpadError as error:
         code = _failed(str(error), 2 if isinstance(error, InvalidInput) else 1)
     except ClickException as error:
         code = _failed(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
         code = _failed("interrupted", 130)
+    except OverflowError as error:
+        code = _failed(f"a number is too large: {error}", 2)
     except BrokenPipeError:  # whoever read our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        _discard_output()
+    except OSError as error:
+        code = _failed(f"cannot read or write: {error.strerror}", 1)
+        _discard_output()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _discard_output() -> None:
+    """Else the interpreter would try once more to write it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(message: str, code: int) -> int:

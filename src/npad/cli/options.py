@@ -13,7 +13,7 @@ import typer
 
 from npad.errors import InvalidInput
 from npad.named import parse
-from npad.noise.named import named
+from npad.noise.named import DISTRIBUTIONS, named
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -56,6 +56,7 @@ Device = Annotated[
     str, typer.Option(metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` takes a GPU if there is one.")
 ]
 MaxLength = Annotated[int, typer.Option(help="Symbols an output may have, its end included.", min=1)]
+MaxSource = Annotated[int, typer.Option(help="Symbols a source may have.", min=1)]
 MaxRows = Annotated[
     int, typer.Option(help="Rows (sentences × chains × beams) at a time; for memory and speed only.", min=1)
 ]
@@ -168,8 +169,7 @@ def make(strategy: str, given: dict[str, Any]) -> Decoder:
         own["selector"] = parse("selector", own["selector"], SELECTORS)
     if "seed" in own and inner == "sampling":
         given["seed"] = own["seed"]
-    if inner in ("greedy", "exact"):
-        given.pop("nbest", None)  # other chains have the others
+    given.pop("nbest", None)  # the other chains have the others
     return NPAD(_plain(inner, given, f"--inner {inner}"), noise=_noise(**noise), **own)
 
 
@@ -190,6 +190,8 @@ def _noise(sigma: str = "0.3", noise: str = "gaussian", **rest: Any) -> Noise:
         numbers = [float(part) for part in sigma.split(",")]
     except ValueError as error:
         raise InvalidInput(f"--sigma must be a number, or numbers with commas between them, not {sigma!r}") from error
+    if parse("noise", noise, DISTRIBUTIONS).relative_only and not rest.get("relative"):
+        raise InvalidInput(f"--noise {noise} is a share of what it perturbs: add --relative")
     return named(numbers[0] if len(numbers) == 1 else tuple(numbers), distribution=noise, **rest)
 
 
@@ -201,6 +203,9 @@ def device_named(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InvalidInput(f"--device must be cpu, cuda or auto, not {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput(f"--device {name}: this machine has no GPU that torch can use; take cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInput(f"--device must be cpu, cuda or auto, not {name!r}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise InvalidInput(f"--device {name}: torch can use {count} GPUs on this machine; take another, or cpu")
     return device

@@ -49,6 +49,8 @@ def attention(
     source, written = saved.subwords
     if target is None:
         target = load(model).translate([text], max_length=max_length)[0].text
+    if len(source.encode([text])[0]) > 200:
+        raise InvalidInput("the text is too long for a picture; give a sentence of at most 200 symbols")
     symbols, outputs = source.encode([text])[0], written.encode([target])[0]
     weights = []
     with torch.inference_mode():

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from npad.cli.terminal import bar
+from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.training.prepare import prepare
 from npad.training.store import Store
@@ -53,7 +52,7 @@ def command(
     given = {name: value for name, value in changes.items() if value is not None}
     with bar("reading") as show:
         made = prepare(store, (source, target), valid, progress=show, **given)
-    Console().print(summary(made))
+    console().print(summary(made))
 
 
 def sizes(text: str) -> tuple[int, int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npad.cli.options import DEFAULT_MODEL, Device, MaxRows, ModelName, device_named
+from npad.cli.options import DEFAULT_MODEL, Device, MaxRows, MaxSource, ModelName, device_named
 from npad.cli.terminal import bar
 from npad.errors import InvalidInput
 from npad.text.files import lines, written
@@ -27,6 +29,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
     device: Device = "auto",
     max_rows: MaxRows = 1024,
+    max_source: MaxSource = 1000,
 ) -> None:
     """The log-probability of given translations under the clean model, end symbol included, one a line.
 
@@ -38,7 +41,7 @@ def command(
     """
     if source == target == "-" and not text:
         raise InvalidInput("source and target cannot both be standard input")
-    translator = load(model, device_named(device))
+    translator = replace(load(model, device_named(device)), longest=max_source)
     pairs = iter([(source, target)]) if text else zip_longest(lines(source), lines(target))
     done = 0
     with written(output) as out, bar("scoring") as show:
@@ -49,9 +52,11 @@ def command(
                     raise InvalidInput(
                         f"{short} has {i - 1:,} lines and {long} has more; line i of the two must be a pair"
                     )
+            for i, size in translator.too_long([one for one, _ in some]).items():
+                raise InvalidInput(f"line {done + i + 1} has {size:,} symbols, more than --max-source {max_source:,}")
             scores = translator.score([one for one, _ in some], [other for _, other in some], max_rows)
             for (one, other), score in zip(some, scores, strict=True):
-                record = {"source": one, "target": other, "log_prob": score}
+                record = {"source": one, "target": other, "log_prob": score if math.isfinite(score) else None}
                 out.write((json.dumps(record, ensure_ascii=False) if as_json else f"{score:.6f}") + "\n")
             done += len(some)
             show("scoring", done, 0)

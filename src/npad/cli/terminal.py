@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-PATIENT = 2  # seconds before a bar is worth showing
-
 
 def note(message: str) -> None:
     """One line on stderr."""
     print(f"npad: {message}", file=sys.stderr)
+
+
+def console() -> Console:
+    """Standard output for tables and sentences. Brackets in a text are a text's own, not markup."""
+    return Console(markup=False, highlight=False)
 
 
 @contextmanager

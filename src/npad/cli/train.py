@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from npad import plots
 from npad.cli.display import Display
 from npad.cli.options import Device, device_named
 from npad.cli.prepare import Joint, Longest, Sample, Tokenizers, Valid, Vocabulary, sizes
-from npad.cli.terminal import note
+from npad.cli.terminal import console, note
 from npad.errors import InvalidInput, NpadError, one_of
 from npad.models.attention import PRESETS
 from npad.noise.named import named
@@ -61,7 +60,9 @@ def command(
     tokenizers: Tokenizers = None,
     longest: Longest = None,
     sample: Sample = None,
-    preset: Annotated[str, _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout).")] = "small",
+    preset: Annotated[
+        str | None, _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]")
+    ] = None,
     units: Annotated[int | None, _model("Units of every recurrent layer.")] = None,
     embedding: Annotated[int | None, _model("Dimensions of the embeddings.")] = None,
     cell: Annotated[str | None, _model("`gru` or `lstm`. [gru]")] = None,
@@ -107,19 +108,20 @@ def command(
     watch = Display() if int(os.environ.get("RANK", 0)) == 0 else None
     with watch.live() if watch else nullcontext():
         if resume:
-            for name in set(given) & {*DATA, *MODEL, *RECIPE, *NOISE} - {*LONGER}:
+            for name in set(given) & {"preset", *DATA, *MODEL, *RECIPE, *NOISE} - {*LONGER}:
                 flag = "--" + name.replace("_", "-")
                 raise InvalidInput(f"{flag} is the run's own and cannot change with --resume; start another run")
             longer = {name: given[name] for name in LONGER if name in given}
             progress, reason = run.resume(folder, where, watch, **longer)
         else:
-            progress, reason = run.train(folder, _text_or_store(given), *_plan(preset, given, where.type), where, watch)
+            progress, reason = run.train(folder, _text_or_store(given), *_plan(given, where.type), where, watch)
     if watch:
         _tell(folder, progress, reason)
 
 
-def _plan(preset: str, given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:
+def _plan(given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:
     """The model's options and the recipe: a preset's, changed where asked."""
+    preset = given.get("preset", "small")
     one_of("preset", preset, tuple(PRESETS))
     habits = {**PRESETS[preset], **HABITS[preset], "precision": "bfloat16" if device == "cuda" else "float32"}
     asked = habits | given
@@ -155,11 +157,11 @@ def _text_or_store(given: dict[str, Any]) -> Path | dict[str, Any]:
 def _tell(folder: Path, progress: Progress, reason: str) -> None:
     """How it ended, and where things are."""
     best = f"best-{progress.best_update}: validation perplexity {progress.best:.2f}"
-    console = Console()
-    console.print(f"Stopped after {reason}. {folder}/{best}", highlight=False, soft_wrap=True)
+    out = console()
+    out.print(f"Stopped after {reason}. {folder}/{best}", soft_wrap=True)
     try:
         plots.losses(log.read(folder / "log.jsonl"), folder / "loss.png")
-        console.print(f"The curve is in {folder}/loss.png", highlight=False, soft_wrap=True)
+        out.print(f"The curve is in {folder}/loss.png", soft_wrap=True)
     except NpadError as error:
         note(str(error))
-    console.print(f"Try it: npad translate --model {folder} …", highlight=False, soft_wrap=True)
+    out.print(f"Try it: npad translate --model {folder} …", soft_wrap=True)

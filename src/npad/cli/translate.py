@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
 
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, decodes, device_named
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    Device,
+    MaxLength,
+    MaxRows,
+    MaxSource,
+    ModelName,
+    decodes,
+    device_named,
+)
 from npad.cli.terminal import bar, note
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
 from npad.text.files import lines, written
-from npad.translate import Translation, Translator, load
+from npad.translate import Translation, load
 
 CHUNK = 1000  # lines at a time
 
@@ -39,7 +51,7 @@ def command(
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
-    max_source: Annotated[int, typer.Option(help="Symbols a text may have; longer ones are left empty.", min=1)] = 1000,
+    max_source: MaxSource = 1000,
     *,
     decoder: Decoder,
 ) -> None:
@@ -61,16 +73,22 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    translator = load(model, device_named(device))
+    translator = replace(load(model, device_named(device)), longest=max_source)
     write = _json if as_json else _moses if moses or nbest > 1 else _plain
     inputs, total, chunk = _inputs(text, input)
     skipped = 0
     with written(output) as out, bar("translating", total) as show:
         done = 0
         while some := list(islice(inputs, chunk)):
-            skipped += _leave_out_long(translator, some, done, max_source)
-            for i, one in enumerate(translator.translate(some, decoder, max_length, max_rows)):
-                write(out, done + i, some[i], one, nbest)
+            long = translator.too_long(some)
+            for i, size in long.items():
+                note(
+                    f"line {done + i + 1} has {size:,} symbols, more than --max-source {max_source:,}; it is left empty"
+                )
+            skipped += len(long)
+            short = ["" if i in long else text for i, text in enumerate(some)]
+            for i, one in enumerate(translator.translate(short, decoder, max_length, max_rows)):
+                write(out, done + i, some[i], replace(one, log_prob=-math.inf) if i in long else one, nbest)
             out.flush()
             done += len(some)
             show("translating", done, total or 0)
@@ -84,23 +102,10 @@ def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], i
         return iter(text), len(text), CHUNK
     if file is not None and file.is_file():
         return lines(file), sum(1 for _ in lines(file)), CHUNK
-    if file is None and sys.stdin.isatty():
+    if file is None and sys.stdin is not None and sys.stdin.isatty():
         note("reading from the terminal, one text a line; Ctrl-D ends")
         return lines("-"), None, 1
     return lines(file or "-"), None, CHUNK
-
-
-def _leave_out_long(translator: Translator, texts: list[str], before: int, most: int) -> int:
-    """Blank the texts that are too long, say so, and return how many there were."""
-    filled = [i for i, text in enumerate(texts) if text.strip()]
-    encoded: Iterable[Any] = translator.encode([texts[i] for i in filled])
-    long = [(i, len(one)) for i, one in zip(filled, encoded, strict=True) if len(one) > most]
-    for i, length in long:
-        note(
-            f"line {before + i + 1} has {length:,} symbols, more than --max-source {most:,}; it is left empty: split it"
-        )
-        texts[i] = ""
-    return len(long)
 
 
 def _plain(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
@@ -127,7 +132,7 @@ def _record(one: Translation) -> dict[str, Any]:
     hypothesis = one.hypothesis
     return {
         "text": one.text,
-        "log_prob": one.log_prob,
+        "log_prob": one.log_prob if math.isfinite(one.log_prob) else None,  # null: it was too long to translate
         "noisy_log_prob": hypothesis.noisy_log_prob,
         "chain": hypothesis.chain,
         "finished": hypothesis.finished,
@@ -135,7 +140,8 @@ def _record(one: Translation) -> dict[str, Any]:
 
 
 def _first(best: Translation, nbest: int) -> list[Translation]:
-    return [best, *best.alternatives][:nbest]
+    """The best few, no text twice."""
+    return list({one.text: one for one in reversed((best, *best.alternatives))}.values())[::-1][:nbest]
 
 
 def _one_line(text: str) -> str:

@@ -49,6 +49,8 @@ def evaluate(
         raise InvalidInput(f"there are {len(sources):,} sources and {len(references):,} references; they must be pairs")
     if not sources:
         raise InvalidInput("there is nothing to evaluate: the test set is empty")
+    for i, size in translator.too_long(sources).items():
+        raise InvalidInput(f"source {i + 1} has {size:,} symbols and {translator.longest:,} are allowed; split it")
     counted = Counted(translator.model)
     outputs: list[Translation] = []
     began = time.perf_counter()

@@ -33,16 +33,22 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked if they begin as gzip's or xz's do, whatever the file is called."""
     raw: Any
     try:
-        raw = sys.stdin.buffer if str(path) == "-" else open(path, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
-    try:
+        raw = _stdin() if str(path) == "-" else open(path, "rb")  # noqa: SIM115
         start = raw.peek(6)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {shown(path)}: {error.strerror}") from error
+    try:
         unpack: Any = next((how for magic, how in MAGIC.items() if start.startswith(magic)), None)
         yield unpack(raw, "rb") if unpack else raw
     finally:
-        if raw is not sys.stdin.buffer:
+        if str(path) != "-":
             raw.close()
+
+
+def _stdin() -> Any:
+    if sys.stdin is None:
+        raise InvalidInput("cannot read standard input: it is closed")
+    return sys.stdin.buffer
 
 
 def shown(path: str | Path) -> str:
@@ -50,11 +56,20 @@ def shown(path: str | Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
+@contextmanager
+def plain_errors(path: str | Path, line: int | None = None) -> Iterator[None]:
+    """Say in one line what went wrong while reading."""
+    where = "" if line is None else f" after line {line}"
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise InvalidInput(f"{shown(path)} is damaged{where}: {error}") from error
+
+
 def _next(file: IO[bytes], path: str | Path, number: int) -> bytes:
     try:
-        return file.readline()
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise InvalidInput(f"{shown(path)} is damaged after line {number}: {error}") from error
+        with plain_errors(path, number):
+            return file.readline()
     except OSError as error:
         raise InvalidInput(f"cannot read {shown(path)} after line {number}: {error.strerror}") from error
 
@@ -76,15 +91,22 @@ def _decoded(line: bytes, path: str | Path, number: int) -> str:
 def written(path: str | Path | None) -> Iterator[IO[str]]:
     """A place to write lines: a file, or standard output. A file appears when all of it is there.
 
-    Until then what was written so far is in `FILE.part`, where it stays if the program is killed.
+    Until then what was written so far is in `FILE.part`, where it stays if the program is killed. A pipe or a device is
+    written to as it is.
     """
     if path is None or str(path) == "-":
         yield sys.stdout
         return
-    part = Path(f"{path}.part")
+    path = Path(path).resolve()
+    if path.is_dir():
+        raise InvalidInput(f"cannot write {path}: it is a folder")
+    plain = path.is_file() or not path.exists()
+    part = Path(f"{path}.part") if plain else path
     try:
         with open(part, "w", encoding="utf-8", newline="\n") as file:
             yield file
-        os.replace(part, path)
+        if plain:
+            os.replace(part, path)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}; what there is so far is in {part}") from error
+        kept = f"; what there is so far is in {part}" if plain and part.exists() else ""
+        raise StorageError(f"cannot write {path}: {error.strerror}{kept}") from error

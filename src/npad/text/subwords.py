@@ -45,9 +45,15 @@ class Subwords:
         if not Path(path).is_file():
             raise InvalidInput(f"cannot read the tokenizer {path}: there is no such file")
         try:
-            return cls(Tokenizer.from_file(str(path)))
+            tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower
             raise InvalidInput(f"{path} is no tokenizer.json: {error}") from error
+        tokenizer.no_padding()  # which would be read as text
+        tokenizer.no_truncation()
+        size = tokenizer.get_vocab_size()
+        if size == 0 or set(tokenizer.get_vocab().values()) != set(range(size)):
+            raise InvalidInput(f"{path} must number its {size} tokens from 0 without a gap")
+        return cls(tokenizer)
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
@@ -60,9 +66,8 @@ class Subwords:
         """The symbols of each text, without the end."""
         try:
             encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except (TypeError, UnicodeEncodeError) as error:
-            bad = next(text for text in texts if not text.isascii() and _broken(text))
-            raise InvalidInput(f"{bad!r} holds half a surrogate pair, which is no text") from error
+        except Exception as error:  # the library raises nothing narrower
+            raise InvalidInput(f"the tokenizer cannot read a text: {_reason(texts, error)}") from error
         return [[token + 1 for token in one.ids] for one in encoded]
 
     def decode(self, symbols: Sequence[int]) -> str:
@@ -74,5 +79,6 @@ class Subwords:
         return [self.decode([symbol]) if symbol != END else "⏎" for symbol in symbols]
 
 
-def _broken(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+def _reason(texts: Sequence[str], error: Exception) -> str:
+    broken = (text for text in texts if any("\ud800" <= character <= "\udfff" for character in text))
+    return next((f"{text!r} holds half a surrogate pair" for text in broken), str(error))

@@ -27,6 +27,8 @@ from npad.version import __version__
 FORMAT = 1
 WEIGHTS = "model.safetensors"
 TRAINING = "training.safetensors"
+PROGRESS = "progress.json"
+TOKENIZERS = tuple(f"{side}.tokenizer.json" for side in SIDES)
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,9 @@ def save(
             save_file({key: tensor.contiguous().cpu() for key, tensor in each.items()}, part / name)
             (part / name).chmod(0o644)  # the library makes it private
         if training:
-            (part / "progress.json").write_text(json.dumps(training[1], indent=2) + "\n")
-        for side, one in zip(SIDES, subwords, strict=True):
-            one.save(part / f"{side}.tokenizer.json")
+            (part / PROGRESS).write_text(json.dumps(training[1], indent=2) + "\n")
+        for name, one in zip(TOKENIZERS, subwords, strict=True):
+            one.save(part / name)
         config = {
             "format": FORMAT,
             "npad": __version__,
@@ -70,14 +72,15 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
     """A model from its folder, or the best one of a training run, ready to decode."""
     folder = resolve(Path(folder)).resolve()
     about = read_config(folder)
+    _verify(folder, about, WEIGHTS, *TOKENIZERS)
     try:
         model = AttentionModel(**about["model"])
-        model.load_state_dict(_tensors(folder, WEIGHTS, about))
+        model.load_state_dict(_tensors(folder / WEIGHTS))
     except (NpadError, KeyError, TypeError, RuntimeError) as error:
         if isinstance(error, StorageError):
             raise
         raise StorageError(f"{folder} is damaged: {_first(error)}") from error
-    source, target = (Subwords.load(folder / f"{side}.tokenizer.json") for side in SIDES)
+    source, target = (Subwords.load(folder / name) for name in TOKENIZERS)
     sizes = about["model"]["source_vocabulary"], about["model"]["target_vocabulary"]
     for side, one, size in zip(SIDES, (source, target), sizes, strict=True):
         if one.size != size:
@@ -89,12 +92,12 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
 
 def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     """What it takes to go on: the weights, the optimiser's tensors, and the progress made."""
-    about = read_config(folder)
+    _verify(folder, read_config(folder), WEIGHTS, TRAINING, PROGRESS)
     try:
-        progress = json.loads((folder / "progress.json").read_text())
+        progress = json.loads((folder / PROGRESS).read_text())
     except (OSError, ValueError) as error:
-        raise StorageError(f"{folder}/progress.json is damaged: {error}") from error
-    return _tensors(folder, WEIGHTS, about), _tensors(folder, TRAINING, about), progress
+        raise StorageError(f"{folder}/{PROGRESS} is damaged: {error}") from error
+    return _tensors(folder / WEIGHTS), _tensors(folder / TRAINING), progress
 
 
 def resolve(folder: Path) -> Path:
@@ -117,8 +120,10 @@ def newest(run: Path, kind: str) -> Path | None:
 
 def keep_only(folder: Path) -> None:
     """Remove the older ones of its kind."""
-    for other in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
-        if other != folder:
+    kind, _, number = folder.name.rpartition("-")
+    for other in folder.parent.glob(f"{kind}-*"):
+        last = other.name.rpartition("-")[2]
+        if last.isdigit() and other.name == f"{kind}-{last}" and int(last) < int(number):
             remove(other)
 
 
@@ -136,15 +141,21 @@ def read_config(folder: Path) -> dict[str, Any]:
     return dict(about)
 
 
-def _tensors(folder: Path, name: str, about: dict[str, Any]) -> dict[str, Tensor]:
-    path = folder / name
+def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
+    """See that files are as they were written."""
+    for name in names:
+        try:
+            sound = _digest(folder / name) == about["sha256"][name]
+        except (OSError, KeyError, TypeError) as error:
+            raise StorageError(f"cannot read {folder / name}: {_first(error)}") from error
+        if not sound:
+            raise StorageError(f"{folder / name} is damaged: its checksum is not the one in config.json")
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
     try:
-        if _digest(path) != about["sha256"][name]:
-            raise StorageError(f"{path} is damaged: its checksum is not the one in config.json")
         return load_file(path)
-    except (OSError, KeyError, SafetensorError) as error:
-        if isinstance(error, StorageError):
-            raise
+    except (OSError, SafetensorError) as error:
         raise StorageError(f"cannot read {path}: {_first(error)}") from error
 
 

@@ -13,7 +13,7 @@ from npad.training.folders import write_whole
 def read(path: Path) -> list[dict[str, Any]]:
     """The records of a log; a last line that was cut off is left out."""
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:
             records.append(json.loads(line))
         except ValueError:

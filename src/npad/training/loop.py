@@ -107,8 +107,9 @@ class Loop:
         losses, norms = torch.stack([numbers for numbers, _ in pending]).T.tolist()
         for i, loss in enumerate(losses):
             if not math.isfinite(loss) or not math.isfinite(norms[i]):
-                self._diverged(self.progress.update - len(losses) + 1 + i, loss)
-        now, targets = time.monotonic(), self.store.train.target.lengths
+                what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norms[i]}"
+                self._diverged(self.progress.update - len(losses) + 1 + i, what)
+        now, targets = time.monotonic(), self.updater.corpus.target.lengths
         sentences = sum(len(pairs) for _, pairs in pending)
         symbols = sum(int(targets[pairs].sum()) + len(pairs) for _, pairs in pending)
         record = {
@@ -157,7 +158,7 @@ class Loop:
         self.model.train()
         nats, symbols = self.updater.processes.add(total).tolist()
         if not math.isfinite(nats):
-            self._diverged(self.progress.update, nats)
+            self._diverged(self.progress.update, f"the validation loss is {nats}")
         return nats / len(self.valid.corpus), math.exp(min(700.0, nats / symbols))
 
     def save(self) -> None:
@@ -214,6 +215,8 @@ class Loop:
 
     def _validation_is_due(self) -> bool:
         every = self.recipe.validate
+        if self.reason():  # the last update
+            return True
         return self.progress.position == self.progress.batches if every is None else self.progress.update % every == 0
 
     def _where(self) -> dict[str, Any]:
@@ -226,9 +229,9 @@ class Loop:
             log.append(self.log, record)
             self.watch.report(record)
 
-    def _diverged(self, update: int, loss: float) -> None:
+    def _diverged(self, update: int, what: str) -> None:
         last = checkpoint.newest(self.folder, "checkpoint")
         kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
         rate = self.recipe.rate * self.progress.rate
         where = f"update {update} (epoch {self.progress.epoch + 1})"
-        raise TrainingError(f"the loss is {loss} at {where}; {kept}; train with a learning rate below {rate:g}")
+        raise TrainingError(f"{what} at {where}; {kept}; start another run, with a learning rate below {rate:g}")

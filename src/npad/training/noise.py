@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.noise.distribution import Orthogonal
 from npad.noise.keyed import Keys
 from npad.noise.noisy import Noise, Perturbation
 
@@ -34,6 +35,11 @@ def ensure_trainable(noise: Noise) -> None:
     """Refuse what has no meaning in training."""
     if isinstance(noise.sigma, tuple):
         raise InvalidInput(f"training takes one sigma, not one a chain: {noise.sigma}")
+    part: object = noise.distribution
+    while part is not None:
+        if isinstance(part, Orthogonal):
+            raise InvalidInput("Orthogonal noise relates the chains of a sentence, and training has one; use another")
+        part = getattr(part, "base", None)
     if getattr(noise.schedule, "uses_entropy", True):
         kind = type(noise.schedule).__name__
         raise InvalidInput(

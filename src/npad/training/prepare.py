@@ -12,9 +12,9 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from npad.errors import InvalidInput, whole
-from npad.text.files import lines, opened, shown
+from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import Subwords
-from npad.training.folders import whole_folder
+from npad.training.folders import alone, whole_folder
 from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes
 
 CHUNK = 10_000  # pairs at a time
@@ -55,7 +55,7 @@ def prepare(
     whole("sample", sample, 1)
     if folder.exists():
         raise InvalidInput(f"{folder} is there already; choose another folder, or remove it first")
-    with whole_folder(folder) as part:
+    with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"), whole_folder(folder) as part:
         splits = {"train": _seekable(train, part)} | ({"valid": _seekable(valid, part)} if valid else {})
         pairs = {split: _aligned(files, progress) for split, files in splits.items()}
         subwords = _subwords(splits["train"], pairs["train"], vocabulary, joint, tokenizers, sample, progress)
@@ -90,7 +90,7 @@ def _copy(file: str | Path, folder: Path) -> Path:
     with opened(file) as stream:
         folder.mkdir(exist_ok=True)
         path = folder / str(len(os.listdir(folder)))
-        with open(path, "wb") as copy:
+        with open(path, "wb") as copy, plain_errors(file):
             shutil.copyfileobj(stream, copy)
     return path
 
@@ -150,7 +150,7 @@ def _encode(
             sides = [one.encode(texts) for one, texts in zip(subwords, zip(*chunk, strict=True), strict=True)]
             kept: list[tuple[list[int], list[int]]] = []
             for texts, pair in zip(chunk, zip(*sides, strict=True), strict=True):
-                if not all(text.strip() for text in texts):
+                if not all(text.strip() for text in texts) or not all(pair):
                     counts.empty += 1
                 elif max(map(len, pair)) > most:
                     counts.long += 1

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from torch import Tensor, distributed, nn
@@ -28,11 +29,6 @@ class Processes:
     def share(self, pairs: Index) -> Index:
         """This process's part of a batch; it may be empty."""
         return pairs[self.rank :: self.world]
-
-    def wait(self) -> None:
-        """Until all processes are here."""
-        if self.world > 1:
-            distributed.barrier()
 
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -59,12 +55,13 @@ class Processes:
 def joined(device: torch.device) -> Iterator[Processes]:
     """The processes that torchrun started, or this one alone."""
     world = int(os.environ.get("WORLD_SIZE", 1))
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0)
     if world == 1:
         yield Processes()
         return
-    if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # The others wait here while the first prepares the data.
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
     try:
         yield Processes(distributed.get_rank(), world)
     finally:

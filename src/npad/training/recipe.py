@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from npad.errors import number, one_of, whole
+from npad.errors import InvalidInput, number, one_of, whole
 from npad.noise.named import named, spelt
 from npad.noise.noisy import Noise
 from npad.training.noise import ensure_trainable
@@ -55,6 +55,8 @@ class Recipe:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
         whole("seed", self.seed, 0)
+        if self.seed >= 1 << 63:
+            raise InvalidInput(f"seed must be below 2**63, not {self.seed}")
         if self.noise is not None:
             ensure_trainable(self.noise)
 

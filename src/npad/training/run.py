@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from npad.errors import InvalidInput, StorageError
+from npad.errors import InvalidInput, OutOfMemory, StorageError
 from npad.models.attention import AttentionModel
-from npad.training.folders import sweep, write_whole
+from npad.training.checkpoint import newest
+from npad.training.folders import alone, sweep, write_whole
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.prepare import prepare
 from npad.training.processes import joined
@@ -54,7 +56,7 @@ class Plan:
             if plain["format"] != FORMAT:
                 raise StorageError(f"{folder} is a run of format {plain['format']}; this npad reads {FORMAT}")
             return cls(plain["data"], plain["model"], Recipe.from_json(plain["recipe"]))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise InvalidInput(f"{folder} holds no run to resume: it has no run.json") from error
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{folder}/run.json is damaged: {error}") from error
@@ -70,47 +72,60 @@ def train(
 ) -> tuple[Progress, str]:
     """Train a model from the start, in a folder of its own: how far it came, and why it stopped."""
     folder = Path(folder)
-    if (folder / "run.json").exists():
-        raise InvalidInput(f"{folder} holds a run already; continue it with --resume, or choose another folder")
     plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options or {}, recipe or Recipe())
-    with torch.random.fork_rng([]):
-        AttentionModel(1, 1, **{**plan.options, "units": 1, "embedding": 1})  # are those its options?
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror}") from error
-    plan.save(folder)
-    return _go(folder, plan, device, watch or Watch())
+    _check(plan)
+
+    def begin() -> None:
+        if newest(folder, "checkpoint") or (folder / "data").exists():
+            raise InvalidInput(f"{folder} holds a run already; continue it with --resume, or choose another folder")
+        plan.save(folder)
+
+    return _go(folder, device, watch or Watch(), begin)
 
 
 def resume(
-    folder: str | Path,
-    device: str | torch.device = "cpu",
-    watch: Watch | None = None,
-    **longer: int | None,
+    folder: str | Path, device: str | torch.device = "cpu", watch: Watch | None = None, **longer: int | None
 ) -> tuple[Progress, str]:
     """Go on with a run, to the same weights as if it had never stopped. `longer`: epochs, updates or patience anew."""
     folder = Path(folder)
     plan = Plan.load(folder)
-    if longer:
-        plan = replace(plan, recipe=replace(plan.recipe, **longer))  # type: ignore[arg-type]
-        plan.save(folder)
-    return _go(folder, plan, device, watch or Watch())
+    changed = replace(plan, recipe=replace(plan.recipe, **longer))  # type: ignore[arg-type]
+    return _go(folder, device, watch or Watch(), lambda: changed.save(folder) if changed != plan else None)
 
 
-def _go(folder: Path, plan: Plan, device: str | torch.device, watch: Watch) -> tuple[Progress, str]:
+def _check(plan: Plan) -> None:
+    """Find mistakes before anything is written: in the model's options, the noise's site, the names of files."""
+    with torch.device("meta"):
+        model = AttentionModel(1, 1, **plan.options)
+    if plan.recipe.noise is not None:
+        plan.recipe.noise.check(model)
+    if isinstance(plan.data, str):
+        Store.open(plan.data)
+        return
+    for file in (file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()):
+        if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
+            reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
+            raise InvalidInput(f"cannot read {file}: {reason}")
+
+
+def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[[], None]) -> tuple[Progress, str]:
+    """Train in a folder. `begin` is for the first of the processes to do, before the others look at it."""
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
-    if int(os.environ.get("RANK", 0)) == 0:
-        sweep(folder)
-    with joined(device) as processes, torch.random.fork_rng(devices):  # the caller's random numbers stay theirs
-        if isinstance(plan.data, str):
-            store = Store.open(plan.data)
-        else:
-            if processes.first and not (folder / "data").exists():
+    first = int(os.environ.get("RANK", 0)) == 0
+    with ExitStack() as held:
+        if first:  # before the others are joined: preparing may take longer than they would wait
+            held.enter_context(alone(folder / ".lock", f"training in {folder}"))
+            sweep(folder)
+            begin()
+            plan = Plan.load(folder)
+            if not isinstance(plan.data, str) and not (folder / "data").exists():
                 prepare(folder / "data", progress=watch.preparing, **plan.data)
-            processes.wait()
-            store = Store.open(folder / "data")
+        processes = held.enter_context(joined(device))
+        held.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay theirs
+        held.enter_context(_plain_memory_errors())
+        plan = Plan.load(folder)
+        store = Store.open(plan.data if isinstance(plan.data, str) else folder / "data")
         torch.manual_seed(plan.recipe.seed)
         source, target = store.subwords
         model = AttentionModel(source.size, target.size, **plan.options)
@@ -118,3 +133,14 @@ def _go(folder: Path, plan: Plan, device: str | torch.device, watch: Watch) -> t
         loop = Loop(folder, store, updater, watch)
         reason = loop.run()
         return loop.progress, reason
+
+
+@contextmanager
+def _plain_memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+            first = str(error).splitlines()[0]
+            raise OutOfMemory(f"training does not fit in memory; lower the batch or the units ({first})") from error
+        raise

@@ -73,14 +73,18 @@ class Store:
         folder = Path(folder)
         try:
             about = json.loads((folder / "store.json").read_text())
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise StorageError(
                 f"{folder} is no token store: it has no store.json; make one with npad prepare"
             ) from error
         except ValueError as error:
             raise StorageError(f"{folder}/store.json is damaged: {error}") from error
-        if about.get("format") != FORMAT:
-            raise StorageError(f"{folder} is of format {about.get('format')}; this npad reads {FORMAT}")
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            written = about.get("format") if isinstance(about, dict) else None
+            raise StorageError(f"{folder} is of format {written}; this npad reads {FORMAT}")
+        for key in ("dtypes", "splits", "vocabulary"):
+            if key not in about:
+                raise StorageError(f"{folder}/store.json is damaged: {key!r} is missing")
         return cls(folder, about)
 
     @cached_property
