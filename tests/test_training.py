@@ -371,7 +371,10 @@ def test_two_processes_train_as_one(tmp_path, store):
     recipe = TWO_RUN.split()
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for name, start in (("one", [sys.executable]), ("two", torchrun)):
-        for how in (["--data", str(store.folder), *recipe, "--epochs", "1"], ["--resume", "--epochs", "2"]):
+        for how in (
+            ["--data", str(store.folder), *recipe, "--epochs", "1"],
+            ["--resume", "--epochs", "2", "--device", "cpu"],
+        ):
             command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
             done = subprocess.run(
                 command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=120

@@ -20,7 +20,7 @@ from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.update import Updater, mixed
 
-REPORT = 20  # updates between two reports; a GPU is waited for no more often
+REPORT = 10  # updates between two reports; a GPU is waited for no more often
 
 
 @dataclass

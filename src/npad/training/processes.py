@@ -11,6 +11,7 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed, nn
 
+from npad.errors import InvalidInput
 from npad.training.batches import Index
 
 
@@ -56,7 +57,10 @@ def joined(device: torch.device) -> Iterator[Processes]:
     """The processes that torchrun started, or this one alone."""
     world = int(os.environ.get("WORLD_SIZE", 1))
     if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0)
+        number, there = int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0, torch.cuda.device_count()
+        if number >= there:
+            raise InvalidInput(f"process {number + 1} has no GPU: there are {there}; start fewer, or take --device cpu")
+        torch.cuda.set_device(number)
     if world == 1:
         yield Processes()
         return
