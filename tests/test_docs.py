@@ -53,7 +53,8 @@ def sessions(page: Path, folder: Path) -> list[tuple[re.Match[str], str]]:
 
 
 def loosely(text: str) -> str:
-    """Without numbers, and without what their width decides."""
+    """Without numbers, and without what they and their width decide."""
+    text = text.replace("  best so far", "")
     return re.sub(r"[─━\s]+", " ", re.sub(r"-?[\d,.]*\d(:\d+)*%?", "#", text))
 
 
