@@ -24,6 +24,9 @@ def console() -> Console:
 def bar(what: str, total: int | None = None) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar; what it yields takes (what, done, of how many; 0: not known)."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda what, done, of: None
+        return
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -31,6 +34,6 @@ def bar(what: str, total: int | None = None) -> Iterator[Callable[[str, int, int
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda what, done, of: progress.update(task, description=what, completed=done, total=of or None)
