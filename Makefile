@@ -1,5 +1,5 @@
 # Two commands from a fresh clone; each sets up .venv by itself, once.
-#   make demo    every decoding strategy side by side on the built-in toy model
+#   make demo    every decoding strategy side by side, on the model that ships and on the exact toy
 #   make test    lint, types, tests
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -7,7 +7,8 @@ BIN    := .venv/bin
 .PHONY: demo test lint types unit format benchmark clean
 
 demo: .venv/.ready
-	$(BIN)/npad compare --exact --width 2 --samples 5 --eta 1 "das ist mir wurst" "ich verstehe nur bahnhof" "na ja"
+	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
+	$(BIN)/npad compare --model toy --exact --width 2 --samples 5 --eta 1 "ich verstehe nur bahnhof"
 
 test: lint types unit
 

@@ -31,7 +31,9 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"cell": "lstm", "layers": 2}, {"attention": False, "dropout": 0.1}], ids=["gru", "lstm", "fixed"]
+    "changes",
+    [{}, {"cell": "lstm", "layers": 2}, {"attention": False, "dropout": 0.1}, {"tied": True}],
+    ids=["gru", "lstm", "fixed", "tied"],
 )
 def test_a_model_comes_back_as_it_was(tmp_path, changes):
     model = tiny(**changes)

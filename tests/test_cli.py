@@ -66,7 +66,7 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, tr
 
 
 def test_translate_says_all_as_json():
-    done = npad("translate", "--decoder", "npad", "--chains", 10, "--nbest", 3, "--json", "na ja", "danke")
+    done = npad("translate", "-m", "toy", "-d", "npad", "--chains", 10, "--nbest", 3, "--json", "na ja", "danke")
     first, second = map(json.loads, done.stdout.splitlines())
     decoder = package.NPAD(chains=10, noise=package.Noise(0.3))
     expected = package.load("toy").translate(["na ja"], decoder)[0]
@@ -81,7 +81,7 @@ def test_translate_says_all_as_json():
 
 
 def test_nbest_is_moses():
-    done = npad("translate", "--nbest", 3, stdin="danke\n\nna ja\n")
+    done = npad("translate", "-m", "toy", "--nbest", 3, stdin="danke\n\nna ja\n")
     rows = [line.split(" ||| ") for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
     assert rows[0] == ["0", "thanks", "logp= -0.13582 length= 1", "-0.135820"]
@@ -90,7 +90,7 @@ def test_nbest_is_moses():
 
 
 def test_compare_shows_every_strategy():
-    done = npad("compare", "--exact", "na ja")
+    done = npad("compare", "-m", "toy", "--exact", "na ja")
     for name in (
         "greedy",
         "sampling, 10",
@@ -109,7 +109,7 @@ def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path):
     translator = package.load(trained)
     expected = translator.score(lines(corpus / "test.src"), lines(corpus / "test.tgt"))
     assert scores == pytest.approx(expected, abs=1e-4)
-    toy = json.loads(npad("score", "--text", "--json", "danke", "thanks").stdout)
+    toy = json.loads(npad("score", "-m", "toy", "--text", "--json", "danke", "thanks").stdout)
     assert toy["log_prob"] == pytest.approx(-0.13582, abs=1e-5)
 
 
@@ -156,7 +156,7 @@ def test_plot_attention_draws(trained, tmp_path, more):
     assert "<svg" in (tmp_path / "l.svg").read_text()
 
 
-COMMANDS = [*([one] for one in ("translate", "compare", "score", "evaluate", "prepare", "train", "info"))]
+COMMANDS = [*([one] for one in ("translate", "compare", "score", "evaluate", "prepare", "train", "info", "pack"))]
 COMMANDS += [["plot", "attention"], ["plot", "loss"]]
 
 
@@ -178,7 +178,7 @@ def test_the_command_lists_its_commands_and_knows_its_version():
     ("arguments", "message"),
     [
         (["tranlate"], "No such command 'tranlate'"),
-        (["translate", "hallo"], "toy has no table for 'hallo'; it has 'das ist mir wurst'"),
+        (["translate", "-m", "toy", "hallo"], "toy has no table for 'hallo'; it has 'das ist mir wurst'"),
         (["translate", "--model", "nowhere", "danke"], "there is no model nowhere"),
         (["translate", "--width", "five", "danke"], "--width"),
         (["translate", "--width", "0", "danke"], "width must be a whole number of at least 1, not 0"),
@@ -279,14 +279,14 @@ def test_brackets_in_a_text_are_text(trained):
     ],
 )
 def test_streams_that_fail_are_named(redirect, message):
-    done = npad("translate", *([] if "<" in redirect else ["danke"]), limit=redirect, code=None)
+    done = npad("translate", "-m", "toy", *([] if "<" in redirect else ["danke"]), limit=redirect, code=None)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert message in done.stderr
 
 
 def test_output_is_utf_8_whatever_the_locale():
-    done = npad("translate", "--json", "danke", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"})
+    done = npad("translate", "-m", "toy", "--json", "danke", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"})
     assert "thanks" in done.stdout
     assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout
 

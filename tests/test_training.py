@@ -147,6 +147,19 @@ def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
     assert folders == [f"best-{best['update']}", f"checkpoint-{progress.update}", "log.jsonl", "run.json"]
 
 
+def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
+    recipe = Recipe(optimiser="sgd", learning_rate=0.5, batch=200, epochs=3, anneal=True)
+    model = tiny(store)
+    loop = Loop(tmp_path, store, Updater(model, store.train, recipe, torch.device("cpu")))
+    rates = []
+    real = loop.updater.update
+    loop.updater.update = lambda *given: (rates.append(loop.updater.optimiser.param_groups[0]["lr"]), real(*given))[1]
+    loop.run()
+    expected = [0.25 + 0.25 * math.cos(math.pi * (i + 1) / len(rates)) for i in range(len(rates))]
+    assert rates == pytest.approx(expected, abs=1e-2)
+    assert rates[-1] == pytest.approx(0, abs=1e-9)
+
+
 def test_patience_ends_a_run_that_gets_worse(tmp_path, store):
     recipe = Recipe(optimiser="sgd", learning_rate=1e-12, batch=400, epochs=50, patience=2, decay=0.5)
     progress, reason = train(tmp_path / "run", store, recipe)
@@ -164,7 +177,9 @@ def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
 
 
 @pytest.mark.parametrize(
-    "options", [{"dropout": 0.3}, {"cell": "lstm", "layers": 2}, {"attention": False}], ids=["dropout", "lstm", "fixed"]
+    "options",
+    [{"dropout": 0.3}, {"cell": "lstm", "layers": 2}, {"attention": False, "tied": True}],
+    ids=["dropout", "lstm", "fixed"],
 )
 @pytest.mark.parametrize("optimiser", ["adam", "adadelta", "sgd"])
 def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, optimiser):
@@ -249,7 +264,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
         (lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))), "Orthogonal noise relates the chains"),
         (lambda: Recipe(seed=1 << 70), r"seed must be below 2\*\*63"),
         (lambda: AttentionModel(5, 5, dropout=1.0), "dropout must be a finite number of at least 0 below 1, not 1.0"),
-        (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot'"),
+        (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot', 'none'"),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(make, message):

@@ -23,6 +23,8 @@ from npad.selectors import MBR
 from npad.signature import signature
 from npad.training import checkpoint
 
+SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterdir() if path.is_dir()}
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -118,10 +120,13 @@ class Translator:
 
 
 def load(name: str | Path, device: str | torch.device = "cpu") -> Translator:
-    """A translator: `toy`, the built-in exact model of four German phrases, or a folder that `npad train` wrote."""
+    """A translator: `en-de` (English to German, everyday sentences), `toy`, or a folder that `npad train` wrote.
+
+    `toy` is an exact model of four German phrases: every probability is known.
+    """
     if str(name) == "toy":
         return Translator(toy.model(), list, toy.text, toy.symbols)
-    saved = checkpoint.load(name, device)
+    saved = checkpoint.load(SHIPPED.get(str(name), name), device)
     source, target = saved.subwords
     return Translator(saved.model, source.encode, target.decode, target.encode)
 

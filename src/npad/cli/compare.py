@@ -46,7 +46,9 @@ def command(
 
     Examples:
 
-        npad compare --exact "ich verstehe nur bahnhof"
+        npad compare "How do I get to the station?"
+
+        npad compare --model toy --exact "ich verstehe nur bahnhof"
 
         npad compare --model runs/en-cs --chains 50 "A man is riding a horse."
     """

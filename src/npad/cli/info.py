@@ -12,25 +12,25 @@ from rich.table import Table
 from npad.cli.terminal import console
 from npad.model import name_of
 from npad.training import checkpoint
-from npad.translate import load
+from npad.translate import SHIPPED, load
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A built-in model's name, or a folder that `npad train` wrote.")],
+    model: Annotated[str, typer.Argument(help="`en-de`, `toy`, or a folder that `npad train` wrote.")],
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
 ) -> None:
     """What a model is: sizes, noise sites, and how it was trained.
 
     Examples:
 
-        npad info toy
+        npad info en-de
 
         npad info runs/en-cs --json
     """
     translator = load(model)
     about: dict[str, Any] = {}
     if model != "toy":
-        folder = checkpoint.resolve(Path(model))
+        folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
         about = {"folder": str(folder), **checkpoint.read_config(folder)}
     sites = dict(translator.model.sites)
     parameters = sum(one.numel() for one in getattr(translator.model, "parameters", lambda: ())())

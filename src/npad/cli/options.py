@@ -26,7 +26,7 @@ from npad.selectors import MBR, GNMTLength, LengthNormalised, MostProbable
 
 DECODING = "How to decode"
 OUTPUT = "What to write"
-DEFAULT_MODEL = "toy"
+DEFAULT_MODEL = "en-de"
 
 
 class Strategy(StrEnum):
@@ -49,9 +49,7 @@ class Candidates(StrEnum):
     all = "all"
 
 
-ModelName = Annotated[
-    str, typer.Option("--model", "-m", help="A built-in model's name, or a folder that `npad train` wrote.")
-]
+ModelName = Annotated[str, typer.Option("--model", "-m", help="`en-de`, `toy`, or a folder that `npad train` wrote.")]
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` takes a GPU if there is one.")
 ]

@@ -9,11 +9,11 @@ import torch
 import typer
 
 from npad import plots
-from npad.cli.options import MaxLength, ModelName
+from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput
 from npad.text.subwords import END
 from npad.training import checkpoint, log
-from npad.translate import load
+from npad.translate import SHIPPED, load
 
 app = typer.Typer(help="Pictures: `attention` of a model, `loss` of a run.")
 
@@ -26,7 +26,7 @@ def group() -> None:
 @app.command()
 def attention(
     text: Annotated[str, typer.Argument(help="The text to translate.")],
-    model: ModelName,
+    model: ModelName = DEFAULT_MODEL,
     target: Annotated[
         str | None, typer.Option(help="Its translation; otherwise the model's own, by beam search.")
     ] = None,
@@ -39,13 +39,13 @@ def attention(
 
     Example:
 
-        npad plot attention "A man is riding a horse." --model runs/en-cs -o attention.png
+        npad plot attention "How do I get to the station?" -o attention.png
     """
     if not text.strip():
         raise InvalidInput("there is nothing to plot: the text is blank")
     if model == "toy":
         raise InvalidInput("toy has no attention to plot; give a folder that npad train wrote")
-    saved = checkpoint.load(model)
+    saved = checkpoint.load(SHIPPED.get(model, model))
     source, written = saved.subwords
     if target is None:
         target = load(model).translate([text], max_length=max_length)[0].text

@@ -35,7 +35,7 @@ def command(
 
     Examples:
 
-        npad score --text "ich verstehe nur bahnhof" "it is all greek to me"
+        npad score --text "How are you?" "Wie geht es dir?"
 
         npad score test.en test.cs --model runs/en-cs > scores.txt
     """

@@ -27,9 +27,9 @@ HABITS: dict[str, dict[str, Any]] = {
     "small": {"initialisation": "glorot", "dropout": 0.2, "optimiser": "adam"},
 }
 DATA = ("data", "train", "valid", "vocabulary", "joint", "tokenizers", "longest", "sample")
-MODEL = ("units", "embedding", "cell", "layers", "attention", "dropout", "initialisation")
+MODEL = ("units", "embedding", "cell", "layers", "attention", "tied", "dropout", "initialisation")
 RECIPE = (
-    *("optimiser", "learning_rate", "decay", "clip", "batch", "epochs", "updates", "patience"),
+    *("optimiser", "learning_rate", "decay", "anneal", "clip", "batch", "epochs", "updates", "patience"),
     *("validate", "checkpoint", "precision", "seed"),
 )
 NOISE = ("sigma", "schedule", "noise", "site", "relative")
@@ -68,6 +68,7 @@ def command(
     cell: Annotated[str | None, _model("`gru` or `lstm`. [gru]")] = None,
     layers: Annotated[int | None, _model("Layers of encoder and decoder. [1]")] = None,
     attention: Annotated[bool | None, _model("Attend to the source, or see only its mean.")] = None,
+    tied: Annotated[bool | None, _model("Output matrix and target embeddings are one.", "--tied")] = None,
     dropout: Annotated[float | None, _model("Share of units dropped, of embeddings and readout.")] = None,
     initialisation: Annotated[str | None, _model("`paper` (0.01·N(0, 1)) or `glorot`.")] = None,
     optimiser: Annotated[str | None, _recipe("`adam`, `adadelta` or `sgd`.")] = None,
@@ -75,6 +76,9 @@ def command(
         float | None, _recipe("The optimiser's own unless given.", "--learning-rate", "--lr")
     ] = None,
     decay: Annotated[float | None, _recipe("The rate's factor after a validation without a new best. [1]")] = None,
+    anneal: Annotated[
+        bool | None, _recipe("The rate falls to zero along a cosine, over all epochs.", "--anneal")
+    ] = None,
     clip: Annotated[float | None, _recipe("The gradient's norm is brought down to this when above. [1]")] = None,
     batch: Annotated[int | None, _recipe("Symbols a side and batch, padding included. [4096]")] = None,
     epochs: Annotated[int | None, _recipe("Times through the data at most. [20]")] = None,

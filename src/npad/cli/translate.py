@@ -61,9 +61,9 @@ def command(
 
     Examples:
 
-        npad translate "ich verstehe nur bahnhof"
+        npad translate "How do I get to the station?"
 
-        npad translate --decoder npad --chains 50 --sigma 0.3 "ich verstehe nur bahnhof"
+        npad translate --decoder npad --chains 50 --sigma 0.3 "How do I get to the station?"
 
         npad translate --model runs/en-cs -i test.en.xz -o test.cs --decoder npad --inner beam --width 5 -M 10
 

@@ -6,7 +6,8 @@ A bidirectional encoder gives each source symbol an annotation h_i; the decoder 
     s_j  = GRU₂(c_j, s'_j)                  logits = W_o tanh(L₁ s_j + L₂ E[y_{j−1}] + L₃ c_j + b) + b_o
 
 with s₀ = tanh(W · mean of the annotations + b), the embedding before the first symbol zero, and a source that ends with
-the end symbol. Options: LSTM cells, more layers (each above the last), and the mean as a fixed c instead of attention.
+the end symbol. Options: LSTM cells, more layers (each above the last), the mean as a fixed c instead of attention, and
+W_o tied to E (Press & Wolf, 2017).
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class AttentionModel(Network[AttentionState]):
         attention: bool = True,
         dropout: float = 0.0,
         initialisation: str = "paper",
+        tied: bool = False,
         eos: int = 0,
     ) -> None:
         super().__init__()
@@ -67,9 +69,9 @@ class AttentionModel(Network[AttentionState]):
         for name, size in sizes.items():
             whole(name, size, 1)
         # what it takes to build another of its kind
-        self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "eos": eos}
+        self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "tied": tied, "eos": eos}
         one_of("cell", cell, tuple(CELLS))
-        one_of("initialisation", initialisation, ("paper", "glorot"))
+        one_of("initialisation", initialisation, ("paper", "glorot", "none"))
         number("dropout", dropout, least=0, below=1)
         if not 0 <= eos < min(source_vocabulary, target_vocabulary):
             raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
@@ -92,7 +94,10 @@ class AttentionModel(Network[AttentionState]):
         self.readout = nn.Linear(units + embedding + both, embedding)
         self.logits = nn.Linear(embedding, target_vocabulary)
         self.drop = nn.Dropout(dropout)
-        self.initialise(initialisation)
+        if tied:
+            self.logits.weight = self.target_embedding.weight
+        if initialisation != "none":  # as where weights are about to be loaded
+            self.initialise(initialisation)
 
         recurrent = ("hidden", "cell") if self.has_cell else ("hidden",)
         self.sites = dict.fromkeys(recurrent, layers * units)
@@ -124,7 +129,7 @@ class AttentionModel(Network[AttentionState]):
             elif how == "paper":
                 nn.init.normal_(parameter, std=0.01)
             elif "embedding" in name:
-                nn.init.normal_(parameter)
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5 if parameter is self.logits.weight else 1.0)
             else:
                 nn.init.xavier_uniform_(parameter)
 

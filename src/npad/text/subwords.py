@@ -56,7 +56,7 @@ class Subwords:
         return cls(tokenizer)
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+        Path(path).write_text(self.tokenizer.to_str(), encoding="utf-8")
 
     @cached_property
     def size(self) -> int:

@@ -21,6 +21,7 @@ from npad.errors import InvalidInput, NpadError, StorageError
 from npad.models.attention import AttentionModel
 from npad.text.subwords import Subwords
 from npad.training.folders import remove, whole_folder
+from npad.training.int8 import packed, unpacked
 from npad.training.store import SIDES
 from npad.version import __version__
 
@@ -46,10 +47,15 @@ def save(
     subwords: tuple[Subwords, Subwords],
     about: dict[str, Any],
     training: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
+    small: bool = False,
 ) -> None:
-    """Write a model's folder, with `training` one to resume from: the optimiser's tensors, and the progress made."""
+    """Write a model's folder, with `training` one to resume from: the optimiser's tensors, and the progress made.
+
+    small: the matrices in int8, for a model that ships.
+    """
     with whole_folder(folder) as part:
-        tensors = {WEIGHTS: model.state_dict()} | ({TRAINING: training[0]} if training else {})
+        named = {name: weight.detach().cpu() for name, weight in model.named_parameters()}  # tied ones come once
+        tensors = {WEIGHTS: packed(named) if small else named} | ({TRAINING: training[0]} if training else {})
         for name, each in tensors.items():
             save_file({key: tensor.contiguous().cpu() for key, tensor in each.items()}, part / name)
             (part / name).chmod(0o644)  # the library makes it private
@@ -69,13 +75,13 @@ def save(
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
-    """A model from its folder, or the best one of a training run, ready to decode."""
+    """A model from its folder, or the best one of a training run, ready to decode; always in float32."""
     folder = resolve(Path(folder)).resolve()
     about = read_config(folder)
     _verify(folder, about, WEIGHTS, *TOKENIZERS)
     try:
-        model = AttentionModel(**about["model"])
-        model.load_state_dict(_tensors(folder / WEIGHTS))
+        model = AttentionModel(**about["model"], initialisation="none")
+        set_weights(model, unpacked(_tensors(folder / WEIGHTS)))
     except (NpadError, KeyError, TypeError, RuntimeError) as error:
         if isinstance(error, StorageError):
             raise
@@ -98,6 +104,14 @@ def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], d
     except (OSError, ValueError) as error:
         raise StorageError(f"{folder}/{PROGRESS} is damaged: {error}") from error
     return _tensors(folder / WEIGHTS), _tensors(folder / TRAINING), progress
+
+
+def set_weights(model: AttentionModel, weights: dict[str, Tensor]) -> None:
+    """Give a model its weights, all of them and no others."""
+    missing, unknown = model.load_state_dict(weights, strict=False)
+    untied = set(missing) & dict(model.named_parameters()).keys()
+    if untied or unknown:
+        raise StorageError(f"the weights do not fit the model: {', '.join([*untied, *unknown])}")
 
 
 def resolve(folder: Path) -> Path:

@@ -78,6 +78,7 @@ class Loop:
         for pairs in self._todo():
             self.progress.update += 1
             self.progress.position += 1
+            self._set_rate()
             self.pending.append((self.updater.update(pairs, self.progress.update), pairs))
             if len(self.pending) == REPORT:
                 self.report()
@@ -132,7 +133,6 @@ class Loop:
         progress.validated = progress.update
         if not better:
             progress.rate *= self.recipe.decay
-            self._set_rate()
         else:
             progress.best, progress.best_update = perplexity, progress.update
             if self.first:
@@ -178,7 +178,7 @@ class Loop:
         last = checkpoint.newest(self.folder, "checkpoint")
         if last is not None:
             weights, tensors, progress = checkpoint.load_training(last)
-            self.model.load_state_dict(weights)
+            checkpoint.set_weights(self.model, weights)
             state: dict[int, dict[str, Tensor]] = {}
             for key, tensor in tensors.items():
                 number, _, name = key.partition(".")
@@ -186,7 +186,6 @@ class Loop:
             groups = self.updater.optimiser.state_dict()["param_groups"]
             self.updater.optimiser.load_state_dict({"state": state, "param_groups": groups})
             self.progress = Progress(**progress)
-            self._set_rate()
         if self.first:
             log.rewind(self.log, self.progress.update)
         self.reported = time.monotonic()
@@ -198,8 +197,12 @@ class Loop:
         return {"training": where | {"recipe": self.recipe.to_json(), "data": self.store.about["splits"]}}
 
     def _set_rate(self) -> None:
+        rate = self.recipe.rate * self.progress.rate
+        if self.recipe.anneal:
+            done = (self.progress.epoch + self.progress.position / self.progress.batches) / self.recipe.epochs
+            rate *= 0.5 + 0.5 * math.cos(math.pi * min(1.0, done))
         for group in self.updater.optimiser.param_groups:
-            group["lr"] = self.recipe.rate * self.progress.rate
+            group["lr"] = rate
 
     def _todo(self) -> Iterator[Index]:
         """Batch after batch, from where the run is, until there is reason to stop."""

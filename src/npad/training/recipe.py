@@ -22,8 +22,9 @@ class Recipe:
     """Maximum likelihood by gradient descent.
 
     optimiser: "adam", "adadelta" (ρ 0.95, ε 1e-6: the paper's) or "sgd". learning_rate: None is the optimiser's own.
-    decay: what the rate is multiplied by after a validation without a new best. clip: the gradient's norm is brought
-    down to this when above. batch: symbols a side and batch, padding included.
+    decay: what the rate is multiplied by after a validation without a new best. anneal: the rate falls to zero along a
+    cosine, over all epochs. clip: the gradient's norm is brought down to this when above. batch: symbols a side and
+    batch, padding included.
     patience: validations without a new best after which to stop. validate, checkpoint: updates between two; validation
     is at the end of every epoch unless given, and saves a checkpoint too. noise: met in training, as in decoding.
     """
@@ -31,6 +32,7 @@ class Recipe:
     optimiser: str = "adam"
     learning_rate: float | None = None
     decay: float = 1.0
+    anneal: bool = False
     clip: float = 1.0
     batch: int = 4096
     epochs: int = 20
