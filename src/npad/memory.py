@@ -36,11 +36,11 @@ def ensure_fits(rows: int, bytes_each: int, device: torch.device) -> None:
 
 
 @contextmanager
-def plain_memory_errors() -> Iterator[None]:
+def plain_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
     """Say in one line what torch says in many."""
     try:
         yield
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
-            raise OutOfMemory(f"this does not fit in memory; {WAY_OUT} ({str(error).splitlines()[0]})") from error
+            raise OutOfMemory(f"this does not fit in memory; {way_out} ({str(error).splitlines()[0]})") from error
         raise

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from npad.errors import InvalidInput, OutOfMemory, StorageError
+from npad.errors import InvalidInput, StorageError
+from npad.memory import plain_memory_errors
 from npad.models.attention import AttentionModel
 from npad.training.checkpoint import newest
 from npad.training.folders import alone, sweep, write_whole
@@ -123,7 +124,7 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
                 prepare(folder / "data", progress=watch.preparing, **plan.data)
         processes = held.enter_context(joined(device))
         held.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay theirs
-        held.enter_context(_plain_memory_errors())
+        held.enter_context(plain_memory_errors("lower the batch or the units"))
         plan = Plan.load(folder)
         store = Store.open(plan.data if isinstance(plan.data, str) else folder / "data")
         torch.manual_seed(plan.recipe.seed)
@@ -133,14 +134,3 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
         loop = Loop(folder, store, updater, watch)
         reason = loop.run()
         return loop.progress, reason
-
-
-@contextmanager
-def _plain_memory_errors() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
-            first = str(error).splitlines()[0]
-            raise OutOfMemory(f"training does not fit in memory; lower the batch or the units ({first})") from error
-        raise
