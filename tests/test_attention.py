@@ -144,13 +144,63 @@ def test_it_starts_as_the_paper_does():
             assert parameter.std().item() == pytest.approx(0.01, rel=0.3)
 
 
+@pytest.fixture
+def padded(monkeypatch):
+    """Sizes as small as 5 are held in 8."""
+    monkeypatch.setattr("npad.models.aligned.LEAST", 1)
+
+
+KINDS = [
+    {"units": 5, "cell": cell, "layers": n, "attention": a} for cell in ("gru", "lstm") for n, a in [(1, 1), (3, 0)]
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("initialisation", ["paper", "glorot"])
+def test_units_held_in_a_multiple_of_eight_are_the_same_model(kind, initialisation, monkeypatch):
+    def decoded():
+        torch.manual_seed(3)
+        model = AttentionModel(12, 11, embedding=4, initialisation=initialisation, **kind).double().eval()
+        return model, decode(model, SOURCE, NPAD(Beam(3), 4, Noise(3.0)), max_length=6)
+
+    plain, expected = decoded()
+    monkeypatch.setattr("npad.models.aligned.LEAST", 1)
+    model, found = decoded()
+    assert (model.width, model.units, plain.width) == (8, 5, 5)
+    assert model.sites == plain.sites
+    assert model.size() == plain.size() == sum(one.numel() for one in plain.parameters())
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("optimiser", [torch.optim.Adam, torch.optim.Adadelta])
+def test_padding_stays_zero_whatever_is_learnt(padded, optimiser):
+    torch.manual_seed(0)
+    model = AttentionModel(12, 11, units=5, embedding=4, initialisation="glorot")
+    learner = optimiser(model.parameters(), 0.1)
+    tokens = torch.randint(0, 11, (len(SOURCE), 6))
+    before = model.second.weight_ih.clone()
+    for _ in range(5):
+        learner.zero_grad()
+        torch.nn.functional.cross_entropy(
+            model.forced(model.start(SOURCE), tokens).flatten(0, 1), tokens.flatten()
+        ).backward()
+        learner.step()
+    assert (model.second.weight_ih - before).abs().max() > 1e-3
+    for parameter in (model.second.weight_ih.unflatten(0, (3, 8)), model.key.weight.unflatten(0, (2, 8))):
+        assert (parameter[:, 5:] == 0).all()
+        assert (parameter.unflatten(-1, (2, 8))[..., 5:] == 0).all()
+    assert (model.readout.weight[:, 5:8] == 0).all()
+    assert (model.encoder.weight_hh_l0[:, 5:] == 0).all()
+
+
 def test_presets():
     small = AttentionModel.preset("small", 20, 20, cell="lstm")
     assert (small.units, small.target_embedding.embedding_dim, small.has_cell) == (512, 256, True)
     with torch.device("meta"):
         paper = AttentionModel.preset("paper", 30_000, 30_000)
     assert paper.sites["hidden"] == 1028
-    assert paper.query.out_features == 2 * 1028
+    assert paper.query.out_features == 2 * 1032
+    assert paper.size() < sum(one.numel() for one in paper.parameters()) < 1.01 * paper.size()
 
 
 @pytest.mark.parametrize(

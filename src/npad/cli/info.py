@@ -33,7 +33,7 @@ def command(
         folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
         about = {"folder": str(folder), **checkpoint.read_config(folder)}
     sites = dict(translator.model.sites)
-    parameters = sum(one.numel() for one in getattr(translator.model, "parameters", lambda: ())())
+    parameters = getattr(translator.model, "size", int)()
     if as_json:
         print(json.dumps(about | {"name": name_of(translator.model), "parameters": parameters, "sites": sites}))
         return

@@ -12,6 +12,7 @@ W_o tied to E (Press & Wolf, 2017).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -24,6 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from npad.errors import InvalidInput, number, one_of, whole
 from npad.model import Special, untouched
+from npad.models.aligned import aligned, real
 from npad.models.network import Network
 from npad.rows import Layout, repeat
 
@@ -33,7 +35,7 @@ PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "
 
 @dataclass(frozen=True)
 class AttentionState:
-    hidden: Tensor  # [layers, rows, units]
+    hidden: Tensor  # [layers, rows, units], here and below with the padding of `aligned`
     cell: Tensor | None  # [layers, rows, units], of LSTMs
     memory: Tensor  # [sentences, length, 2 · units], the annotations, once per sentence
     keys: Tensor  # [sentences, length, 2 · units], U h_i + b, once per sentence
@@ -77,21 +79,22 @@ class AttentionModel(Network[AttentionState]):
             raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
         self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)
         self.units, self.layers, self.attends, self.has_cell = units, layers, attention, cell == "lstm"
-        both = 2 * units
+        self.width = aligned(units)
+        width, both = self.width, 2 * self.width
 
         network, one_step = CELLS[cell]
         self.source_embedding = nn.Embedding(source_vocabulary, embedding)
-        self.encoder = network(embedding, units, layers, batch_first=True, bidirectional=True)
-        self.initial = nn.Linear(both, layers * units)
+        self.encoder = network(embedding, width, layers, batch_first=True, bidirectional=True)
+        self.initial = nn.Linear(both, layers * width)
         self.target_embedding = nn.Embedding(target_vocabulary, embedding)
-        self.first = one_step(embedding, units)
-        self.second = one_step(both, units)
-        self.above = nn.ModuleList(one_step(units, units) for _ in range(layers - 1))
+        self.first = one_step(embedding, width)
+        self.second = one_step(both, width)
+        self.above = nn.ModuleList(one_step(width, width) for _ in range(layers - 1))
         if attention:
-            self.query = nn.Linear(units, both, bias=False)
+            self.query = nn.Linear(width, both, bias=False)
             self.key = nn.Linear(both, both)
             self.energy = nn.Linear(both, 1, bias=False)
-        self.readout = nn.Linear(units + embedding + both, embedding)
+        self.readout = nn.Linear(width + embedding + both, embedding)
         self.logits = nn.Linear(embedding, target_vocabulary)
         self.drop = nn.Dropout(dropout)
         if tied:
@@ -118,20 +121,37 @@ class AttentionModel(Network[AttentionState]):
         are N(0, 1) and matrices Glorot's.
         """
         for name, parameter in self.named_parameters():
-            kind = name.rsplit(".", 1)[-1]
+            kind, places = name.rsplit(".", 1)[-1], self._places(name, parameter)
+            new = parameter.new_zeros([len(each) for each in places])
             if kind.startswith("bias"):
-                nn.init.zeros_(parameter)
+                pass
             elif kind.startswith("weight_hh"):
-                for gate in parameter.chunk(len(parameter) // self.units):
+                for gate in new.chunk(len(new) // self.units):
                     nn.init.orthogonal_(gate)
             elif name == "key.weight":
-                nn.init.orthogonal_(parameter)
+                nn.init.orthogonal_(new)
             elif how == "paper":
-                nn.init.normal_(parameter, std=0.01)
+                nn.init.normal_(new, std=0.01)
             elif "embedding" in name:
-                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5 if parameter is self.logits.weight else 1.0)
+                nn.init.normal_(new, std=new.shape[1] ** -0.5 if parameter is self.logits.weight else 1.0)
             else:
-                nn.init.xavier_uniform_(parameter)
+                nn.init.xavier_uniform_(new)
+            parameter.zero_()
+            parameter[torch.meshgrid(*places, indexing="ij")] = new
+
+    def _places(self, name: str, parameter: Tensor) -> list[Tensor]:
+        """Of each dimension of a parameter, the places that are not padding."""
+        gates = 4 if self.has_cell else 3
+        inputs = {"encoder": 0 if "_l0" in name else 2, "first": 0, "second": 2, "above": 1}
+        blocks = {cell: (gates, 1 if "_hh" in name else columns) for cell, columns in inputs.items()}  # of units
+        blocks |= {"initial": (self.layers, 2), "query": (2, 1), "key": (2, 2), "energy": (0, 2), "readout": (0, 3)}
+        sizes = zip(parameter.shape, blocks.get(name.split(".")[0], (0, 0)), strict=False)  # a bias has the first alone
+        return [real(size, each, self.units, self.width).to(parameter.device) for size, each in sizes]
+
+    def size(self) -> int:
+        """How many numbers were learnt."""
+        names = self.named_parameters()
+        return sum(math.prod(len(each) for each in self._places(name, parameter)) for name, parameter in names)
 
     def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
         most, eos = self.source_embedding.num_embeddings, self.special.eos
@@ -156,7 +176,7 @@ class AttentionModel(Network[AttentionState]):
         lengths = lengths.to(memory.device, non_blocking=True)
         mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
         mean = memory.sum(1) / lengths[:, None]
-        hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.units).transpose(0, 1)
+        hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.width).transpose(0, 1)
         cell = torch.zeros_like(hidden) if self.has_cell else None
         if self.attends:
             keys = self.key(memory)
@@ -215,8 +235,9 @@ class AttentionModel(Network[AttentionState]):
 
     def _recur(self, state: AttentionState, x: Tensor, perturb: Any) -> tuple[AttentionState, Tensor]:
         """The recurrence: from E[y_{j−1}] and s_{j−1} to s_j, by way of the context c_j [rows, 2 · units]."""
-        old = [perturb(f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)]
-        cells = [] if state.cell is None else [perturb(f"cell.{layer}", c) for layer, c in enumerate(state.cell)]
+        old = [self._perturbed(perturb, f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)]
+        within = () if state.cell is None else state.cell
+        cells = [self._perturbed(perturb, f"cell.{layer}", c) for layer, c in enumerate(within)]
         between = self.first(x, (old[0], cells[0]) if cells else old[0])
         context, weights = self._attend(state, between[0] if cells else between)
         new = [self.second(context, between)]
@@ -226,6 +247,12 @@ class AttentionModel(Network[AttentionState]):
         hidden = torch.stack([one[0] if cells else one for one in new])
         cell = torch.stack([one[1] for one in new]) if cells else None
         return replace(state, hidden=hidden, cell=cell, weights=weights), context
+
+    def _perturbed(self, perturb: Any, site: str, x: Tensor) -> Tensor:
+        """Noise for the units, none for their padding: [rows, width]."""
+        if perturb is untouched or self.units == self.width:
+            return perturb(site, x)  # type: ignore[no-any-return]
+        return F.pad(perturb(site, x[:, : self.units]), (0, self.width - self.units))
 
     def _attend(self, state: AttentionState, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The context [rows, 2 · units] and its weights [rows, length], for all rows of a sentence in one product."""
