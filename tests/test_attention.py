@@ -159,8 +159,9 @@ KINDS = [
 @pytest.mark.parametrize("initialisation", ["paper", "glorot"])
 def test_units_held_in_a_multiple_of_eight_are_the_same_model(kind, initialisation, monkeypatch):
     def decoded():
+        model = AttentionModel(12, 11, embedding=4, **kind).double().eval()
         torch.manual_seed(3)
-        model = AttentionModel(12, 11, embedding=4, initialisation=initialisation, **kind).double().eval()
+        model.initialise(initialisation)
         return model, decode(model, SOURCE, NPAD(Beam(3), 4, Noise(3.0)), max_length=6)
 
     plain, expected = decoded()
