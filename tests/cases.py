@@ -8,7 +8,7 @@ from itertools import chain
 import torch
 from hypothesis import strategies as st
 
-from npad import NPAD, Beam, Diverse, Exact, Greedy, Hypothesis, Noise, Sampling, decode
+from npad import NPAD, Beam, BestOf, Diverse, Exact, Greedy, Hypothesis, Noise, Sampling, decode
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
 
@@ -22,6 +22,7 @@ PLAIN = {
     "nbest": Beam(4, "shrink", nbest=3),
     "wide": Beam(12),
     "diverse": Diverse(3, eta=0.3),
+    "best-of": BestOf((Greedy(), Sampling(3, temperature=0.5), Beam(2))),
     "exact": Exact(2_000),
     "tight": Exact(8, Beam(1)),
 }

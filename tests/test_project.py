@@ -47,6 +47,7 @@ LAYERS = [
     ["training"],
     ["translate"],
     ["evaluate", "plots"],
+    ["experiments"],
     ["cli", "__main__"],
 ]
 

@@ -11,6 +11,7 @@ from npad.noise.noisy import Noise, Noisy
 from npad.noise.schedule import Adaptive, Annealed, Constant, Cosine, Exponential, FirstSteps, Linear, Power
 from npad.score import score
 from npad.search.beam import Beam
+from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
 from npad.search.exact import Exact
@@ -29,6 +30,7 @@ __all__ = [
     "Annealed",
     "Antithetic",
     "Beam",
+    "BestOf",
     "Constant",
     "ContractError",
     "Cosine",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npad.errors import InvalidInput, StorageError
+
+COLOURS = ("#1f4e79", "#c8553d", "#3a7d44", "#8a5a9e", "#b08900", "#5b6770", "#2a9d8f")
+MARKS = "osD^vPX"
 
 
 def attention(weights: Sequence[Sequence[float]], source: Sequence[str], target: Sequence[str], path: Path) -> None:
@@ -44,13 +48,49 @@ def losses(records: Sequence[dict[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
-def _figure(size: tuple[float, float]) -> tuple[Any, Any]:
+@dataclass(frozen=True)
+class Panel:
+    """One of several pictures side by side: named series of (x, y, spread of y)."""
+
+    x: str
+    y: str
+    series: Mapping[str, Sequence[tuple[float, float, float]]]
+    log: bool = False  # the x axis
+
+
+def curves(panels: Sequence[Panel], path: Path) -> None:
+    """Series against a common axis, with bars for the spread; a series of one point is a level across the panel."""
+    figure, all_axes = _figure((5.2 * len(panels), 4.0), len(panels))
+    for panel, axes in zip(panels, all_axes if len(panels) > 1 else [all_axes], strict=True):
+        for i, (name, points) in enumerate(panel.series.items()):
+            colour, mark = COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)]
+            if len(points) == 1:
+                axes.axhline(points[0][1], color=colour, linewidth=1, linestyle=(0, (4, 3)), label=name)
+                continue
+            x, y, spread = zip(*points, strict=True)
+            axes.errorbar(x, y, spread, color=colour, marker=mark, markersize=4.5, linewidth=1.5, capsize=2, label=name)
+        if panel.log:
+            axes.set_xscale("log")
+            ticks = sorted({x for points in panel.series.values() for x, _, _ in points if len(points) > 1})
+            if len(ticks) <= 6:
+                axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+                axes.minorticks_off()
+        axes.set_xlabel(panel.x)
+        axes.set_ylabel(panel.y)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3 * len(panels)), frameon=False)
+    _save(figure, path)
+
+
+def _figure(size: tuple[float, float], columns: int = 1) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InvalidInput('plots need matplotlib: pip install "npad[plot]"') from error
     figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots()
+    return figure, figure.subplots(1, columns)
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -52,14 +52,29 @@ def evaluate(
     for i, size in translator.too_long(sources).items():
         raise InvalidInput(f"source {i + 1} has {size:,} symbols and {translator.longest:,} are allowed; split it")
     counted = Counted(translator.model)
-    outputs: list[Translation] = []
-    began = time.perf_counter()
-    for start in range(0, len(sources), CHUNK):
-        some = sources[start : start + CHUNK]
-        outputs += replace(translator, model=counted).translate(some, decoder, max_length, max_rows)
-        progress(len(outputs), len(sources))
-    seconds = time.perf_counter() - began
+    outputs, seconds = translated(
+        replace(translator, model=counted), sources, decoder, max_length, max_rows, progress, CHUNK
+    )
     return report(outputs, references, counted.calls, counted.rescored, seconds), outputs
+
+
+def translated(
+    translator: Translator,
+    sources: Sequence[str],
+    decoder: Decoder,
+    max_length: int = 200,
+    max_rows: int = 1024,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    chunk: int | None = None,
+) -> tuple[list[Translation], float]:
+    """The translations of a test set, and the seconds they took; `chunk` sentences between two signs of life."""
+    outputs: list[Translation] = []
+    chunk = chunk or max(1, len(sources))
+    began = time.perf_counter()
+    for start in range(0, len(sources), chunk):
+        outputs += translator.translate(sources[start : start + chunk], decoder, max_length, max_rows)
+        progress(len(outputs), len(sources))
+    return outputs, time.perf_counter() - began
 
 
 def report(

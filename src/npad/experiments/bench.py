@@ -1,0 +1,230 @@
+"""A model, its test sets and a record: asked for a decoder's figures, it looks them up or measures them.
+
+So a report is a program that asks for what it shows, and running it again costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npad.counted import Counted
+from npad.errors import StorageError
+from npad.evaluate.bleu import Bleu, Counts
+from npad.evaluate.bootstrap import Difference, paired
+from npad.evaluate.entropy import entropy_by_step
+from npad.evaluate.report import translated
+from npad.experiments.record import NotMeasured, Record
+from npad.search.best_of import BestOf
+from npad.search.decoder import Decoder
+from npad.search.exact import Exact
+from npad.search.npad import NPAD
+from npad.search.sampling import Sampling
+from npad.signature import signature
+from npad.training.folders import write_whole
+from npad.translate import Translator
+
+TIE = 1e-3  # nats: what float32 may differ by between two batches is no search error
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A test set."""
+
+    sources: list[str]
+    references: list[str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one decoder with one seed on one set."""
+
+    sentences: int
+    nll: float  # mean over sentences, clean, end symbol included
+    bleu: float
+    length_ratio: float
+    distinct: float  # different texts among a sentence's hypotheses, on average
+    won: float  # share of sentences whose output a noisy chain found and the clean one did not
+    finished: float
+    calls: int
+    rescored: int
+    seconds: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The rows of one decoder, one a seed."""
+
+    rows: Sequence[Row]
+
+    def __getitem__(self, name: str) -> float:
+        """The mean over seeds."""
+        return statistics.fmean(getattr(row, name) for row in self.rows)
+
+    def each(self, name: str) -> float:
+        """The mean a sentence."""
+        return self[name] / self.rows[0].sentences
+
+    def spread(self, name: str) -> float:
+        """The standard deviation over seeds; 0 where there is no chance in it."""
+        return statistics.stdev(getattr(row, name) for row in self.rows) if len(self.rows) > 1 else 0.0
+
+    def shown(self, name: str, digits: int = 2) -> str:
+        """`7.31 ± 0.02`."""
+        spread = f" ± {self.spread(name):.{digits}f}" if len(self.rows) > 1 else ""
+        return f"{self[name]:.{digits}f}{spread}"
+
+
+class Bench:
+    """The figures of decoders on sets, the first of which is the validation set.
+
+    translator: gives the model that was trained with noise of a σ₀, 0 being the one that the report is about; asked when
+    something has to be measured, and None where all of it has been.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sets: Mapping[str, Pairs] | Sequence[str],
+        translator: Callable[[float], Translator] | None = None,
+        seeds: int = 3,
+        max_length: int = 200,
+        max_rows: int = 1024,
+        watch: Callable[[str, int], None] = lambda what, done: None,
+    ) -> None:
+        self.folder, self.record = folder, Record(folder / "results.jsonl")
+        self.names, self.sets = list(sets), sets if isinstance(sets, Mapping) else {}
+        self.seeds, self.max_length, self.max_rows, self.watch = seeds, max_length, max_rows, watch
+        self.translator = cache(translator or self._nothing)
+        self.bleu = cache(lambda where: Bleu(self.sets[where].references))
+
+    @property
+    def valid(self) -> str:
+        return self.names[0]
+
+    @property
+    def tests(self) -> list[str]:
+        return self.names[1:]
+
+    def row(self, where: str, decoder: Decoder, trained: float = 0.0) -> Row:
+        """One decoder as it is, with its own seed; of the model trained with noise, where so asked."""
+        key = ("trained", trained) if trained else ("row",)
+        return Row(**self.once((*key, where, spelt(decoder)), lambda: self._measure(where, decoder, trained)))
+
+    def figures(self, where: str, decoder: Decoder, trained: float = 0.0) -> Figures:
+        """A decoder with several seeds, or with one where there is no chance in it."""
+        decoders = dict.fromkeys(seeded(decoder, seed) for seed in range(self.seeds))
+        return Figures([self.row(where, one, trained) for one in decoders])
+
+    def entropy(self, where: str) -> list[tuple[float, int]]:
+        """Mean entropy in nats at each step of the greedy outputs, and over how many."""
+
+        def measure() -> list[tuple[float, int]]:
+            return entropy_by_step(self.translator(0.0), self.sets[where].sources, self.max_length)
+
+        return [(mean, count) for mean, count in self.once(("entropy", where), measure)]
+
+    def paired(self, where: str, one: Decoder, other: Decoder) -> tuple[Difference, Difference]:
+        """The difference in NLL and BLEU between two decoders, with their own seeds."""
+
+        def measure() -> list[dict[str, float]]:
+            (a, first), (b, second) = (self._outputs(where, decoder) for decoder in (one, other))
+            return [vars(difference) for difference in paired((-a, -b), (first, second))]
+
+        nll, bleu = self.once(("paired", where, spelt(one), spelt(other)), measure)
+        return Difference(**nll), Difference(**bleu)
+
+    def exact(self, where: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
+        """Of the first sentences of a set: the log-probability of the best output, and whether it is proven."""
+
+        def measure() -> list[tuple[float, bool]]:
+            found = self.translator(0.0).translate(self.sets[where].sources[:sentences], Exact(budget), self.max_length)
+            return [(one.log_prob, bool(one.hypothesis.proven)) for one in found]
+
+        return [(score, proven) for score, proven in self.once(("exact", where, sentences, budget), measure)]
+
+    def search_errors(self, where: str, decoder: Decoder, sentences: int, budget: int) -> float:
+        """The share of sentences with a proven optimum whose output is less probable than that."""
+
+        def measure() -> float:
+            found = self._outputs(where, decoder)[0][:sentences]
+            pairs = zip(self.exact(where, sentences, budget), found, strict=True)
+            missed = [score < best - TIE for (best, proven), score in pairs if proven]
+            return float(sum(missed)) / max(1, len(missed))
+
+        return float(self.once(("errors", where, spelt(decoder), sentences, budget), measure))
+
+    def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
+        if key not in self.record.known:
+            self.watch(" · ".join(map(str, key)), len(self.record.known))
+        return self.record.once(key, measure)
+
+    def _measure(self, where: str, decoder: Decoder, trained: float) -> dict[str, Any]:
+        pairs, translator = self.sets[where], self.translator(trained)
+        counted = Counted(translator.model)
+        outputs, seconds = translated(
+            replace(translator, model=counted), pairs.sources, decoder, self.max_length, self.max_rows
+        )
+        counts = self.bleu(where).counts([one.text for one in outputs])
+        n = len(outputs)
+        if not trained:
+            path = self._path(where, decoder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps([[one.log_prob, one.text] for one in outputs], ensure_ascii=False))
+        row = Row(
+            sentences=n,
+            nll=-sum(one.log_prob for one in outputs) / n,
+            bleu=Bleu.score(counts.sum(0)),
+            length_ratio=float(counts[:, 8].sum() / max(1, counts[:, 9].sum())),
+            distinct=sum(len({each.text for each in (one, *one.alternatives)}) for one in outputs) / n,
+            won=sum(one.hypothesis.chain > 0 for one in outputs) / n,
+            finished=sum(one.hypothesis.finished for one in outputs) / n,
+            calls=counted.calls,
+            rescored=counted.rescored,
+            seconds=seconds,
+            signature=outputs[0].signature,
+        )
+        return {field.name: getattr(row, field.name) for field in fields(row)}
+
+    def _outputs(self, where: str, decoder: Decoder) -> tuple[NDArray[np.float64], Counts]:
+        """Of what a decoder returned on a set, the log-probabilities [sentences] and BLEU's counts [sentences, 10]."""
+        self.row(where, decoder)
+        path = self._path(where, decoder)
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{path} is gone or damaged; delete results.jsonl beside it to measure again") from error
+        return np.array([score for score, _ in kept]), self.bleu(where).counts([text for _, text in kept])
+
+    def _path(self, where: str, decoder: Decoder) -> Path:
+        name = hashlib.sha256(spelt(decoder).encode()).hexdigest()[:16]
+        return self.folder / "outputs" / where / f"{name}.json"
+
+    def _nothing(self, trained: float) -> Translator:
+        raise NotMeasured(f"{self.folder}/results.jsonl lacks what this report shows, and there is no model to ask")
+
+
+def spelt(decoder: Decoder) -> str:
+    """A decoder's signature without model and version."""
+    return signature(decoder, None).partition("|model:")[0]
+
+
+def seeded(decoder: Decoder, seed: int) -> Decoder:
+    """The decoder with another seed, wherever chance plays a part in it."""
+    if isinstance(decoder, NPAD):
+        inner = seeded(decoder.inner, seed)
+        noisy = decoder.chains > 1 and decoder.noise.sigma != 0
+        return replace(decoder, inner=inner, seed=seed if noisy else decoder.seed)
+    if isinstance(decoder, BestOf):
+        return BestOf(tuple(seeded(one, seed) for one in decoder.decoders))
+    return replace(decoder, seed=seed) if isinstance(decoder, Sampling) else decoder

@@ -1,0 +1,94 @@
+"""Which σ₀ for this model? Try many on a few sentences, and the better half on twice as many, until one is left.
+
+Successive halving (Jamieson & Talwalkar, 2016). Every σ₀ meets the same sentences and the same random numbers, so that
+small differences show early.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from npad.counted import Counted
+from npad.errors import InvalidInput, number, whole
+from npad.search.greedy import Greedy
+from npad.search.npad import NPAD
+from npad.translate import Translator
+
+GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One σ₀ on some sentences: the mean −log p of what NPAD returned, and of what its inner decoder did."""
+
+    sigma: float
+    sentences: int
+    nll: float
+    inner: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The σ₀ that was best to the end, all trials in order, and the model calls spent, re-scoring included."""
+
+    sigma: float
+    trials: list[Trial]
+    calls: int
+
+
+def calibrate(
+    translator: Translator,
+    sources: Sequence[str],
+    decoder: NPAD | None = None,
+    budget: int = 1_000_000,
+    sigmas: Sequence[float] = GRID,
+    max_length: int = 200,
+    max_rows: int = 1024,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Calibration:
+    """The σ₀ with the highest clean log-probability on some sentences, for about `budget` model calls.
+
+    decoder: its inner decoder, chains, schedule and distribution are taken as they are. The rounds get equal shares of
+    the budget; the last one compares at least two σ₀. References are not needed: NPAD is after probability.
+    """
+    decoder = NPAD(Greedy(), 10) if decoder is None else decoder
+    whole("budget", budget, 1)
+    for sigma in sigmas:
+        number("sigma", sigma, above=0)
+    texts = [text for text in sources if text.strip()]
+    if not texts or not sigmas:
+        raise InvalidInput("there is nothing to calibrate with: give sentences, and at least one σ₀")
+    random.Random(seed).shuffle(texts)
+    counted = Counted(translator.model)
+    ask = replace(translator, model=counted)
+
+    def spent() -> int:
+        return counted.calls + counted.rescored
+
+    def nll(texts: Sequence[str], decoder: NPAD) -> float:
+        found = ask.translate(texts, decoder, max_length, max_rows)
+        progress(min(spent(), budget), budget)
+        return -sum(one.log_prob for one in found) / len(texts)
+
+    alone = replace(decoder, chains=1, noise=replace(decoder.noise, sigma=0.0))
+    few = texts[:8]
+    nll(few, alone)
+    each = max(1.0, spent() / len(few) * decoder.chains)  # about what one σ₀ costs a sentence
+    if spent() + len(sigmas) * each > budget:
+        least = round(spent() + len(sigmas) * each)
+        raise InvalidInput(
+            f"a budget of {budget:,} model calls is too small for {len(sigmas)} σ₀: give {least:,} or more"
+        )
+    rounds = max(1, len(sigmas).bit_length() - 1)
+    left, trials = list(sigmas), []
+    for turn in range(rounds):
+        share = (budget - spent()) / (rounds - turn)
+        some = texts[: max(1, int(share / (len(left) * each + each / decoder.chains)))]
+        inner = nll(some, alone)
+        scores = {sigma: nll(some, replace(decoder, noise=replace(decoder.noise, sigma=sigma))) for sigma in left}
+        trials += [Trial(sigma, len(some), score, inner) for sigma, score in scores.items()]
+        left = sorted(left, key=scores.__getitem__)[: max(1, len(left) // 2)]
+    return Calibration(left[0], trials, spent())

@@ -1,0 +1,84 @@
+"""A folder of parallel text: NAME.LANGUAGE, plain, .gz or .xz. `valid…` validates, `test…` tests, all others train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from npad.errors import InvalidInput
+from npad.experiments.bench import Pairs
+from npad.text.files import lines, written
+
+PACKED = (".gz", ".xz")
+Files = tuple[Path, Path]  # source and target
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """The files of a folder by what they are for."""
+
+    train: dict[str, Files]
+    valid: dict[str, Files]
+    tests: dict[str, Files]
+
+    @classmethod
+    def find(cls, folder: Path, source: str, target: str | None = None) -> ParallelText:
+        """The texts of a folder; the target is the other language there, unless it is named."""
+        if not folder.is_dir():
+            raise InvalidInput(f"there is no folder {folder}")
+        found: dict[str, dict[str, Path]] = {}
+        for path in sorted(folder.iterdir()):
+            name, _, language = path.name.removesuffix(path.suffix if path.suffix in PACKED else "").rpartition(".")
+            if path.is_file() and name:
+                found.setdefault(language, {})[name] = path
+        others = sorted(found.keys() - {source})
+        if source not in found:
+            raise InvalidInput(f"{folder} has no texts NAME.{source}; it has {', '.join(others) or 'none'}: see --from")
+        if target is None:
+            if len(others) != 1:
+                raise InvalidInput(f"{folder} has texts in {', '.join(others) or 'one language'}; say which: --to")
+            target = others[0]
+        here, there = found[source], found.get(target, {})
+        if lonely := sorted(here.keys() ^ there.keys()):
+            raise InvalidInput(f"{folder} has {lonely[0]} in one of {source} and {target} only")
+        files = {name: (here[name], there[name]) for name in sorted(here)}
+        parts: dict[str, dict[str, Files]] = {"valid": {}, "test": {}, "train": {}}
+        for name, pair in files.items():
+            parts[next((part for part in ("valid", "test") if name.startswith(part)), "train")][name] = pair
+        if len(parts["valid"]) != 1 or not parts["test"]:
+            raise InvalidInput(f"{folder} must have one text valid… and at least one test…; it has {', '.join(files)}")
+        return cls(parts["train"], parts["valid"], parts["test"])
+
+    def sets(self) -> dict[str, Pairs]:
+        """The validation set and the test sets, read."""
+        return {
+            name.removeprefix("test-").removeprefix("valid-"): read(*pair) for name, pair in self._measured().items()
+        }
+
+    def _measured(self) -> dict[str, Files]:
+        return self.valid | self.tests
+
+
+def read(source: Path, target: Path) -> Pairs:
+    """Two files as pairs of lines."""
+    pairs = Pairs(list(lines(source)), list(lines(target)))
+    if len(pairs.sources) != len(pairs.references):
+        rule = f"{source} has {len(pairs.sources):,} lines and {target} has {len(pairs.references):,}"
+        raise InvalidInput(f"{rule}; line i of the two must be a pair")
+    if not pairs.sources:
+        raise InvalidInput(f"{source} is empty")
+    return pairs
+
+
+def joined(texts: dict[str, Files], folder: Path) -> Files:
+    """Several texts as one, written to a folder; one alone is taken as it is."""
+    if not texts:
+        raise InvalidInput("there is no text to train on; give --model, or add texts that are not called valid or test")
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    folder.mkdir(parents=True, exist_ok=True)
+    for side, name in enumerate(("source", "target")):
+        with written(folder / f"train.{name}") as out:
+            for pair in texts.values():
+                out.writelines(line + "\n" for line in lines(pair[side]))
+    return folder / "train.source", folder / "train.target"

@@ -1,0 +1,38 @@
+"""What has been measured, one JSON object a line: an experiment that was stopped goes on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from npad.errors import NpadError
+from npad.training import log
+from npad.training.folders import write_whole
+
+
+class NotMeasured(NpadError):
+    """Asked of a record for what it does not hold, where nothing can be measured."""
+
+
+class Record:
+    """Results by key, in `results.jsonl`. A line that was cut off when the program was killed is measured again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known = {tuple(one["key"]): one["value"] for one in log.read(path)}
+        if path.is_file():
+            write_whole(path, "".join(self._line(key, value) for key, value in self.known.items()))
+
+    def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
+        """The result under a key, measured if need be."""
+        if key not in self.known:
+            value = json.loads(json.dumps(measure()))  # as it will be read again
+            log.append(self.path, {"key": list(key), "value": value})
+            self.known[key] = value
+        return self.known[key]
+
+    @staticmethod
+    def _line(key: tuple[Any, ...], value: Any) -> str:
+        return json.dumps({"key": list(key), "value": value}) + "\n"

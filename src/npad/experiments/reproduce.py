@@ -1,0 +1,135 @@
+"""One command for the paper's tables: train a model or take one, measure, and write the report.
+
+FOLDER/
+  setup.json  results.jsonl  README.md  *.png      the report and what it was made of
+  store/  model/  model-0.3/  outputs/              what it takes to go on
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npad.errors import InvalidInput
+from npad.experiments import report
+from npad.experiments.bench import Bench, Pairs
+from npad.experiments.data import ParallelText, joined
+from npad.experiments.report import Setup
+from npad.model import name_of
+from npad.noise.noisy import Noise
+from npad.training import checkpoint, run
+from npad.training.folders import alone
+from npad.training.loop import Watch
+from npad.training.prepare import prepare
+from npad.training.recipe import Recipe
+from npad.translate import SHIPPED, Translator, load
+from npad.version import __version__
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train the model, where none is given."""
+
+    options: Mapping[str, Any]
+    recipe: Recipe
+    vocabulary: tuple[int, int] = (8000, 8000)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and with what.
+
+    model: a name or folder for `npad.load`; None: train one. sigmas: train models with this noise, too.
+    """
+
+    text: ParallelText
+    title: str
+    command: str
+    model: str | None = None
+    training: Training | None = None
+    sigmas: tuple[float, ...] = ()
+    seeds: int = 3
+    brief: bool = False
+    exact: tuple[int, int] = (100, 500)
+    max_length: int = 200
+    max_rows: int = 1024
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+def reproduce(
+    folder: Path, plan: Plan, training: Watch | None = None, watch: Callable[[str, int], None] = lambda what, n: None
+) -> Bench:
+    """Train if need be, measure what has not been, and write the report. Stopped at any moment, it goes on there."""
+    sets = plan.text.sets()
+    with alone(folder / ".lock", f"measuring in {folder}"):
+        main = plan.model or str(trained(folder, plan, 0.0, training))
+        for sigma in plan.sigmas:
+            trained(folder, plan, sigma, training)
+
+        def translator(sigma: float) -> Translator:
+            made = load(main if sigma == 0 else folder / f"model-{sigma:g}", plan.device)
+            made.translate(sets[next(iter(sets))].sources[:2], max_length=5)  # to warm up, before anything is timed
+            return made
+
+        setup = _setup(plan, main, sets)
+        _ensure_same(folder, setup)
+        setup.save(folder)
+        bench = Bench(folder, sets, translator, plan.seeds, plan.max_length, plan.max_rows, watch)
+        report.write(bench, setup)
+        return bench
+
+
+def trained(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -> Path:
+    """The folder of a model trained as planned, with noise if sigma is above 0; training goes on where it stopped."""
+    if plan.training is None:
+        raise InvalidInput("there is no model to train: give a recipe, or a model")
+    here = folder / (f"model-{sigma:g}" if sigma else "model")
+    if (here / "run.json").exists():
+        run.resume(here, plan.device, watch)
+        return here
+    store = folder / "store"
+    if not store.exists():
+        files = joined(plan.text.train, folder / "text")
+        (valid,) = plan.text.valid.values()
+        prepare(store, files, valid, plan.training.vocabulary, progress=(watch or Watch()).preparing)
+    recipe = replace(plan.training.recipe, noise=Noise(sigma) if sigma else None)
+    run.train(here, store, plan.training.options, recipe, plan.device, watch)
+    return here
+
+
+def _setup(plan: Plan, model: str, sets: Mapping[str, Pairs]) -> Setup:
+    folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
+    config = checkpoint.read_config(folder)
+    sizes = {name: len(pairs.sources) for name, pairs in sets.items()}
+    about = {"sizes": _in_words(config["model"])}
+    if "training" in config:
+        made = config["training"]
+        about["training"] = _in_words({k: v for k, v in made["recipe"].items() if v not in (None, False)})
+        about["trained on"] = f"{made['data']['train']['kept']:,} pairs, {made['update']:,} updates"
+        about["validation perplexity"] = f"{made['perplexity']:.3f}"
+    gpu = torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else platform.machine()
+    about["machine"] = f"{gpu}, {plan.max_rows:,} rows at a time, torch {torch.__version__}, npad {__version__}"
+    name = name_of(checkpoint.load(folder).model)
+    wanted = {f: getattr(plan, f) for f in ("title", "command", "seeds", "max_length", "brief", "exact", "sigmas")}
+    return Setup(model=name, sets=sizes, about=about, **wanted)
+
+
+def _in_words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def _ensure_same(folder: Path, setup: Setup) -> None:
+    """Refuse to mix the results of two models or two sets of data in one folder."""
+    if not (folder / "setup.json").exists():
+        return
+    was, now = (asdict(one) for one in (Setup.load(folder), setup))
+    for name in ("model", "sets", "max_length"):
+        if was[name] != now[name]:
+            raise InvalidInput(
+                f"{folder} holds results with {name} {was[name]}, not {now[name]}; choose another folder"
+            )

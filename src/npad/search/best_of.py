@@ -1,0 +1,43 @@
+"""Several decoders on the same sentences: what any of them finds, the most probable first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from npad.errors import InvalidInput
+from npad.hypotheses import Found, join
+from npad.model import Model
+from npad.rows import Problems
+from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.npad import NPAD
+
+
+@dataclass(frozen=True)
+class BestOf(Decoder):
+    """Run each decoder and return all they find, duplicates kept. Cost: the sum of theirs, one after another.
+
+    `BestOf((Greedy(), Sampling(49, temperature=0.5)))` is sampling that is never worse than greedy search, as NPAD's
+    clean chain is for noise.
+    """
+
+    decoders: tuple[Decoder, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.decoders, tuple) or not self.decoders:
+            raise InvalidInput(f"BestOf needs a tuple of decoders, such as (Greedy(), Beam(5)), not {self.decoders!r}")
+        for one in self.decoders:
+            ensure_decoder(one, "each of BestOf's decoders")
+            if isinstance(one, NPAD):
+                raise InvalidInput("BestOf cannot hold NPAD; put it inside: NPAD(BestOf(…))")
+
+    @property
+    def rows(self) -> int:
+        return max(one.rows for one in self.decoders)
+
+    def all_candidates(self) -> BestOf:
+        return BestOf(tuple(one.all_candidates() for one in self.decoders))
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+        found = [replace(one.search(model, state, problems), proven=None) for one in self.decoders]
+        return join(found, model.special.pad).best_first()
