@@ -88,8 +88,8 @@ class Figures:
 class Bench:
     """The figures of decoders on sets, the first of which is the validation set.
 
-    translator: gives the model that was trained with noise of a σ₀, 0 being the one that the report is about; asked when
-    something has to be measured, and None where all of it has been.
+    translator: gives the model that was trained with noise of a σ₀, 0 being the one that the report is about. It is asked
+    when something has to be measured; None where all of it has been.
     """
 
     def __init__(
