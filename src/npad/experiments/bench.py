@@ -88,7 +88,7 @@ class Figures:
 class Bench:
     """The figures of decoders on sets, the first of which is the validation set.
 
-    translator: gives the model that was trained with noise of a σ₀, 0 being the one that the report is about. It is asked
+    translator: gives the model trained with noise of some σ₀, the one that the report is about for 0. It is asked
     when something has to be measured; None where all of it has been.
     """
 
