@@ -16,6 +16,7 @@ from npad import (
     Adaptive,
     Antithetic,
     Beam,
+    BestOf,
     Constant,
     Cosine,
     Diverse,

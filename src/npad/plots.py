@@ -75,6 +75,8 @@ def curves(panels: Sequence[Panel], path: Path) -> None:
             if len(ticks) <= 6:
                 axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
                 axes.minorticks_off()
+        elif all(float(x).is_integer() for points in panel.series.values() for x, _, _ in points):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
         axes.grid(alpha=0.25)

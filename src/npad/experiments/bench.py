@@ -105,7 +105,7 @@ class Bench:
         self.folder, self.record = folder, Record(folder / "results.jsonl")
         self.names, self.sets = list(sets), sets if isinstance(sets, Mapping) else {}
         self.seeds, self.max_length, self.max_rows, self.watch = seeds, max_length, max_rows, watch
-        self.translator = cache(translator or self._nothing)
+        self.translator = cache(translator) if translator else None
         self.bleu = cache(lambda where: Bleu(self.sets[where].references))
 
     @property
@@ -130,7 +130,7 @@ class Bench:
         """Mean entropy in nats at each step of the greedy outputs, and over how many."""
 
         def measure() -> list[tuple[float, int]]:
-            return entropy_by_step(self.translator(0.0), self.sets[where].sources, self.max_length)
+            return entropy_by_step(self._model(), self.sets[where].sources, self.max_length)
 
         return [(mean, count) for mean, count in self.once(("entropy", where), measure)]
 
@@ -148,7 +148,7 @@ class Bench:
         """Of the first sentences of a set: the log-probability of the best output, and whether it is proven."""
 
         def measure() -> list[tuple[float, bool]]:
-            found = self.translator(0.0).translate(self.sets[where].sources[:sentences], Exact(budget), self.max_length)
+            found = self._model().translate(self.sets[where].sources[:sentences], Exact(budget), self.max_length)
             return [(one.log_prob, bool(one.hypothesis.proven)) for one in found]
 
         return [(score, proven) for score, proven in self.once(("exact", where, sentences, budget), measure)]
@@ -166,11 +166,17 @@ class Bench:
 
     def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
         if key not in self.record.known:
+            if self.translator is None:
+                raise NotMeasured(f"{self.record.path} lacks {key}, and there is no model to ask")
             self.watch(" · ".join(map(str, key)), len(self.record.known))
         return self.record.once(key, measure)
 
+    def _model(self, trained: float = 0.0) -> Translator:
+        assert self.translator is not None  # as `once` has made sure
+        return self.translator(trained)
+
     def _measure(self, where: str, decoder: Decoder, trained: float) -> dict[str, Any]:
-        pairs, translator = self.sets[where], self.translator(trained)
+        pairs, translator = self.sets[where], self._model(trained)
         counted = Counted(translator.model)
         outputs, seconds = translated(
             replace(translator, model=counted), pairs.sources, decoder, self.max_length, self.max_rows
@@ -209,9 +215,6 @@ class Bench:
     def _path(self, where: str, decoder: Decoder) -> Path:
         name = hashlib.sha256(spelt(decoder).encode()).hexdigest()[:16]
         return self.folder / "outputs" / where / f"{name}.json"
-
-    def _nothing(self, trained: float) -> Translator:
-        raise NotMeasured(f"{self.folder}/results.jsonl lacks what this report shows, and there is no model to ask")
 
 
 def spelt(decoder: Decoder) -> str:

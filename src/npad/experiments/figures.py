@@ -46,7 +46,6 @@ def _work(bench: Bench, brief: bool) -> Series:
         "NPAD + greedy": [(1, Greedy()), *((m, chosen.npad_greedy(bench, m)) for m in CHAINS)],
         **{name: list(points) for name, points in over.items()},
         "beam": [(1, Greedy()), *((k, Beam(k)) for k in beams)],
-        "sampling": [(m, Sampling(m)) for m in CHAINS],
     }
     if not brief:
         found["greedy and samples at 0.5"] = [(1, Greedy()), (50, tempered(0.5))]

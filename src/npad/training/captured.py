@@ -5,6 +5,7 @@ A graph is of one shape, so each shape is captured when it is first met; batches
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ class Captured:
     def __init__(self, model: AttentionModel) -> None:
         self.model = model
         self.graphs: dict[Any, Callable[..., Any]] = {}
+        gc.collect()  # another run's graphs must not be freed while one of this run is captured
         self.pool = torch.cuda.graph_pool_handle()
         # Capturing is done on a stream of its own, which newer versions of torch warn about when gradients arrive.
         warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)

@@ -1,0 +1,330 @@
+"""Experiments: what they measure is what they say, what is measured once stays, and the report says what was found."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+
+import npad
+from npad import NPAD, Beam, BestOf, Greedy, InvalidInput, LengthNormalised, Noise, Sampling
+from npad.evaluate.bleu import Bleu
+from npad.evaluate.bootstrap import paired
+from npad.evaluate.entropy import entropy_by_step
+from npad.evaluate.report import evaluate
+from npad.experiments import report
+from npad.experiments.bench import Bench, Pairs, seeded, spelt
+from npad.experiments.calibrate import calibrate
+from npad.experiments.claims import verdict
+from npad.experiments.data import ParallelText, joined
+from npad.experiments.paper import PAPER
+from npad.experiments.record import NotMeasured, Record
+from npad.models import toy
+from runs import ROOT, once, refused_here, reversal
+from runs import npad as command
+
+TOY = npad.load("toy")
+PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
+REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
+SETS = {"valid": Pairs(PHRASES, REFERENCES), "test": Pairs(PHRASES[::-1], REFERENCES[::-1])}
+
+
+def bench(folder, **more) -> Bench:
+    return Bench(folder, SETS, **({"translator": lambda trained: TOY} | more))
+
+
+# BLEU and the bootstrap
+
+
+def texts(seed: int, n: int = 40) -> list[str]:
+    chance = random.Random(seed)
+    words = ["the", "a", "man,", "dog", "(runs)", "isn't", "3.5", "home"]
+    return [" ".join(chance.choices(words, k=chance.randrange(9))) for _ in range(n)]
+
+
+def test_bleu_from_counts_is_sacrebleus():
+    references = texts(0)
+    bleu = Bleu(references)
+    for seed in (1, 2, 0):
+        counts = bleu.counts(texts(seed))
+        expected = sacrebleu.corpus_bleu(texts(seed), [references])
+        assert bleu.score(counts.sum(0)) == pytest.approx(expected.score, abs=1e-12)
+        assert counts[:, 8].sum() == expected.sys_len
+
+
+def test_the_bootstrap_knows_better_from_no_different():
+    references = texts(0, 200)
+    chance = random.Random(5)
+    good = [text if chance.random() < 0.7 else "dog" for text in references]
+    bad = [text if chance.random() < 0.3 else "dog" for text in references]
+    bleu = Bleu(references)
+    counts = [bleu.counts(outputs) for outputs in (good, bad)]
+    nll = np.linspace(1, 2, 200), np.linspace(3, 4, 200)
+    less, more = paired(nll, (counts[0], counts[1]))
+    assert less.value == less.low == less.high == pytest.approx(-2)
+    assert more.value == pytest.approx(bleu.score(counts[0].sum(0)) - bleu.score(counts[1].sum(0)))
+    assert 0 < more.low < more.value < more.high
+    assert verdict(less, more) == "confirmed"
+    same = paired((nll[0], nll[0]), (counts[0], counts[0]))
+    assert all((one.value, one.low, one.high) == (0, 0, 0) for one in same)
+    assert verdict(*same) == "not confirmed"
+    back = paired((nll[1], nll[0]), (counts[1], counts[0]))
+    assert verdict(*back) == "not confirmed; NLL is worse; BLEU is worse"
+    assert verdict(less, same[1]) == "NLL only"
+
+
+def test_the_bootstraps_interval_is_as_wide_as_chance():
+    """Of a mean of n values with standard deviation s, the 95 % interval is about ± 1.96 s/√n."""
+    values = np.random.default_rng(0).normal(size=400)
+    zeros = np.zeros((400, 10), dtype=np.int64)
+    zeros[:, 8:] = 1
+    difference, _ = paired((values, np.zeros(400)), (zeros, zeros))
+    assert difference.high - difference.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
+
+
+def test_entropy_is_that_of_the_distribution_met_along_the_greedy_output():
+    def entropy(row):
+        left = 1 - sum(row.values())
+        return -sum(p * math.log(p) for p in [*row.values(), *([left] if left > 1e-9 else [])])
+
+    along = ["", "that", "that is", "that is sausage"]
+    expected = [entropy(toy.PHRASES["das ist mir wurst"][history]) for history in along]
+    found = entropy_by_step(TOY, ["das ist mir wurst", "das ist mir wurst", " "])
+    assert found == [(pytest.approx(value, abs=1e-6), 2) for value in expected]
+
+
+# The record and the bench
+
+
+def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
+    path = tmp_path / "results.jsonl"
+    Record(path).once(("a", 1), lambda: [1.5])
+    Record(path).once(("b",), lambda: {"x": 2})
+    assert Record(path).once(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])  # as a kill leaves it
+    assert Record(path).known.keys() == {("a", 1)}
+    Record(path).once(("b",), lambda: {"x": 2})
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [Beam(3), NPAD(chains=4, noise=Noise(0.5)), BestOf((Greedy(), Sampling(5, 0.5)))],
+    ids=["beam", "npad", "best-of"],
+)
+def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
+    row = bench(tmp_path).row("test", decoder)
+    expected, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], decoder)
+    for name in ("sentences", "nll", "bleu", "length_ratio", "finished", "calls", "rescored", "signature"):
+        assert getattr(row, name) == pytest.approx(getattr(expected, name))
+    assert row.distinct == expected.unique
+    assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
+    without = Bench(tmp_path, list(SETS))
+    assert without.row("test", decoder) == row
+    with pytest.raises(NotMeasured, match="there is no model to ask"):
+        without.row("valid", decoder)
+
+
+def test_seeds_are_where_chance_is():
+    for sure in (
+        Greedy(),
+        Beam(5),
+        NPAD(Beam(5), 1, Noise(0.0)),
+        NPAD(Beam(5), 3, Noise(0.0), selector=LengthNormalised()),
+    ):
+        assert seeded(sure, 7) == sure
+    assert seeded(Sampling(5), 7) == Sampling(5, seed=7)
+    assert seeded(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
+    assert seeded(NPAD(Sampling(9), 1, Noise(0.0)), 7).inner == Sampling(9, seed=7)
+    assert seeded(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
+    assert "model" not in spelt(NPAD(selector=LengthNormalised()))
+
+
+def test_figures_are_means_over_seeds(tmp_path):
+    here = bench(tmp_path, seeds=4)
+    rows = [here.row("test", Sampling(2, seed=seed)) for seed in range(4)]
+    found = here.figures("test", Sampling(2))
+    values = [row.nll for row in rows]
+    assert (found["nll"], found.spread("nll")) == (
+        pytest.approx(np.mean(values)),
+        pytest.approx(np.std(values, ddof=1)),
+    )
+    assert found.shown("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    assert here.figures("test", Beam(2)).shown("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
+
+
+def test_search_errors_are_what_exact_search_says(tmp_path):
+    here = bench(tmp_path)
+    best = [max(one.log_prob for one in TOY.model.outputs(phrase, 200)) for phrase in PHRASES[::-1]]
+    assert here.exact("test", 4, 10_000) == [(pytest.approx(score), True) for score in best]
+    for decoder in (Greedy(), Beam(2), Beam(20)):
+        missed = [one.log_prob < b - 1e-3 for one, b in zip(TOY.translate(PHRASES[::-1], decoder), best, strict=True)]
+        assert here.search_errors("test", decoder, 4, 10_000) == sum(missed) / 4
+    assert here.search_errors("test", Beam(20), 4, 10_000) == 0 < here.search_errors("test", Greedy(), 4, 10_000)
+
+
+# Data
+
+
+def test_texts_are_found_by_name(tmp_path):
+    for name in ("news", "books", "valid-2013", "test-a", "test-b"):
+        for language in ("en", "cs"):
+            (tmp_path / f"{name}.{language}").write_text(f"{name} {language}\n")
+    found = ParallelText.find(tmp_path, "en")
+    assert list(found.train) == ["books", "news"]
+    assert list(found.sets()) == ["2013", "a", "b"]
+    assert found.sets()["b"] == Pairs(["test-b en"], ["test-b cs"])
+    assert [path.read_text() for path in joined(found.train, tmp_path / "new")] == [
+        "books en\nnews en\n",
+        "books cs\nnews cs\n",
+    ]
+    (tmp_path / "news.de").write_text("x")
+    with pytest.raises(InvalidInput, match="has texts in cs, de; say which: --to"):
+        ParallelText.find(tmp_path, "en")
+    with pytest.raises(InvalidInput, match="has books in one of en and de only"):
+        ParallelText.find(tmp_path, "en", "de")
+    with pytest.raises(InvalidInput, match=r"has no texts NAME.fr; it has cs, de, en: see --from"):
+        ParallelText.find(tmp_path, "fr")
+
+
+# The command, from text to report
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A report on a tiny model, interrupted on the way."""
+
+    def make(folder: Path) -> None:
+        reversal(folder / "data", train=60, valid=4, test=3)
+        killed_after(20, folder)
+        shutil.copy(folder / "run/results.jsonl", folder / "before.jsonl")
+        (folder / "out").write_text(command(*arguments(folder)).stdout)
+
+    return once(tmp_path_factory, "experiment", make)
+
+
+def killed_after(rows: int, folder: Path) -> None:
+    """Start the command and kill it once it has measured some rows."""
+    results = folder / "run/results.jsonl"
+    process = subprocess.Popen([sys.executable, "-m", "npad", *map(str, arguments(folder))], stderr=subprocess.DEVNULL)
+    while not results.exists() or len(results.read_bytes().splitlines()) < rows:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+
+
+def arguments(folder: Path) -> list[object]:
+    small = [*["--units", 8, "--embedding", 6, "--vocabulary", 300, "--epochs", 1, "--train-sigmas", "0.3"]]
+    short = [*["--seeds", 2, "--max-length", 6, "--exact", 3, "--budget", 50, "--device", "cpu"]]
+    return ["reproduce", folder / "run", "--data", folder / "data", "--from", "src", *small, *short]
+
+
+def test_a_report_that_was_killed_goes_on_where_it_was(finished):
+    before = (finished / "before.jsonl").read_text().splitlines()[:-1]  # the last line may be cut
+    assert len(before) >= 19
+    assert (finished / "run/results.jsonl").read_text().splitlines()[: len(before)] == before
+
+
+def test_the_report_has_all_its_parts(finished):
+    text = (finished / "run/README.md").read_text()
+    for part in ("Table 1", "Table 2", "Table 3", "Table 4", "claims", "Equal compute", "Schedules", "Distributions"):
+        assert part in text
+    for part in ("Search errors", "Noise in training", "lower temperatures", "candidate to return"):
+        assert part in text
+    for picture in ("sigma", "chains", "calls", "entropy"):
+        assert f"({picture}.png)" in text
+        assert (finished / "run" / f"{picture}.png").stat().st_size > 10_000
+    assert "greedy" in (finished / "out").read_text()
+    assert report.render(finished / "run") == text
+
+
+def test_each_row_tells_how_it_was_made(finished):
+    lines = [json.loads(line) for line in (finished / "run/results.jsonl").read_text().splitlines()]
+    rows = [one for one in lines if one["key"][0] == "row"]
+    assert len(rows) > 200
+    assert all(one["value"]["signature"].startswith(one["key"][2] + "|model:model/best-") for one in rows)
+
+
+def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
+    other = [finished / "run", "--data", finished / "data", "--from", "src", "--model", "en-de", "--max-length", 6]
+    assert "holds results with model model/best-" in refused_here(capsys, monkeypatch, "reproduce", *other)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--data", "nowhere"], "there is no folder nowhere"),
+        (["--data", ".", "--recipe", "sgd"], "recipe must be one of 'paper', 'adam', not 'sgd'"),
+        (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
+        (["--train-sigmas", "a,b"], "--train-sigmas must be numbers with commas between them, not 'a,b'"),
+        (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
+    ],
+)
+def test_mistakes_get_one_line(finished, wrong, message, capsys, monkeypatch, tmp_path):
+    data = [] if "--data" in wrong else ["--data", finished / "data", "--from", "src"]
+    assert message in refused_here(capsys, monkeypatch, "reproduce", tmp_path / "r", *data, *wrong)
+
+
+# Calibration
+
+
+def test_calibration_finds_what_trying_all_finds():
+    """On the toy, whose NLL falls with the noise until all is found."""
+    sigmas = (0.01, 0.3, 30.0)
+    decoder = NPAD(Greedy(), 8)
+    found = calibrate(TOY, PHRASES, decoder, 20_000, sigmas)
+    nll = {}
+    for sigma in sigmas:
+        outputs = TOY.translate(PHRASES, NPAD(Greedy(), 8, Noise(sigma)))
+        nll[sigma] = -sum(one.log_prob for one in outputs) / 4
+    assert found.sigma == min(sigmas, key=nll.__getitem__)
+    assert {one.sigma: one.nll for one in found.trials} == pytest.approx(nll)
+    assert found == calibrate(TOY, PHRASES, decoder, 20_000, sigmas)
+
+
+def test_calibration_keeps_its_budget_and_halves():
+    many = PHRASES * 300
+    found = calibrate(TOY, many, NPAD(Greedy(), 8), 30_000, (0.1, 0.2, 0.3, 0.4, 0.5))
+    assert 15_000 < found.calls < 36_000
+    rounds = [
+        [one.sigma for one in found.trials if one.sentences == n]
+        for n in dict.fromkeys(t.sentences for t in found.trials)
+    ]
+    assert [len(each) for each in rounds] == [5, 2]
+    assert found.sigma in rounds[-1]
+    with pytest.raises(InvalidInput, match="a budget of 100 model calls is too small for 5 σ₀"):
+        calibrate(TOY, many, NPAD(Greedy(), 8), 100, (0.1, 0.2, 0.3, 0.4, 0.5))
+
+
+def test_the_command_calibrates(tmp_path):
+    (tmp_path / "few").write_text("\n".join(PHRASES) + "\n")
+    done = command("calibrate", tmp_path / "few", "--model", "toy", "--calls", 20_000, "--sigmas", "0.1,0.5")
+    assert "σ₀ = 0." in done.stdout
+    assert "--decoder npad --sigma 0." in done.stdout
+
+
+# What is committed
+
+
+RESULTS = sorted(path.parent for path in (ROOT / "docs/results").glob("*/results.jsonl"))
+
+
+@pytest.mark.parametrize("folder", RESULTS, ids=lambda folder: folder.name)
+def test_a_committed_report_is_what_its_results_say(folder):
+    assert report.render(folder) == (folder / "README.md").read_text()
+
+
+def test_the_papers_numbers_have_a_row_each():
+    assert len(PAPER) == 11
+    assert all(0 < value < 30 for row in PAPER.values() for value in row)
