@@ -21,7 +21,7 @@ from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import evaluate
-from npad.experiments import report
+from npad.experiments import report, tables
 from npad.experiments.bench import Bench, Pairs, seeded, spelt
 from npad.experiments.calibrate import calibrate
 from npad.experiments.claims import verdict
@@ -323,6 +323,13 @@ RESULTS = sorted(path.parent for path in (ROOT / "docs/results").glob("*/results
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda folder: folder.name)
 def test_a_committed_report_is_what_its_results_say(folder):
     assert report.render(folder) == (folder / "README.md").read_text()
+
+
+def test_the_readmes_table_is_that_of_its_results():
+    folder = ROOT / "docs/results/multi30k-adam"
+    setup = report.Setup.load(folder)
+    table = tables.beside_paper(Bench(folder, list(setup.sets), seeds=setup.seeds))
+    assert f"<!-- the first table of docs/results/multi30k-adam -->\n{table}" in (ROOT / "README.md").read_text()
 
 
 def test_the_papers_numbers_have_a_row_each():

@@ -19,11 +19,18 @@ class Counted(Wrapper[State]):
 
     def __init__(self, model: Model[State]) -> None:
         self.model = model
-        self.calls = 0
+        self.own = 0
+        self.low: Counted[Any] | None = None
         if optional(model, "attention"):
             self.attention = optional(model, "attention")
         if optional(model, "forced"):
             self.forced = self._forced
+        if optional(model, "hasty"):
+            self.hasty = self._hasty
+
+    @property
+    def calls(self) -> int:
+        return self.own + (self.low.calls if self.low else 0)
 
     @cached_property
     def judge(self) -> Counted[State]:
@@ -41,12 +48,17 @@ class Counted(Wrapper[State]):
         return self.model.start(source)
 
     def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
-        self.calls += len(tokens)
+        self.own += len(tokens)
         return self.model.step(state, tokens, perturb)
 
     def select(self, state: State, rows: Tensor) -> State:
         return self.model.select(state, rows)
 
     def _forced(self, state: State, tokens: Tensor) -> Tensor:
-        self.calls += tokens.numel()
+        self.own += tokens.numel()
         return self.model.forced(state, tokens)  # type: ignore[attr-defined, no-any-return]
+
+    def _hasty(self, state: State) -> tuple[Counted[Any], Any]:
+        model, low = self.model.hasty(state)  # type: ignore[attr-defined]
+        self.low = self.low or Counted(model)
+        return self.low, low

@@ -51,6 +51,7 @@ class Model(Protocol[State]):
     - `forced(state, tokens [rows, T]) -> logits [rows, T, V]`: teacher forcing in one go, instead of T steps;
     - `attention(state) -> [rows, source length]`: the weights of the last step, zero at padding;
     - `judge`: the model that re-scores from the same states, where it is not this one;
+    - `hasty(state) -> (model, state)`: the same in lower precision, for chains whose output will be judged;
     - `device`: where its tensors live (a `torch.nn.Module` needs none).
     """
 

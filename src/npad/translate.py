@@ -14,6 +14,7 @@ from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
 from npad.model import Model, name_of
 from npad.models import toy
+from npad.models.low_precision import LowPrecision
 from npad.noise.keyed import word
 from npad.score import score
 from npad.search.beam import Beam
@@ -119,16 +120,19 @@ class Translator:
         return Translation(best.text, best.log_prob, best.hypothesis, how, tuple(rest))
 
 
-def load(name: str | Path, device: str | torch.device = "cpu") -> Translator:
+def load(name: str | Path, device: str | torch.device = "cpu", precision: str = "float32") -> Translator:
     """A translator: `en-de` (English to German, everyday sentences), `toy`, or a folder that `npad train` wrote.
 
-    `toy` is an exact model of four German phrases: every probability is known.
+    `toy` is an exact model of four German phrases: every probability is known. precision: of NPAD's noisy chains,
+    "float32", "bfloat16" or "float16"; all else, and every score, is in float32.
     """
     if str(name) == "toy":
-        return Translator(toy.model(), list, toy.text, toy.symbols)
-    saved = checkpoint.load(SHIPPED.get(str(name), name), device)
-    source, target = saved.subwords
-    return Translator(saved.model, source.encode, target.decode, target.encode)
+        made = Translator(toy.model(), list, toy.text, toy.symbols)
+    else:
+        saved = checkpoint.load(SHIPPED.get(str(name), name), device)
+        source, target = saved.subwords
+        made = Translator(saved.model, source.encode, target.decode, target.encode)
+    return made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
 
 
 def _ensure_texts(texts: Sequence[str]) -> list[str]:

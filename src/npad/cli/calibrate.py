@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, decodes, device_named
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    Device,
+    MaxLength,
+    MaxRows,
+    ModelName,
+    Precision,
+    Strategy,
+    decodes,
+    device_named,
+)
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.experiments.calibrate import GRID, calibrate
@@ -21,13 +32,14 @@ from npad.text.files import lines
 from npad.translate import load
 
 
-@decodes
+@decodes(Strategy.npad)
 def command(
     source: Annotated[Path, typer.Argument(help="Sentences like those to come: plain, .gz, .xz, or -.")],
     model: ModelName = DEFAULT_MODEL,
-    calls: Annotated[int, typer.Option(help="Model calls to spend, re-scoring included, about.", min=1)] = 1_000_000,
+    calls: Annotated[int, typer.Option(help="Model calls to spend, re-scoring included, about.", min=1)] = 500_000,
     sigmas: Annotated[str, typer.Option(help="The σ₀ to choose from.")] = ",".join(f"{sigma:g}" for sigma in GRID),
     device: Device = "auto",
+    precision: Precision = "float32",
     as_json: Annotated[
         bool, typer.Option("--json", help="The trials as one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
@@ -44,15 +56,15 @@ def command(
 
         npad calibrate valid.en
 
-        npad calibrate valid.en --model runs/en-cs --decoder npad --inner beam --width 5 --chains 10 --calls 5000000
+        npad calibrate valid.en --model runs/en-cs --inner beam --width 5 --chains 10 --calls 2000000
     """
     if not isinstance(decoder, NPAD):
-        decoder = NPAD(decoder, chains=10)
+        raise InvalidInput("only NPAD has a σ₀ to find: leave out --decoder, and see --inner")
     try:
         grid = tuple(float(part) for part in sigmas.split(","))
     except ValueError as error:
         raise InvalidInput(f"--sigmas must be numbers with commas between them, not {sigmas!r}") from error
-    translator = load(model, device_named(device))
+    translator = load(model, device_named(device), precision)
     with bar("calibrating", calls) as show:
         found = calibrate(
             translator,

@@ -20,6 +20,7 @@ from npad.cli.options import (
     MaxRows,
     MaxSource,
     ModelName,
+    Precision,
     decodes,
     device_named,
 )
@@ -31,12 +32,13 @@ from npad.text.files import lines, written
 from npad.translate import load
 
 
-@decodes
+@decodes()
 def command(
     source: Annotated[Path, typer.Argument(help="Source lines: plain, .gz, .xz, or -.")],
     reference: Annotated[Path, typer.Argument(help="Their reference translations, line by line.")],
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
+    precision: Precision = "float32",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the translations here, too.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="The figures as one JSON object.", rich_help_panel=OUTPUT)
@@ -59,7 +61,7 @@ def command(
     if len(sources) != len(references):
         rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
         raise InvalidInput(f"{rule}; line i of the two must be a pair")
-    translator = replace(load(model, device_named(device)), longest=max_source)
+    translator = replace(load(model, device_named(device), precision), longest=max_source)
     with ExitStack() as open_files:
         out = open_files.enter_context(written(output)) if output is not None else None
         with bar("evaluating", len(sources)) as show:

@@ -53,6 +53,9 @@ ModelName = Annotated[str, typer.Option("--model", "-m", help="`en-de`, `toy`, o
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` takes a GPU if there is one.")
 ]
+Precision = Annotated[
+    str, typer.Option(metavar="NAME", help="Of NPAD's noisy chains: float32, bfloat16, float16. Scores stay float32.")
+]
 MaxLength = Annotated[int, typer.Option(help="Symbols an output may have, its end included.", min=1)]
 MaxSource = Annotated[int, typer.Option(help="Symbols a source may have.", min=1)]
 MaxRows = Annotated[
@@ -130,27 +133,31 @@ PLAIN: dict[str, tuple[Any, tuple[str, ...]]] = {
 SELECTORS = (MostProbable, LengthNormalised, GNMTLength, MBR)
 
 
-def decodes(command: Callable[..., None]) -> Callable[..., None]:
+def decodes(usual: Strategy = Strategy.beam) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of all decoders; it receives the decoder they make, as `decoder`."""
 
-    @functools.wraps(command)
-    def wrapped(decoder: Strategy = Strategy.beam, **values: Any) -> None:
-        given = {name: values.pop(name) for name in DECODER_OPTIONS}
-        given["nbest"] = values.get("nbest")
-        command(decoder=make(decoder, {name: value for name, value in given.items() if value is not None}), **values)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapped(decoder: Strategy = usual, **values: Any) -> None:
+            given = {name: values.pop(name) for name in DECODER_OPTIONS}
+            given["nbest"] = values.get("nbest")
+            made = make(decoder, {name: value for name, value in given.items() if value is not None})
+            command(decoder=made, **values)
 
-    own = inspect.signature(command, eval_str=True)
-    parameters = [parameter for parameter in own.parameters.values() if parameter.name != "decoder"]
-    which = Annotated[Strategy, _name(f"{', '.join(Strategy)}.", "--decoder", "-d")]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters.append(inspect.Parameter("decoder", keyword, default=Strategy.beam, annotation=which))
-    parameters += [
-        inspect.Parameter(name, keyword, default=None, annotation=annotation)
-        for name, annotation in DECODER_OPTIONS.items()
-    ]
-    wrapped.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return wrapped
+        own = inspect.signature(command, eval_str=True)
+        parameters = [parameter for parameter in own.parameters.values() if parameter.name != "decoder"]
+        which = Annotated[Strategy, _name(f"{', '.join(Strategy)}.", "--decoder", "-d")]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("decoder", keyword, default=usual, annotation=which))
+        parameters += [
+            inspect.Parameter(name, keyword, default=None, annotation=annotation)
+            for name, annotation in DECODER_OPTIONS.items()
+        ]
+        wrapped.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapped
+
+    return decorate
 
 
 def make(strategy: str, given: dict[str, Any]) -> Decoder:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from npad.cli.display import Display
-from npad.cli.options import Device, MaxLength, MaxRows, device_named
+from npad.cli.options import Device, MaxLength, MaxRows, Precision, device_named
 from npad.cli.prepare import sizes
 from npad.cli.terminal import bar, note
 from npad.errors import InvalidInput, one_of
@@ -25,7 +25,10 @@ from npad.training.recipe import Recipe
 TRAINING = "The model, where none is given"
 # What `adam` says is what learns on some ten thousand pairs; `paper` is the paper's throughout.
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "paper": ({"initialisation": "paper", "dropout": 0.0}, {"optimiser": "adadelta", "batch": 2048, "patience": 8}),
+    "paper": (
+        {"initialisation": "paper", "dropout": 0.0},
+        {"optimiser": "adadelta", "batch": 2048, "validate": 500, "patience": 8},
+    ),
     "adam": (
         {"initialisation": "glorot", "dropout": 0.3},
         {"optimiser": "adam", "learning_rate": 1e-3, "decay": 0.5, "batch": 2048, "patience": 4},
@@ -51,6 +54,7 @@ def command(
     exact: Annotated[int, typer.Option(help="Test sentences to search exactly.", min=1)] = 100,
     budget: Annotated[int, typer.Option(help="Model calls for each of them.", min=1)] = 500,
     device: Device = "auto",
+    precision: Precision = "float32",
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
     recipe: Annotated[str, _training("`paper` (Adadelta, as Cho, 2016) or `adam` (for little data).")] = "adam",
@@ -74,10 +78,9 @@ def command(
     one_of("recipe", recipe, tuple(RECIPES))
     where, text = device_named(device), ParallelText.find(data, source, target)
     options, habits = RECIPES[recipe]
-    precision = "bfloat16" if where.type == "cuda" else "float32"
     training = experiment.Training(
         {"units": units, "embedding": embedding, **options},
-        Recipe(**habits, epochs=epochs, precision=precision),
+        Recipe(**habits, epochs=epochs, precision="bfloat16" if where.type == "cuda" else "float32"),
         sizes(vocabulary),
     )
     noisy = _numbers(train_sigmas)
@@ -96,6 +99,7 @@ def command(
         max_length=max_length,
         max_rows=max_rows,
         device=where,
+        precision=precision,
     )
     watch = Display()
     with watch.live(), bar("measuring") as show:

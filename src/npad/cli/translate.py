@@ -21,6 +21,7 @@ from npad.cli.options import (
     MaxRows,
     MaxSource,
     ModelName,
+    Precision,
     decodes,
     device_named,
 )
@@ -33,13 +34,14 @@ from npad.translate import Translation, load
 CHUNK = 1000  # lines at a time
 
 
-@decodes
+@decodes()
 def command(
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, --input or stdin.")] = None,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
+    precision: Precision = "float32",
     nbest: Annotated[
         int, typer.Option(help="Outputs a text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT)
     ] = 1,
@@ -73,7 +75,7 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    translator = replace(load(model, device_named(device)), longest=max_source)
+    translator = replace(load(model, device_named(device), precision), longest=max_source)
     write = _json if as_json else _moses if moses or nbest > 1 else _plain
     inputs, total, chunk = _inputs(text, input)
     skipped = 0

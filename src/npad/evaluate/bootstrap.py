@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from npad.evaluate.bleu import Bleu, Counts
 
@@ -25,7 +25,7 @@ class Difference:
 
 
 def paired(
-    nll: tuple[NDArray[np.float64], NDArray[np.float64]],
+    nll: tuple[ArrayLike, ArrayLike],
     counts: tuple[Counts, Counts],
     samples: int = 1000,
     seed: int = 0,
@@ -34,13 +34,14 @@ def paired(
 
     nll: [sentences] of each; counts: [sentences, 10] of each. Test sets of the same size are drawn with replacement.
     """
-    n = len(nll[0])
+    one, other = (np.asarray(each) for each in nll)
+    n = len(one)
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=samples)  # [samples, sentences]
-    apart = drawn @ (nll[0] - nll[1]) / n
-    first, second = (np.array([Bleu.score(one) for one in drawn @ each]) for each in counts)
+    apart = drawn @ (one - other) / n
+    first, second = (np.array([Bleu.score(summed) for summed in drawn @ each]) for each in counts)
     whole = [Bleu.score(each.sum(0)) for each in counts]
     return (
-        Difference(float((nll[0] - nll[1]).mean()), *_interval(apart)),
+        Difference(float((one - other).mean()), *_interval(apart)),
         Difference(whole[0] - whole[1], *_interval(first - second)),
     )
 

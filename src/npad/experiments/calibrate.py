@@ -42,7 +42,7 @@ def calibrate(
     translator: Translator,
     sources: Sequence[str],
     decoder: NPAD | None = None,
-    budget: int = 1_000_000,
+    budget: int = 200_000,
     sigmas: Sequence[float] = GRID,
     max_length: int = 200,
     max_rows: int = 1024,
@@ -91,4 +91,6 @@ def calibrate(
         scores = {sigma: nll(some, replace(decoder, noise=replace(decoder.noise, sigma=sigma))) for sigma in left}
         trials += [Trial(sigma, len(some), score, inner) for sigma, score in scores.items()]
         left = sorted(left, key=scores.__getitem__)[: max(1, len(left) // 2)]
+        if len(some) == len(texts):  # more rounds would say the same
+            break
     return Calibration(left[0], trials, spent())

@@ -59,6 +59,7 @@ class Plan:
     max_length: int = 200
     max_rows: int = 1024
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    precision: str = "float32"  # of NPAD's noisy chains
 
 
 def reproduce(
@@ -72,7 +73,7 @@ def reproduce(
             trained(folder, plan, sigma, training)
 
         def translator(sigma: float) -> Translator:
-            made = load(main if sigma == 0 else folder / f"model-{sigma:g}", plan.device)
+            made = load(main if sigma == 0 else folder / f"model-{sigma:g}", plan.device, plan.precision)
             made.translate(sets[next(iter(sets))].sources[:2], max_length=5)  # to warm up, before anything is timed
             return made
 
@@ -114,7 +115,7 @@ def _setup(plan: Plan, model: str, sets: Mapping[str, Pairs]) -> Setup:
         about["validation perplexity"] = f"{made['perplexity']:.3f}"
     gpu = torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else platform.machine()
     about["machine"] = f"{gpu}, {plan.max_rows:,} rows at a time, torch {torch.__version__}, npad {__version__}"
-    name = name_of(checkpoint.load(folder).model)
+    name = name_of(load(folder, precision=plan.precision).model)
     wanted = {f: getattr(plan, f) for f in ("title", "command", "seeds", "max_length", "brief", "exact", "sigmas")}
     return Setup(model=name, sets=sizes, about=about, **wanted)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
 from npad.memory import plain_memory_errors
-from npad.model import Model
+from npad.model import Model, optional
 from npad.noise.noisy import Noise, Noisy
 from npad.rows import Problems, repeat
 from npad.score import judge
@@ -69,7 +69,17 @@ class NPAD(Decoder):
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
         chains = torch.arange(self.chains, device=problems.ids.device) + (0 if self.clean_chain else 1)
-        return select(model, state, self._run(model, state, problems, chains), self.selector)
+        return select(model, state, self._found(model, state, problems, chains), self.selector)
+
+    def _found(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
+        """What all chains find; the noisy ones on a model in lower precision, where there is one."""
+        hasty = optional(model, "hasty")
+        if hasty is None:
+            return self._run(model, state, problems, chains)
+        first = 1 if self.clean_chain else 0
+        parts = [(model, state, chains[:first]), (*hasty(state), chains[first:])]
+        found = [self._run(which, its, problems, some) for which, its, some in parts if len(some)]
+        return join(found, model.special.pad)
 
     def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
         """What some chains find, [sentences, n]; half of them at a time where all do not fit in memory."""

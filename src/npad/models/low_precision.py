@@ -1,0 +1,62 @@
+"""Noisy chains in fewer bits: they are noisy on purpose, and the clean model judges what they find."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npad.errors import InvalidInput, one_of
+from npad.model import Perturb, State, Wrapper, name_of, optional
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class LowPrecision(Wrapper[State]):
+    """A model with a copy of itself in lower precision, which NPAD's noisy chains run on.
+
+    All else is the model's own: the clean chain, every other decoder, and every score. Costs the memory of the copy.
+    """
+
+    def __init__(self, model: Any, precision: str = "bfloat16") -> None:
+        one_of("precision", precision, tuple(PRECISIONS))
+        if not isinstance(model, nn.Module):
+            raise InvalidInput(f"{name_of(model)} is no torch module, and has no weights to lower to {precision}")
+        self.dtype = PRECISIONS[precision]
+        self.low = copy.deepcopy(model).to(self.dtype)
+        self.model: Any = model
+        self.name = f"{name_of(model)}+{precision}"
+        for part in ("forced", "attention"):
+            if optional(model, part):
+                setattr(self, part, getattr(model, part))
+
+    def start(self, source: Any) -> State:
+        return self.model.start(source)  # type: ignore[no-any-return]
+
+    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+        return self.model.step(state, tokens, perturb)  # type: ignore[no-any-return]
+
+    def select(self, state: State, rows: Tensor) -> State:
+        return self.model.select(state, rows)  # type: ignore[no-any-return]
+
+    def hasty(self, state: State) -> tuple[Any, Any]:
+        """The copy, and a state of the model as a state of the copy."""
+        return self.low, lowered(state, self.dtype)
+
+
+def lowered(state: Any, dtype: torch.dtype) -> Any:
+    """A state with its floating-point tensors in another precision."""
+    if isinstance(state, Tensor):
+        return state.to(dtype) if state.is_floating_point() else state
+    if is_dataclass(state) and not isinstance(state, type):
+        return replace(state, **{field.name: lowered(getattr(state, field.name), dtype) for field in fields(state)})
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(lowered(part, dtype) for part in state))
+    if isinstance(state, tuple | list):
+        return type(state)(lowered(part, dtype) for part in state)
+    if isinstance(state, dict):
+        return {name: lowered(part, dtype) for name, part in state.items()}
+    return state

@@ -1,0 +1,85 @@
+"""Noisy chains in fewer bits: what they find is judged by the model itself, and all else is the model's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import npad
+from cases import PLAIN, by_name, key, recurrent, summaries
+from npad import NPAD, Beam, Counted, Greedy, InvalidInput, Noise, decode, score, signature
+from npad.models.low_precision import LowPrecision, lowered
+from test_attention import SOURCE, build
+
+MODELS = {"attention": (lambda: build(torch.float32), SOURCE), "gru": (lambda: recurrent(dtype=torch.float32), None)}
+models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
+both = pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+
+
+def made(model, source):
+    return model(), summaries(4, torch.float32) if source is None else source
+
+
+@models
+@both
+@pytest.mark.parametrize("inner", **by_name(PLAIN))
+def test_only_noisy_chains_are_in_lower_precision(model, source, precision, inner):
+    model, source = made(model, source)
+    low = LowPrecision(model, precision)
+    assert decode(low, source, inner, 8) == decode(model, source, inner, 8)
+    found = decode(low, source, NPAD(inner, 6, Noise(0.7)), 8)
+    for one, plain in zip(found, decode(model, source, inner, 8), strict=True):
+        assert key(one[0]) >= (plain[0].finished, plain[0].log_prob - 1e-4)
+        clean = [each.tokens for each in one if each.chain == 0]
+        assert set(clean) == {each.tokens for each in plain}
+    ended = [[each for each in one if each.finished] for one in found]
+    expected = score(model, source, [[each.tokens for each in one] for one in ended])
+    for one, scores in zip(ended, expected, strict=True):
+        assert [each.log_prob for each in one] == pytest.approx(scores, abs=1e-4)
+
+
+@models
+def test_the_chains_are_in_lower_precision_indeed(model, source):
+    model, source = made(model, source)
+    seen = []
+
+    low = LowPrecision(model, "bfloat16")
+    step = low.low.step
+    low.low.step = lambda state, tokens, perturb=None: (
+        seen.append(step(state, tokens, perturb)[0].dtype) or step(state, tokens, perturb)
+    )
+    counted = Counted(low)
+    decode(counted, source, NPAD(Greedy(), 5, Noise(0.3)), 6)
+    assert seen
+    assert set(seen) == {torch.bfloat16}
+    assert counted.low.calls == 4 * counted.own  # four noisy chains, and the clean one
+    assert counted.calls == 5 * counted.own
+    assert counted.rescored > 0
+
+
+def test_what_is_no_number_stays_as_it_is():
+    state = build(torch.float32).start(SOURCE)
+    low = lowered(state, torch.bfloat16)
+    assert (low.hidden.dtype, low.mask.dtype, low.layout) == (torch.bfloat16, torch.bool, state.layout)
+    nested = {"a": [torch.ones(2), (torch.arange(2), 3)]}
+    assert lowered(nested, torch.float16)["a"][0].dtype == torch.float16
+    assert lowered(nested, torch.float16)["a"][1][1] == 3
+
+
+def test_a_translator_has_it_by_name():
+    texts = ["She spends most of her money on books.", "I would rather stay at home than go out tonight."]
+    full, low = (npad.load("en-de", precision=name) for name in ("float32", "bfloat16"))
+    decoder = NPAD(Greedy(), 5, Noise(0.3))
+    found = low.translate(texts, decoder)
+    assert all(
+        one.log_prob >= plain.log_prob - 1e-4 for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
+    )
+    assert low.translate(texts, Beam(3))[0].text == full.translate(texts, Beam(3))[0].text
+    assert "model:en-de+bfloat16|" in found[0].signature == signature(decoder, low.model)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'float16', not 'int4'"):
+        npad.load("en-de", precision="int4")
+    with pytest.raises(InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"):
+        npad.load("toy", precision="bfloat16")
