@@ -123,16 +123,37 @@ class Translator:
 def load(name: str | Path, device: str | torch.device = "cpu", precision: str = "float32") -> Translator:
     """A translator: `en-de` (English to German, everyday sentences), `toy`, or a folder that `npad train` wrote.
 
+    `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer; a decoder-only one goes on with the text.
     `toy` is an exact model of four German phrases: every probability is known. precision: of NPAD's noisy chains,
     "float32", "bfloat16" or "float16"; all else, and every score, is in float32.
     """
-    if str(name) == "toy":
+    if str(name).startswith("hf:"):
+        made = _pretrained(str(name).removeprefix("hf:"), device)
+    elif str(name) == "toy":
         made = Translator(toy.model(), list, toy.text, toy.symbols)
     else:
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
         made = Translator(saved.model, source.encode, target.decode, target.encode)
     return made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
+
+
+def _pretrained(name: str, device: str | torch.device) -> Translator:
+    from npad.models.huggingface import HuggingFace, pretrained  # an extra
+
+    model, tokenizer = pretrained(name, device)
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [list(ids) for ids in tokenizer(list(texts))["input_ids"]]
+
+    def symbols(texts: Sequence[str]) -> list[list[int]]:
+        ids = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
+        return [list(each) for each in ids]
+
+    def detokenise(tokens: tuple[int, ...]) -> str:
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    return Translator(HuggingFace(model), encode, detokenise, symbols)
 
 
 def _ensure_texts(texts: Sequence[str]) -> list[str]:

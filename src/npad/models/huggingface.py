@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import get_ident
@@ -92,6 +92,12 @@ class HuggingFace:
         self.knows = inspect.signature(model.forward).parameters.keys()
 
     @property
+    def first(self) -> int:
+        """The symbol that an encoder's decoder starts with."""
+        config = self.model.generation_config
+        return int(config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id)
+
+    @property
     def device(self) -> torch.device:
         return self.model.device  # type: ignore[no-any-return]
 
@@ -129,9 +135,7 @@ class HuggingFace:
         prefix = tensors.pop("decoder_input_ids", None)
         sentences = len(next(iter(tensors.values())))
         if prefix is None:
-            first = self.model.generation_config.decoder_start_token_id
-            first = self.model.generation_config.bos_token_id if first is None else first
-            prefix = torch.full((sentences, 1), first, device=self.device)
+            prefix = torch.full((sentences, 1), self.first, device=self.device)
         encoder = self.model.get_encoder()
         knows = inspect.signature(encoder.forward).parameters
         seen = encoder(**{name: x for name, x in tensors.items() if name in knows}).last_hidden_state
@@ -264,6 +268,14 @@ def reordered(cache: Any, rows: Tensor | None) -> Any:
     return new
 
 
-def inputs_of(encoding: Mapping[str, Tensor]) -> Inputs:
-    """What a tokenizer or processor returned, as a source."""
-    return Inputs(**dict(encoding))
+def pretrained(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]:
+    """A model and its tokenizer by name or path, encoder–decoder or decoder-only."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    try:
+        config = AutoConfig.from_pretrained(name)
+        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        return kind.from_pretrained(name).to(device), AutoTokenizer.from_pretrained(name, padding_side="left")
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InvalidInput(f"cannot load {name!r} as a model of Hugging Face: {reason}") from error

@@ -1,0 +1,148 @@
+"""The ways in for people who have a model of Hugging Face: `npad.hf.generate`, and `npad.load("hf:…")`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaModel, PreTrainedTokenizerFast
+
+import npad
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf
+from npad.models.huggingface import HuggingFace
+from runs import npad as command
+from runs import refused_here
+from test_huggingface import PROMPTS, V, build, kinds, source
+
+NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
+
+
+def tensors(kind):
+    given = source(kind)
+    return given.tensors if kind == "whisper" else HuggingFace(build(kind))._padded(given).tensors
+
+
+@kinds
+def test_generate_gives_what_decode_finds_as_generate_gives_it(kind):
+    model = build(kind)
+    found = hf.generate(model, **tensors(kind), decoder=NOISY, num_return_sequences=3, max_new_tokens=10)
+    expected = decode(HuggingFace(model), source(kind), NOISY, 10)
+    prefix = 1 if model.config.is_encoder_decoder else 5
+    for i, hypotheses in enumerate(expected):
+        wanted = [hypotheses[min(j, len(hypotheses) - 1)] for j in range(3)]
+        for row, one in zip(range(3 * i, 3 * i + 3), wanted, strict=True):
+            written = found.sequences[row, prefix : prefix + len(one.tokens) + one.finished].tolist()
+            assert written == [*one.tokens, *([model.generation_config.eos_token_id] if one.finished else [])]
+            assert found.sequences_scores[row].item() == pytest.approx(one.log_prob)
+            assert found.noisy_scores[row].item() == pytest.approx(one.noisy_log_prob)
+            assert (found.chains[row].item(), found.finished[row].item()) == (one.chain, one.finished)
+        assert found.clean_won[i].item() == (hypotheses[0].chain == 0)
+    assert found.sequences.shape[0] == 12
+    assert "npad|inner:greedy|chains:8|" in found.signature
+
+
+@kinds
+def test_greedy_sequences_are_generates_own(kind):
+    model = build(kind)
+    given = tensors(kind)
+    theirs = model.generate(**given, max_new_tokens=9, do_sample=False)
+    ours = hf.generate(model, **given, decoder=Greedy(), max_new_tokens=9)
+    skip = 1 if kind == "whisper" else 0  # whose generate leaves the start symbol out
+    assert ours.sequences[:, skip:].tolist() == theirs.tolist()
+    assert ours.noisy_scores.isnan().all()
+
+
+def test_lengths_are_those_asked_for_or_configured():
+    model, given = build("llama"), tensors("llama")
+    longest = given["input_ids"].shape[1]
+    assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 20
+    model.generation_config.max_new_tokens = 3
+    assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 3
+    assert hf.generate(model, **given, decoder=Greedy(), max_new_tokens=1).sequences.shape[1] == longest + 1
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_low_precision_models_decode(kind):
+    model = build(kind, torch.bfloat16)
+    found = hf.generate(model, **tensors(kind), decoder=NOISY, max_new_tokens=6)
+    plain = hf.generate(model, **tensors(kind), decoder=Greedy(), max_new_tokens=6)
+    assert bool(((found.finished > plain.finished) | (found.sequences_scores >= plain.sequences_scores - 0.3)).all())
+
+
+def test_several_end_symbols_count_as_one():
+    model = build("llama")
+    model.generation_config.eos_token_id = [2, 7, 9]
+    adapter = HuggingFace(model)
+    state = adapter.start(PROMPTS)
+    plain = HuggingFace(build("llama"))
+    first = torch.full((4,), V)
+    with torch.no_grad():
+        merged, own = adapter.step(state, first)[0], plain.step(plain.start(PROMPTS), first)[0]
+    p, q = merged.softmax(-1), own.softmax(-1)
+    torch.testing.assert_close(p[:, 2], q[:, [2, 7, 9]].sum(-1))
+    assert (p[:, [7, 9]] == 0).all()
+    torch.testing.assert_close(p.sum(-1), torch.ones(4, dtype=torch.float64))
+
+
+# Text in, text out
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Two tiny random models with a tokenizer of words, saved as people save them."""
+    folder = tmp_path_factory.mktemp("models")
+    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
+    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    for kind in ("bart", "llama"):
+        build(kind, torch.float32).save_pretrained(folder / kind)
+        tokenizer.save_pretrained(folder / kind)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+def test_a_model_of_hugging_face_is_a_translator(saved, kind):
+    translator = npad.load(f"hf:{saved / kind}")
+    texts = ["w5 w6 w7", "w9", "w10 w11"]
+    found = translator.translate(texts, NOISY, max_length=8)
+    assert all(word.startswith("w") for one in found for word in one.text.split())
+    assert any(one.alternatives for one in found)
+    assert found[0].signature == npad.signature(NOISY, translator.model)
+    alone = [translator.translate([text], NOISY, max_length=8)[0].text for text in texts]
+    assert [one.text for one in found] == alone
+    finished = [(text, one) for text, one in zip(texts, found, strict=True) if one.hypothesis.finished and one.text]
+    for text, one in finished:
+        if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens:
+            assert translator.score([text], [one.text])[0] == pytest.approx(one.log_prob, abs=1e-4)
+
+
+def test_the_command_takes_it(saved):
+    done = command("translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6")
+    assert done.stdout.strip()
+
+
+# Mistakes
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
+def test_mistakes_are_named(saved, capsys, monkeypatch):
+    config = LlamaConfig(vocab_size=V, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
+        HuggingFace(LlamaModel(config))
+    model = build("llama")
+    with pytest.raises(InvalidInput, match="no noise site 'layer'; it offers 'hidden', 'embedding', 'output'"):
+        hf.generate(model, **tensors("llama"), decoder=NPAD(noise=Noise(0.1, site="layer")))
+    with pytest.raises(InvalidInput, match="is compiled, and noise cannot enter it"):
+        HuggingFace(torch.compile(model))
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    with pytest.raises(InvalidInput, match="must be padded on the left"):
+        hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=mask)
+    model.config.max_position_embeddings = 4
+    with pytest.raises(InvalidInput, match=r"a prompt has 5 tokens and .* reads at most 4; shorten it"):
+        decode(HuggingFace(model), PROMPTS, Beam(2))
+    with pytest.raises(InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"):
+        hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=torch.ones(1, 3))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    message = refused_here(capsys, monkeypatch, "translate", "--model", "hf:nobody/nothing", "x")
+    assert "cannot load 'nobody/nothing' as a model of Hugging Face" in message
