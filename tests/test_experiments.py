@@ -17,6 +17,7 @@ import sacrebleu
 
 import npad
 from npad import NPAD, Beam, BestOf, Greedy, InvalidInput, LengthNormalised, Noise, Sampling
+from npad.errors import StorageError
 from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
 from npad.evaluate.entropy import entropy_by_step
@@ -70,7 +71,7 @@ def test_the_bootstrap_knows_better_from_no_different():
     counts = [bleu.counts(outputs) for outputs in (good, bad)]
     nll = np.linspace(1, 2, 200), np.linspace(3, 4, 200)
     less, more = paired(nll, (counts[0], counts[1]))
-    assert less.value == less.low == less.high == pytest.approx(-2)
+    assert (less.value, less.low, less.high) == (pytest.approx(-2),) * 3
     assert more.value == pytest.approx(bleu.score(counts[0].sum(0)) - bleu.score(counts[1].sum(0)))
     assert 0 < more.low < more.value < more.high
     assert verdict(less, more) == "confirmed"
@@ -115,6 +116,10 @@ def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
     assert Record(path).known.keys() == {("a", 1)}
     Record(path).once(("b",), lambda: {"x": 2})
     assert path.read_bytes() == whole
+    path.write_bytes(b"{" + whole)
+    with pytest.raises(StorageError, match=r"results.jsonl, line 1, is damaged"):
+        Record(path)
+    assert path.read_bytes() == b"{" + whole
 
 
 @pytest.mark.parametrize(
@@ -163,6 +168,21 @@ def test_figures_are_means_over_seeds(tmp_path):
     assert here.figures("test", Beam(2)).shown("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
 
 
+def test_an_output_that_never_ended_is_a_search_error(tmp_path):
+    here = bench(tmp_path, max_length=3)
+    best = here.exact("test", 4, 10_000)
+    outputs = TOY.translate(PHRASES[::-1], Greedy(), 3)
+    cut = [not one.hypothesis.finished for one in outputs]
+    assert any(cut)
+    missed = [
+        ended is False or one.log_prob < score - 1e-3
+        for one, ended, (score, _) in zip(outputs, [not c for c in cut], best, strict=True)
+    ]
+    assert all(proven for _, proven in best)
+    assert here.search_errors("test", Greedy(), 4, 10_000) == sum(missed) / 4
+    assert here.search_errors("test", Greedy(), 4, 1) is None
+
+
 def test_search_errors_are_what_exact_search_says(tmp_path):
     here = bench(tmp_path)
     best = [max(one.log_prob for one in TOY.model.outputs(phrase, 200)) for phrase in PHRASES[::-1]]
@@ -193,8 +213,36 @@ def test_texts_are_found_by_name(tmp_path):
         ParallelText.find(tmp_path, "en")
     with pytest.raises(InvalidInput, match="has books in one of en and de only"):
         ParallelText.find(tmp_path, "en", "de")
-    with pytest.raises(InvalidInput, match=r"has no texts NAME.fr; it has cs, de, en: see --from"):
-        ParallelText.find(tmp_path, "fr")
+    for languages in (("fr",), ("en", "fr")):
+        with pytest.raises(InvalidInput, match=r"has no texts NAME.fr; it has cs, en, de: see --from"):
+            ParallelText.find(tmp_path, *languages)
+    with pytest.raises(InvalidInput, match="the source and the target language are both en"):
+        ParallelText.find(tmp_path, "en", "en")
+    (tmp_path / "news.de.gz").touch()
+    with pytest.raises(InvalidInput, match=r"has news.de and news.de.gz; which of them is news\?"):
+        ParallelText.find(tmp_path, "en", "cs")
+
+
+def test_sets_of_one_name_keep_their_own(tmp_path):
+    """Or a test set would take the validation set's place, and every choice would be made on it."""
+    for name in ("valid-2013", "test-2013", "test-2014"):
+        for language in ("en", "cs"):
+            (tmp_path / f"{name}.{language}").write_text(f"{name}\n")
+    sets = ParallelText.find(tmp_path, "en").sets()
+    assert {name: pairs.sources for name, pairs in sets.items()} == {name: [name] for name in sets}
+    assert list(sets) == ["valid-2013", "test-2013", "test-2014"]
+    (tmp_path / "test-2014.en").write_text("\n \n")
+    (tmp_path / "test-2014.cs").write_text("\n \n")
+    with pytest.raises(InvalidInput, match=r"test-2014.en has no text in it"):
+        ParallelText.find(tmp_path, "en").sets()
+
+
+def test_texts_that_are_no_pairs_are_not_joined(tmp_path):
+    for name, lines in (("aa.en", 3), ("aa.cs", 2), ("bb.en", 2), ("bb.cs", 3)):
+        (tmp_path / name).write_text("x\n" * lines)
+    files = {name: (tmp_path / f"{name}.en", tmp_path / f"{name}.cs") for name in ("aa", "bb")}
+    with pytest.raises(InvalidInput, match=r"aa.en has 3 lines and .*aa.cs has 2"):
+        joined(files, tmp_path / "new")
 
 
 # The command, from text to report
@@ -258,7 +306,16 @@ def test_each_row_tells_how_it_was_made(finished):
 
 def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
     other = [finished / "run", "--data", finished / "data", "--from", "src", "--model", "en-de", "--max-length", 6]
-    assert "holds results with model model/best-" in refused_here(capsys, monkeypatch, "reproduce", *other)
+    assert "holds results with the model model/best-" in refused_here(capsys, monkeypatch, "reproduce", *other)
+    changed = [*arguments(finished), "--max-rows", 99]
+    assert "holds results with the machine" in refused_here(capsys, monkeypatch, *changed)
+    changed = [*arguments(finished), "--embedding", 7]
+    assert "was trained otherwise; choose another folder" in refused_here(capsys, monkeypatch, *changed)
+    text = finished / "data/test.src"
+    kept = text.read_text()
+    text.write_text(kept.replace("\n", " nane\n", 1))
+    assert "holds results with the weights or the text" in refused_here(capsys, monkeypatch, *arguments(finished))
+    text.write_text(kept)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +325,8 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         (["--data", ".", "--recipe", "sgd"], "recipe must be one of 'paper', 'adam', not 'sgd'"),
         (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
         (["--train-sigmas", "a,b"], "--train-sigmas must be numbers with commas between them, not 'a,b'"),
+        (["--train-sigmas", "-1"], "the σ₀ to train with must be a finite number above 0, not -1.0"),
+        (["--precision", "int4"], "precision must be one of 'float32', 'bfloat16', 'float16', not 'int4'"),
         (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
     ],
 )
@@ -305,6 +364,14 @@ def test_calibration_keeps_its_budget_and_halves():
     assert found.sigma in rounds[-1]
     with pytest.raises(InvalidInput, match="a budget of 100 model calls is too small for 5 σ₀"):
         calibrate(TOY, many, NPAD(Greedy(), 8), 100, (0.1, 0.2, 0.3, 0.4, 0.5))
+
+
+def test_calibration_foresees_that_much_noise_makes_outputs_long():
+    found = calibrate(
+        npad.load("en-de"), ["Hello.", "I am here.", "Go home now."] * 4, NPAD(Greedy(), 3), 9_000, (0.1, 20.0)
+    )
+    assert found.calls < 10_000
+    assert len({one.sentences for one in found.trials}) == 1
 
 
 def test_the_command_calibrates(tmp_path):

@@ -38,6 +38,12 @@ class Display(Watch):
         if self.console.is_terminal and done:
             self.console.print(f"{what} {done:,}{of}", end="\r")
 
+    def measuring(self, what: str, done: int) -> None:
+        """A row of a report is being measured, and so many have been."""
+        self.progress.update(self.task, visible=False)
+        if self.console.is_terminal:
+            self.console.print(f"{done:4} measured; {what}"[: self.console.width - 1], end="\r", highlight=False)
+
     def epoch(self, place: Place, batches: int, recipe: Recipe) -> None:
         total = place.update + (recipe.epochs - place.epoch) * batches - place.position
         total = total if recipe.updates is None else min(total, recipe.updates)

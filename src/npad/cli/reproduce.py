@@ -14,7 +14,7 @@ from rich.markdown import Markdown
 from npad.cli.display import Display
 from npad.cli.options import Device, MaxLength, MaxRows, Precision, device_named
 from npad.cli.prepare import sizes
-from npad.cli.terminal import bar, note
+from npad.cli.terminal import note
 from npad.errors import InvalidInput, one_of
 from npad.experiments import reproduce as experiment
 from npad.experiments import tables
@@ -102,8 +102,8 @@ def command(
         precision=precision,
     )
     watch = Display()
-    with watch.live(), bar("measuring") as show:
-        bench = experiment.reproduce(folder, plan, watch, lambda what, done: show(f"{what[:100]}", done, 0))
+    with watch.live():
+        bench = experiment.reproduce(folder, plan, watch, watch.measuring)
     Console().print(Markdown(tables.beside_paper(bench)))
     note(f"the report is in {folder}/README.md")
 

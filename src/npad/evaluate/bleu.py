@@ -37,3 +37,8 @@ class Bleu:
 
         matches, totals, (output, reference) = counts[:4].tolist(), counts[4:8].tolist(), counts[8:].tolist()
         return float(BLEU.compute_bleu(matches, totals, output, reference, smooth_method="exp").score)
+
+    @staticmethod
+    def length_ratio(counts: Counts) -> float:
+        """Words of output over words of reference, of counts added up [10]."""
+        return float(counts[8] / max(1, counts[9]))

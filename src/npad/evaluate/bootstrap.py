@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from npad.evaluate.bleu import Bleu, Counts
 
+TIE = 1e-3  # nats: what float32 may differ by between two ways to add up the same output
 LEVEL = 95  # per cent of the resampled test sets whose difference lies in the interval
 
 
@@ -25,25 +27,26 @@ class Difference:
 
 
 def paired(
-    nll: tuple[ArrayLike, ArrayLike],
-    counts: tuple[Counts, Counts],
+    nll: Sequence[ArrayLike],
+    counts: Sequence[Counts],
+    weights: Sequence[int] = (1, -1),
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[Difference, Difference]:
-    """The difference in mean NLL and in BLEU of two systems on the same sentences.
+    """The difference in mean NLL and in BLEU between systems on the same sentences: the first minus the second.
 
-    nll: [sentences] of each; counts: [sentences, 10] of each. Test sets of the same size are drawn with replacement.
+    nll: [sentences] of each; counts: [sentences, 10] of each. Other weights make other differences, such as that of two
+    gains (1, -1, -1, 1). Test sets of the same size are drawn with replacement. Per sentence, less than TIE is nothing.
     """
-    one, other = (np.asarray(each) for each in nll)
-    n = len(one)
+    apart = np.sum([weight * np.asarray(each) for weight, each in zip(weights, nll, strict=True)], 0)
+    apart = np.where(np.abs(apart) < TIE, 0.0, apart)
+    n = len(apart)
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=samples)  # [samples, sentences]
-    apart = drawn @ (one - other) / n
-    first, second = (np.array([Bleu.score(summed) for summed in drawn @ each]) for each in counts)
-    whole = [Bleu.score(each.sum(0)) for each in counts]
-    return (
-        Difference(float((one - other).mean()), *_interval(apart)),
-        Difference(whole[0] - whole[1], *_interval(first - second)),
-    )
+    words, whole = np.zeros(samples), 0.0
+    for weight, each in zip(weights, counts, strict=True):
+        words += weight * np.array([Bleu.score(summed) for summed in drawn @ each])
+        whole += weight * Bleu.score(each.sum(0))
+    return Difference(float(apart.mean()), *_interval(drawn @ apart / n)), Difference(whole, *_interval(words))
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from npad.counted import Counted
 from npad.errors import StorageError
 from npad.evaluate.bleu import Bleu, Counts
-from npad.evaluate.bootstrap import Difference, paired
+from npad.evaluate.bootstrap import TIE, Difference, paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import translated
 from npad.experiments.record import NotMeasured, Record
@@ -32,8 +32,6 @@ from npad.search.sampling import Sampling
 from npad.signature import signature
 from npad.training.folders import write_whole
 from npad.translate import Translator
-
-TIE = 1e-3  # nats: what float32 may differ by between two batches is no search error
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,15 @@ class Row:
     rescored: int
     seconds: float
     signature: str
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What one decoder with one seed returned on one set, sentence by sentence."""
+
+    log_prob: NDArray[np.float64]
+    finished: NDArray[np.bool_]
+    counts: Counts  # BLEU's
 
 
 @dataclass(frozen=True)
@@ -134,14 +141,17 @@ class Bench:
 
         return [(mean, count) for mean, count in self.once(("entropy", where), measure)]
 
-    def paired(self, where: str, one: Decoder, other: Decoder) -> tuple[Difference, Difference]:
-        """The difference in NLL and BLEU between two decoders, with their own seeds."""
+    def paired(
+        self, where: str, decoders: Sequence[Decoder], weights: Sequence[int] = (1, -1)
+    ) -> tuple[Difference, Difference]:
+        """The difference in NLL and BLEU between decoders, with their own seeds: the first minus the second."""
 
         def measure() -> list[dict[str, float]]:
-            (a, first), (b, second) = (self._outputs(where, decoder) for decoder in (one, other))
-            return [vars(difference) for difference in paired((-a, -b), (first, second))]
+            outputs = [self._outputs(where, decoder) for decoder in decoders]
+            nll, counts = [-one.log_prob for one in outputs], [one.counts for one in outputs]
+            return [vars(difference) for difference in paired(nll, counts, weights)]
 
-        nll, bleu = self.once(("paired", where, spelt(one), spelt(other)), measure)
+        nll, bleu = self.once(("paired", where, *map(spelt, decoders)), measure)
         return Difference(**nll), Difference(**bleu)
 
     def exact(self, where: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
@@ -153,16 +163,25 @@ class Bench:
 
         return [(score, proven) for score, proven in self.once(("exact", where, sentences, budget), measure)]
 
-    def search_errors(self, where: str, decoder: Decoder, sentences: int, budget: int) -> float:
-        """The share of sentences with a proven optimum whose output is less probable than that."""
+    def search_errors(self, where: str, decoder: Decoder, sentences: int, budget: int) -> float | None:
+        """The share of sentences with a proven optimum whose output is less probable, or never ended; None: no such."""
 
-        def measure() -> float:
-            found = self._outputs(where, decoder)[0][:sentences]
-            pairs = zip(self.exact(where, sentences, budget), found, strict=True)
-            missed = [score < best - TIE for (best, proven), score in pairs if proven]
-            return float(sum(missed)) / max(1, len(missed))
+        def measure() -> float | None:
+            found = self._outputs(where, decoder)
+            best = self.exact(where, sentences, budget)
+            missed = [
+                not ended or score < optimum - TIE
+                for (optimum, proven), score, ended in zip(best, found.log_prob, found.finished, strict=False)
+                if proven
+            ]
+            return float(sum(missed)) / len(missed) if missed else None
 
-        return float(self.once(("errors", where, spelt(decoder), sentences, budget), measure))
+        share: float | None = self.once(("errors", where, spelt(decoder), sentences, budget), measure)
+        return share
+
+    def finished(self) -> float:
+        """The smallest share of outputs that ended by themselves, of all rows so far."""
+        return min(float(value["finished"]) for key, value in self.record.known.items() if key[0] in ("row", "trained"))
 
     def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
         if key not in self.record.known:
@@ -186,12 +205,13 @@ class Bench:
         if not trained:
             path = self._path(where, decoder)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps([[one.log_prob, one.text] for one in outputs], ensure_ascii=False))
+            kept = [[one.log_prob, one.text, one.hypothesis.finished] for one in outputs]
+            write_whole(path, json.dumps(kept, ensure_ascii=False))
         row = Row(
             sentences=n,
             nll=-sum(one.log_prob for one in outputs) / n,
             bleu=Bleu.score(counts.sum(0)),
-            length_ratio=float(counts[:, 8].sum() / max(1, counts[:, 9].sum())),
+            length_ratio=Bleu.length_ratio(counts.sum(0)),
             distinct=sum(len({each.text for each in (one, *one.alternatives)}) for one in outputs) / n,
             won=sum(one.hypothesis.chain > 0 for one in outputs) / n,
             finished=sum(one.hypothesis.finished for one in outputs) / n,
@@ -202,15 +222,17 @@ class Bench:
         )
         return {field.name: getattr(row, field.name) for field in fields(row)}
 
-    def _outputs(self, where: str, decoder: Decoder) -> tuple[NDArray[np.float64], Counts]:
-        """Of what a decoder returned on a set, the log-probabilities [sentences] and BLEU's counts [sentences, 10]."""
+    def _outputs(self, where: str, decoder: Decoder) -> Outputs:
+        """What a decoder returned on a set; written down again, should that be gone."""
         self.row(where, decoder)
         path = self._path(where, decoder)
+        if not path.is_file():
+            self._measure(where, decoder, 0.0)
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{path} is gone or damaged; delete results.jsonl beside it to measure again") from error
-        return np.array([score for score, _ in kept]), self.bleu(where).counts([text for _, text in kept])
+            log_prob, texts, finished = zip(*json.loads(path.read_text(encoding="utf-8")), strict=True)
+        except ValueError as error:
+            raise StorageError(f"{path} is damaged; delete it to measure it again") from error
+        return Outputs(np.array(log_prob), np.array(finished), self.bleu(where).counts(texts))
 
     def _path(self, where: str, decoder: Decoder) -> Path:
         name = hashlib.sha256(spelt(decoder).encode()).hexdigest()[:16]

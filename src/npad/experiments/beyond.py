@@ -103,7 +103,12 @@ def selection(bench: Bench) -> str:
         for selector in (MostProbable(), LengthNormalised(), MBR()):
             if not isinstance(selector, MBR) or decoder.chains * decoder.inner.rows <= 10:  # its cost is quadratic
                 rows.append(((name, label(selector).partition("(")[0]), replace(decoder, selector=selector)))
-    return compared(bench, ("candidates", "returned"), rows)
+    table = compared(bench, ("candidates", "returned"), rows)
+    where, gains = bench.tests[0], []
+    for name, decoder in candidates.items():
+        _, bleu = bench.paired(where, (replace(decoder, selector=LengthNormalised()), decoder))
+        gains.append([name, str(bleu)])
+    return f"{table}\n{markdown([f'{where}: what dividing by length gains', 'BLEU'], gains)}"
 
 
 def n_best(decoder: Decoder) -> NPAD:
@@ -126,13 +131,13 @@ def over_diverse(bench: Bench) -> str:
 def search_errors(bench: Bench, sentences: int, budget: int) -> str:
     """How often each strategy misses the most probable output, where exact search could prove which one that is."""
     where = bench.tests[0]
-    proven = sum(proven for _, proven in bench.exact(where, sentences, budget))
+    searched = bench.exact(where, sentences, budget)
+    proven = sum(proven for _, proven in searched)
     strategies: dict[str, Decoder] = {name: make() for name, make in chosen.strategies(bench).items()}
     strategies |= {f"beam {width}": Beam(width) for width in WIDEST}
-    rows = []
-    for name, decoder in strategies.items():
-        rows.append([name, f"{bench.search_errors(where, decoder, sentences, budget):.1%}"])
-    return markdown([f"{where}, {proven} of {sentences} sentences proven", "search errors"], rows)
+    shares = {name: bench.search_errors(where, one, sentences, budget) for name, one in strategies.items()}
+    rows = ([name, "–" if share is None else f"{share:.1%}"] for name, share in shares.items())
+    return markdown([f"{where}, {proven} of {len(searched)} sentences proven", "search errors"], rows)
 
 
 def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:

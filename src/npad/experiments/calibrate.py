@@ -54,10 +54,14 @@ def calibrate(
     decoder: its inner decoder, chains, schedule and distribution are taken as they are. The rounds get equal shares of
     the budget; the last one compares at least two σ₀. References are not needed: NPAD is after probability.
     """
-    decoder = NPAD(Greedy(), 10) if decoder is None else decoder
+    decoder = decoder or NPAD(Greedy(), 10)
     whole("budget", budget, 1)
     for sigma in sigmas:
         number("sigma", sigma, above=0)
+    for i, size in translator.too_long(sources).items():
+        raise InvalidInput(
+            f"sentence {i + 1} has {size:,} symbols and {translator.longest:,} are allowed; leave it out"
+        )
     texts = [text for text in sources if text.strip()]
     if not texts or not sigmas:
         raise InvalidInput("there is nothing to calibrate with: give sentences, and at least one σ₀")
@@ -68,27 +72,29 @@ def calibrate(
     def spent() -> int:
         return counted.calls + counted.rescored
 
-    def nll(texts: Sequence[str], decoder: NPAD) -> float:
-        found = ask.translate(texts, decoder, max_length, max_rows)
+    def nll(texts: Sequence[str], sigma: float) -> float:
+        how = replace(decoder, noise=replace(decoder.noise, sigma=sigma), chains=decoder.chains if sigma else 1)
+        found = ask.translate(texts, how, max_length, max_rows)
         progress(min(spent(), budget), budget)
         return -sum(one.log_prob for one in found) / len(texts)
 
-    alone = replace(decoder, chains=1, noise=replace(decoder.noise, sigma=0.0))
-    few = texts[:8]
-    nll(few, alone)
-    each = max(1.0, spent() / len(few) * decoder.chains)  # about what one σ₀ costs a sentence
-    if spent() + len(sigmas) * each > budget:
-        least = round(spent() + len(sigmas) * each)
+    few = texts[:16]
+    nll(few, max(sigmas))  # the dearest, since much noise makes outputs long
+    each = spent() / len(few)  # of one σ₀, a sentence
+    least = round(spent() + len(sigmas) * each)
+    if least > budget:
         raise InvalidInput(
             f"a budget of {budget:,} model calls is too small for {len(sigmas)} σ₀: give {least:,} or more"
         )
     rounds = max(1, len(sigmas).bit_length() - 1)
-    left, trials = list(sigmas), []
+    left, trials, before = list(sigmas), [], 0
     for turn in range(rounds):
-        share = (budget - spent()) / (rounds - turn)
-        some = texts[: max(1, int(share / (len(left) * each + each / decoder.chains)))]
-        inner = nll(some, alone)
-        scores = {sigma: nll(some, replace(decoder, noise=replace(decoder.noise, sigma=sigma))) for sigma in left}
+        some = texts[: int((budget - spent()) / (rounds - turn) / (len(left) * each))]
+        if len(some) <= before:  # it would decide on less than is known
+            break
+        start, inner = spent(), nll(some, 0.0)
+        scores = {sigma: nll(some, sigma) for sigma in left}
+        each, before = (spent() - start) / len(left) / len(some), len(some)
         trials += [Trial(sigma, len(some), score, inner) for sigma, score in scores.items()]
         left = sorted(left, key=scores.__getitem__)[: max(1, len(left) // 2)]
         if len(some) == len(texts):  # more rounds would say the same

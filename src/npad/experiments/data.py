@@ -30,18 +30,23 @@ class ParallelText:
         for path in sorted(folder.iterdir()):
             name, _, language = path.name.removesuffix(path.suffix if path.suffix in PACKED else "").rpartition(".")
             if path.is_file() and name:
-                found.setdefault(language, {})[name] = path
+                twin = found.setdefault(language, {}).setdefault(name, path)
+                if twin != path:
+                    raise InvalidInput(f"{folder} has {twin.name} and {path.name}; which of them is {name}?")
         others = sorted(found.keys() - {source})
-        if source not in found:
-            raise InvalidInput(f"{folder} has no texts NAME.{source}; it has {', '.join(others) or 'none'}: see --from")
+        for wanted in (source, target):
+            if wanted is not None and wanted not in found:
+                there = ", ".join(found) or "no texts at all"
+                raise InvalidInput(f"{folder} has no texts NAME.{wanted}; it has {there}: see --from and --to")
         if target is None:
             if len(others) != 1:
                 raise InvalidInput(f"{folder} has texts in {', '.join(others) or 'one language'}; say which: --to")
             target = others[0]
-        here, there = found[source], found.get(target, {})
-        if lonely := sorted(here.keys() ^ there.keys()):
+        if target == source:
+            raise InvalidInput(f"the source and the target language are both {source}; see --from and --to")
+        if lonely := sorted(found[source].keys() ^ found[target].keys()):
             raise InvalidInput(f"{folder} has {lonely[0]} in one of {source} and {target} only")
-        files = {name: (here[name], there[name]) for name in sorted(here)}
+        files = {name: (found[source][name], found[target][name]) for name in sorted(found[source])}
         parts: dict[str, dict[str, Files]] = {"valid": {}, "test": {}, "train": {}}
         for name, pair in files.items():
             parts[next((part for part in ("valid", "test") if name.startswith(part)), "train")][name] = pair
@@ -50,13 +55,11 @@ class ParallelText:
         return cls(parts["train"], parts["valid"], parts["test"])
 
     def sets(self) -> dict[str, Pairs]:
-        """The validation set and the test sets, read."""
-        return {
-            name.removeprefix("test-").removeprefix("valid-"): read(*pair) for name, pair in self._measured().items()
-        }
-
-    def _measured(self) -> dict[str, Files]:
-        return self.valid | self.tests
+        """The validation set and the test sets, read; `test-newstest2014` is newstest2014, where no other set is."""
+        files = self.valid | self.tests
+        short = {name: name.removeprefix("test-").removeprefix("valid-") for name in files}
+        unique = len(set(short.values())) == len(files)
+        return {short[name] if unique else name: read(*pair) for name, pair in files.items()}
 
 
 def read(source: Path, target: Path) -> Pairs:
@@ -65,8 +68,8 @@ def read(source: Path, target: Path) -> Pairs:
     if len(pairs.sources) != len(pairs.references):
         rule = f"{source} has {len(pairs.sources):,} lines and {target} has {len(pairs.references):,}"
         raise InvalidInput(f"{rule}; line i of the two must be a pair")
-    if not pairs.sources:
-        raise InvalidInput(f"{source} is empty")
+    if not any(text.strip() for text in pairs.sources):
+        raise InvalidInput(f"{source} has no text in it")
     return pairs
 
 
@@ -77,6 +80,8 @@ def joined(texts: dict[str, Files], folder: Path) -> Files:
     if len(texts) == 1:
         return next(iter(texts.values()))
     folder.mkdir(parents=True, exist_ok=True)
+    for source, target in texts.values():
+        read(source, target)  # each must be pairs, or what follows it would shift
     for side, name in enumerate(("source", "target")):
         with written(folder / f"train.{name}") as out:
             for pair in texts.values():

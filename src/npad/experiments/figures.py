@@ -22,8 +22,8 @@ Series = dict[str, list[tuple[float, Decoder]]]
 SHORT = 0.05  # of the outputs: steps that fewer reach are not shown
 
 
-def draw(bench: Bench, folder: Path, brief: bool) -> list[str]:
-    """Draw them all into a folder, of the first test set: their names."""
+def draw(bench: Bench, folder: Path, brief: bool) -> None:
+    """Draw them all into a folder, of the first test set."""
     where = bench.tests[0]
     sigma: Series = {f"NPAD-{m}": [(s, NPAD(Greedy(), m, Noise(s))) for s in SIGMAS] for m in CHAINS}
     chains: Series = {f"σ₀ {s}": [(m, NPAD(Greedy(), m, Noise(s))) for m in CHAINS] for s in SIGMAS}
@@ -36,7 +36,6 @@ def draw(bench: Bench, folder: Path, brief: bool) -> list[str]:
     shown = [(t + 1.0, mean, 0.0) for t, (mean, count) in enumerate(steps) if count >= SHORT * steps[0][1]]
     panel = Panel("step", "entropy of the prediction, nats", {f"{where}, along greedy outputs": shown})
     plots.curves([panel], folder / "entropy.png")
-    return ["sigma.png", "chains.png", "calls.png", "entropy.png"]
 
 
 def _work(bench: Bench, brief: bool) -> Series:

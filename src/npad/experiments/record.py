@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npad.errors import NpadError
+from npad.errors import NpadError, StorageError
 from npad.training import log
 from npad.training.folders import write_whole
 
@@ -21,9 +21,16 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.known = {tuple(one["key"]): one["value"] for one in log.read(path)}
-        if path.is_file():
-            write_whole(path, "".join(self._line(key, value) for key, value in self.known.items()))
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+        self.known: dict[tuple[Any, ...], Any] = {}
+        for number, line in enumerate(lines, start=1):
+            try:
+                one = json.loads(line if line.endswith("\n") else "")
+                self.known[tuple(one["key"])] = one["value"]
+            except (ValueError, KeyError, TypeError) as error:
+                if number < len(lines):
+                    raise StorageError(f"{path}, line {number}, is damaged; take it out to measure it again") from error
+                write_whole(path, "".join(lines[:-1]))
 
     def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
         """The result under a key, measured if need be."""
@@ -32,7 +39,3 @@ class Record:
             log.append(self.path, {"key": list(key), "value": value})
             self.known[key] = value
         return self.known[key]
-
-    @staticmethod
-    def _line(key: tuple[Any, ...], value: Any) -> str:
-        return json.dumps({"key": list(key), "value": value}) + "\n"

@@ -19,11 +19,12 @@ from npad.training.folders import write_whole
 LEGEND = """\
 NLL is the mean over sentences of −log p of the output under the clean model, its end included; BLEU is sacrebleu's,
 of detokenised text, with its defaults. `length` is words of output over words of reference. The last columns are of the
-first test set: `calls` are rows through one step of the model, a sentence; `re-scored` the same by the clean judge;
-`seconds` the wall time of the whole set on the machine above; `distinct` the different texts a sentence was given;
-`noisy won` the share of sentences whose output a noisy chain found and the clean one did not.
-A row with chance in it is the mean of {seeds} seeds ± their standard deviation. Every choice was made on the validation
-set, with the first seed.
+first test set: `calls` are rows through one step of the model, a sentence (a GPU is asked every eighth step whether
+a sentence is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
+of the whole set on the machine above; `distinct` the different texts a sentence was given; `noisy won` the share of
+sentences whose output a noisy chain found and the clean one did not. {seeds}
+Every choice was made on the validation set, with the first seed. Outputs that were cut at {most} symbols count as they
+are; at least {finished:.1%} ended by themselves, in every row.
 """
 
 
@@ -41,6 +42,7 @@ class Setup:
     exact: tuple[int, int] = (100, 500)  # sentences, and model calls for each
     sigmas: Sequence[float] = ()  # of the models that were trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # of the model, its training and the machine
+    digests: dict[str, str] = field(default_factory=dict)  # of the weights and of each set
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,9 +68,8 @@ def render(folder: Path) -> str:
 
 def write(bench: Bench, setup: Setup) -> None:
     """README.md and its pictures, in the folder of the results."""
-    text = written(bench, setup)
+    write_whole(bench.folder / "README.md", written(bench, setup))
     figures.draw(bench, bench.folder, setup.brief)
-    write_whole(bench.folder / "README.md", text)
 
 
 def written(bench: Bench, setup: Setup) -> str:
@@ -98,7 +99,9 @@ def written(bench: Bench, setup: Setup) -> str:
     sections = {name: make(bench) for name, make in parts.items()}  # before the claims, which choose from these
     claims = {f"The paper's claims, {where}": _claims(bench, where) for where in bench.tests}
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
-    return f"# {setup.title}\n\n{_about(setup)}\n{LEGEND.format(seeds=setup.seeds)}{body}"
+    chance = f"A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
+    legend = LEGEND.format(seeds=chance if setup.seeds > 1 else "", most=setup.max_length, finished=bench.finished())
+    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
 
 
 def _claims(bench: Bench, where: str) -> str:

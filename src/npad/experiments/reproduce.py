@@ -7,20 +7,23 @@ FOLDER/
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from npad.errors import InvalidInput
+from npad import plots
+from npad.errors import InvalidInput, number, one_of
 from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
 from npad.experiments.data import ParallelText, joined
 from npad.experiments.report import Setup
 from npad.model import name_of
+from npad.models.low_precision import PRECISIONS
 from npad.noise.noisy import Noise
 from npad.training import checkpoint, run
 from npad.training.folders import alone
@@ -67,17 +70,24 @@ def reproduce(
 ) -> Bench:
     """Train if need be, measure what has not been, and write the report. Stopped at any moment, it goes on there."""
     sets = plan.text.sets()
+    plots.ensure_there()
+    one_of("precision", plan.precision, tuple(PRECISIONS))
+    for sigma in plan.sigmas:
+        number("the σ₀ to train with", sigma, above=0)
     with alone(folder / ".lock", f"measuring in {folder}"):
-        main = plan.model or str(trained(folder, plan, 0.0, training))
-        for sigma in plan.sigmas:
-            trained(folder, plan, sigma, training)
+        models = {0.0: Path(SHIPPED.get(plan.model, plan.model))} if plan.model else {}
+        for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
+            models[sigma] = trained_model(folder, plan, sigma, training)
 
         def translator(sigma: float) -> Translator:
-            made = load(main if sigma == 0 else folder / f"model-{sigma:g}", plan.device, plan.precision)
+            made = load(models[sigma], plan.device, plan.precision)
+            for name, pairs in sets.items():
+                for i, size in made.too_long(pairs.sources).items():
+                    raise InvalidInput(f"line {i + 1} of {name} has {size:,} symbols and {made.longest:,} are allowed")
             made.translate(sets[next(iter(sets))].sources[:2], max_length=5)  # to warm up, before anything is timed
             return made
 
-        setup = _setup(plan, main, sets)
+        setup = _setup(plan, models[0.0], sets)
         _ensure_same(folder, setup)
         setup.save(folder)
         bench = Bench(folder, sets, translator, plan.seeds, plan.max_length, plan.max_rows, watch)
@@ -85,26 +95,32 @@ def reproduce(
         return bench
 
 
-def trained(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -> Path:
+def trained_model(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -> Path:
     """The folder of a model trained as planned, with noise if sigma is above 0; training goes on where it stopped."""
     if plan.training is None:
         raise InvalidInput("there is no model to train: give a recipe, or a model")
-    here = folder / (f"model-{sigma:g}" if sigma else "model")
+    here, store = folder / (f"model-{sigma:g}" if sigma else "model"), folder / "store"
+    wanted = run.Plan(
+        str(store.resolve()),
+        plan.training.options,
+        replace(plan.training.recipe, noise=Noise(sigma) if sigma else None),
+    )
     if (here / "run.json").exists():
+        was = run.Plan.load(here)
+        if (was.options, was.recipe) != (wanted.options, wanted.recipe):
+            raise InvalidInput(f"{here} was trained otherwise; choose another folder, or take it as it is: --model")
         run.resume(here, plan.device, watch)
         return here
-    store = folder / "store"
     if not store.exists():
         files = joined(plan.text.train, folder / "text")
         (valid,) = plan.text.valid.values()
         prepare(store, files, valid, plan.training.vocabulary, progress=(watch or Watch()).preparing)
-    recipe = replace(plan.training.recipe, noise=Noise(sigma) if sigma else None)
-    run.train(here, store, plan.training.options, recipe, plan.device, watch)
+    run.train(here, store, wanted.options, wanted.recipe, plan.device, watch)
     return here
 
 
-def _setup(plan: Plan, model: str, sets: Mapping[str, Pairs]) -> Setup:
-    folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
+def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
+    folder = checkpoint.resolve(model)
     config = checkpoint.read_config(folder)
     sizes = {name: len(pairs.sources) for name, pairs in sets.items()}
     about = {"sizes": _in_words(config["model"])}
@@ -115,22 +131,33 @@ def _setup(plan: Plan, model: str, sets: Mapping[str, Pairs]) -> Setup:
         about["validation perplexity"] = f"{made['perplexity']:.3f}"
     gpu = torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else platform.machine()
     about["machine"] = f"{gpu}, {plan.max_rows:,} rows at a time, torch {torch.__version__}, npad {__version__}"
-    name = name_of(load(folder, precision=plan.precision).model)
+    digests = {"weights": _digest((folder / "model.safetensors").read_bytes())}
+    digests |= {name: _digest(repr(pairs).encode()) for name, pairs in sets.items()}
+    name = name_of(checkpoint.load(folder).model)
+    name += "" if plan.precision == "float32" else f"+{plan.precision}"
     wanted = {f: getattr(plan, f) for f in ("title", "command", "seeds", "max_length", "brief", "exact", "sigmas")}
-    return Setup(model=name, sets=sizes, about=about, **wanted)
+    return Setup(model=name, sets=sizes, about=about, digests=digests, **wanted)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _in_words(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
-def _ensure_same(folder: Path, setup: Setup) -> None:
-    """Refuse to mix the results of two models or two sets of data in one folder."""
+def _ensure_same(folder: Path, now: Setup) -> None:
+    """Refuse to mix what was measured with another model, on other text or on another machine."""
     if not (folder / "setup.json").exists():
         return
-    was, now = (asdict(one) for one in (Setup.load(folder), setup))
-    for name in ("model", "sets", "max_length"):
-        if was[name] != now[name]:
-            raise InvalidInput(
-                f"{folder} holds results with {name} {was[name]}, not {now[name]}; choose another folder"
-            )
+    was = Setup.load(folder)
+    for what, before, after in (
+        ("the model", was.model, now.model),
+        ("the sets", was.sets, now.sets),
+        ("max_length", was.max_length, now.max_length),
+        ("the weights or the text", was.digests, now.digests),
+        ("the machine", was.about["machine"], now.about["machine"]),
+    ):
+        if before and before != after:
+            raise InvalidInput(f"{folder} holds results with {what} {before}, not {after}; choose another folder")

@@ -20,7 +20,8 @@ from npad.search.sampling import Sampling
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is text and the others numbers."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def compared(bench: Bench, first: Sequence[str], rows: Iterable[tuple[Sequence[str], Decoder]]) -> str:
