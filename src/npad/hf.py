@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,10 @@ from torch import Tensor
 from npad.decode import decode
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
-from npad.models.huggingface import HuggingFace, Inputs
+from npad.models.huggingface import HuggingFace, Inputs, as_generate_returns
+from npad.models.processed import Processed
 from npad.noise.noisy import Noise
+from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
@@ -59,14 +62,27 @@ def generate(
     decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
     prefix = _prefix(adapter, source)
     most = _new_tokens(adapter, max_new_tokens, prefix.shape[1])
-    found = decode(adapter, source, decoder, most, ids)
-    chosen = [[one[min(i, len(one) - 1)] for i in range(num_return_sequences)] for one in found]
+    return _generated(adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids)
+
+
+def _generated(
+    adapter: HuggingFace,
+    model: Any,
+    source: Inputs,
+    prefix: Tensor,
+    decoder: Decoder,
+    max_length: int,
+    n: int,
+    ids: Sequence[int] | None,
+) -> Generated:
+    """What a decoder finds, as `generate` returns it; `model` is the adapter, or something around it."""
+    found = decode(model, source, decoder, max_length, ids)
+    chosen = [[one[min(i, len(one) - 1)] for i in range(n)] for one in found]
     flat = [one for each in chosen for one in each]
-    rows = prefix.repeat_interleave(num_return_sequences, 0)
     noisy = [float("nan") if one.noisy_log_prob is None else one.noisy_log_prob for one in flat]
     device = adapter.device
     return Generated(
-        sequences=torch.cat([rows, _symbols(adapter, flat).to(device)], 1),
+        sequences=torch.cat([prefix.repeat_interleave(n, 0), _symbols(adapter, flat).to(device)], 1),
         sequences_scores=torch.tensor([one.log_prob for one in flat], device=device),
         noisy_scores=torch.tensor(noisy, device=device),
         chains=torch.tensor([one.chain for one in flat], device=device),
@@ -74,6 +90,73 @@ def generate(
         clean_won=torch.tensor([each[0].chain == 0 for each in chosen], device=device),
         signature=signature(decoder, adapter),
     )
+
+
+def npad(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: Any = None,
+    stopping_criteria: Any = None,
+    generation_config: Any = None,
+    npad_chains: int = 10,
+    npad_sigma: float = 0.1,
+    npad_site: str = "hidden",
+    npad_seed: int = 0,
+    npad_persist: bool = True,
+    npad_decoder: Decoder | None = None,
+    **model_kwargs: Any,
+) -> Any:
+    """For `model.generate(**inputs, custom_generate=npad.hf.npad, npad_chains=50, npad_sigma=0.3)`.
+
+    NPAD over greedy search, or with num_beams over a beam; npad_sigma is a share of the RMS of what it perturbs. Or any
+    decoder, as npad_decoder. Generation config, logits processors and stopping criteria steer the search as they do in
+    `generate`; sequences_scores are the model's own log-probabilities, forced symbols and the end symbol included.
+    """
+    _refuse_unheard(sys._getframe(1).f_locals, generation_config, model_kwargs)
+    beams = generation_config.num_beams
+    n = generation_config.num_return_sequences
+    every = max(beams, n)  # `generate` has repeated each input so many times
+    adapter = HuggingFace(model, npad_persist)
+    prefix = input_ids[::every]
+    tensors = {"decoder_input_ids" if adapter.encodes else "input_ids": prefix}
+    if model_kwargs.get("attention_mask") is not None:
+        tensors["attention_mask"] = model_kwargs["attention_mask"][::every]
+    if adapter.encodes:
+        tensors["encoder_outputs"] = model_kwargs["encoder_outputs"][0][::every]
+    if npad_decoder is None:
+        inner = Greedy() if beams == 1 else Beam(beams, "pool")
+        noise = Noise(npad_sigma, site=npad_site, relative=True)
+        npad_decoder = NPAD(inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all")
+    steered = Processed(adapter, prefix, logits_processor or None, _criteria(stopping_criteria), beams > 1)
+    most = generation_config.max_length - prefix.shape[1]
+    found = _generated(adapter, steered, Inputs(**tensors), prefix, npad_decoder, most, n, None)
+    if not generation_config.return_dict_in_generate:
+        return found.sequences
+    return as_generate_returns(adapter.encodes, found.sequences, found.sequences_scores)
+
+
+def _refuse_unheard(caller: dict[str, Any], config: Any, rest: dict[str, Any]) -> None:
+    """What `generate` was given and does not hand on, or what NPAD has no use for: better an error than silence."""
+    for name in ("streamer", "assistant_model"):
+        if caller.get(name) is not None:
+            raise InvalidInput(f"{name} does not reach a custom_generate function; leave it out")
+    if config.do_sample:
+        raise InvalidInput("do_sample does not go with npad.hf.npad, whose noise takes its place: say do_sample=False")
+    if rest.get("inputs_embeds") is not None:
+        raise InvalidInput("npad.hf.npad reads input_ids, not inputs_embeds")
+
+
+def _criteria(given: Any) -> Any:
+    """Stopping criteria without those that the search has of itself: length and end symbol."""
+    own = ("MaxLengthCriteria", "EosTokenCriteria")
+    others = [one for one in given or () if type(one).__name__ not in own]
+    if not others:
+        return None
+
+    def stop(written: Tensor, scores: Tensor) -> Tensor:
+        return torch.stack([one(written, scores).expand(len(written)) for one in others]).any(0)
+
+    return stop
 
 
 def _prefix(adapter: HuggingFace, source: Inputs) -> Tensor:

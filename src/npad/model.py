@@ -52,6 +52,7 @@ class Model(Protocol[State]):
     - `attention(state) -> [rows, source length]`: the weights of the last step, zero at padding;
     - `judge`: the model that re-scores from the same states, where it is not this one;
     - `hasty(state) -> (model, state)`: the same in lower precision, for chains whose output will be judged;
+    - `normalised`: true where `step` returns log-probabilities that are to stay as they are;
     - `device`: where its tensors live (a `torch.nn.Module` needs none).
     """
 
@@ -132,6 +133,10 @@ class Wrapper(Generic[State]):
     def device(self) -> torch.device:
         return device_of(self.model)
 
+    @property
+    def normalised(self) -> bool:
+        return bool(getattr(self.model, "normalised", False))
+
     def keyed(self, state: Any, ids: Tensor) -> Any:
         """The same state with other sentence ids [rows], where there is noise inside that they are a key to."""
         inner = optional(self.model, "keyed")
@@ -160,7 +165,7 @@ def optional(model: Any, name: str) -> Any:
 
 
 def log_probs(model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Tensor:
-    """Log-softmax in float32 or better, [rows, V], of logits that have the right shape."""
+    """Log-probabilities in float32 or better, [rows, V], of logits that have the right shape."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
         raise ModelError(f"{name_of(model)}.step must return floating-point logits [rows, V], not {kind}")
@@ -174,4 +179,7 @@ def log_probs(model: Any, logits: object, rows: int, vocabulary: int | None = No
     if not 0 <= model.special.eos < logits.shape[1]:
         symbols = f"the {logits.shape[1]} symbols that {name_of(model)} predicts"
         raise ModelError(f"the end symbol {model.special.eos} is not among {symbols}, so that nothing could end")
-    return torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    if getattr(model, "normalised", False):
+        return logits.to(precise)
+    return torch.log_softmax(logits, -1, dtype=precise)

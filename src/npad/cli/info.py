@@ -33,7 +33,8 @@ def command(
         folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
         about = {"folder": str(folder), **checkpoint.read_config(folder)}
     sites = dict(translator.model.sites)
-    parameters = getattr(translator.model, "size", int)()
+    counts = getattr(translator.model, "size", None)
+    parameters = counts() if counts else 0
     if as_json:
         print(json.dumps(about | {"name": name_of(translator.model), "parameters": parameters, "sites": sites}))
         return

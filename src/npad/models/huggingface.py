@@ -24,13 +24,17 @@ from npad.rows import Layout, repeat
 
 try:
     from transformers import DynamicCache, EncoderDecoderCache
+    from transformers.generation import GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput
     from transformers.modeling_outputs import BaseModelOutput
 except ImportError as error:
     raise InvalidInput('models of Hugging Face need transformers: pip install "npad[hf]"') from error
 
 
 class Inputs:
-    """What a model reads, one row a sentence: input_ids and attention_mask, input_features, decoder_input_ids, …"""
+    """What a model reads, one row a sentence: input_ids and attention_mask, input_features, decoder_input_ids, …
+
+    encoder_outputs [sentences, length, width] stand in for what the encoder would read.
+    """
 
     def __init__(self, **tensors: Tensor) -> None:
         self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
@@ -136,10 +140,12 @@ class HuggingFace:
         sentences = len(next(iter(tensors.values())))
         if prefix is None:
             prefix = torch.full((sentences, 1), self.first, device=self.device)
-        encoder = self.model.get_encoder()
-        knows = inspect.signature(encoder.forward).parameters
-        seen = encoder(**{name: x for name, x in tensors.items() if name in knows}).last_hidden_state
-        source = tensors.get("attention_mask") if "input_ids" in tensors else None
+        seen = tensors.pop("encoder_outputs", None)
+        if seen is None:
+            encoder = self.model.get_encoder()
+            knows = inspect.signature(encoder.forward).parameters
+            seen = encoder(**{name: x for name, x in tensors.items() if name in knows}).last_hidden_state
+        source = tensors.get("attention_mask") if "input_features" not in tensors else None
         both = EncoderDecoderCache(self._empty(), self._empty())
         read = prefix[:, :-1] if prefix.shape[1] > 1 else prefix  # the cross-attention is computed on the way
         self.model(encoder_outputs=BaseModelOutput(seen), decoder_input_ids=read, **self._with(source, both))
@@ -266,6 +272,12 @@ def reordered(cache: Any, rows: Tensor | None) -> Any:
     for layer in new.layers if rows is not None else ():
         layer.reorder_cache(rows)
     return new
+
+
+def as_generate_returns(encodes: bool, sequences: Tensor, scores: Tensor) -> Any:
+    """Sequences and their scores as `generate(…, return_dict_in_generate=True)` has them."""
+    kind = GenerateBeamEncoderDecoderOutput if encodes else GenerateBeamDecoderOnlyOutput
+    return kind(sequences=sequences, sequences_scores=scores)
 
 
 def pretrained(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]:
