@@ -9,18 +9,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import PLAIN, assert_same, by_name, key, npad, recurrent, summaries, tables
+from cases import PLAIN, assert_same, by_name, key, npad, recurrent, summaries, tables, tokens
 from npad import (
     NPAD,
+    Antithetic,
     Beam,
     BestOf,
     Constant,
     Counted,
     Diverse,
+    Exact,
+    Fixed,
+    Gaussian,
     Greedy,
     LengthNormalised,
     Noise,
     Noisy,
+    Orthogonal,
     OutOfMemory,
     Sampling,
     decode,
@@ -268,3 +273,31 @@ def test_a_sigma_for_each_chain():
     assert all(h.chain == 0 for s in quiet for h in s)
     mixed = decode(model, source, NPAD(chains=4, noise=Noise([0.0, 0.0, 0.7, 0.0])), max_length=7)
     assert {h.chain for s in mixed for h in s} <= {0, 2}
+
+
+KINDS = [Gaussian(), Antithetic(), Orthogonal(), Fixed()]
+
+
+@inners
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_chains_in_parts_find_what_they_find_together(inner, kind):
+    model, source = recurrent(), summaries(3)
+    decoder = NPAD(inner, 7, Noise(0.8, distribution=kind))
+    together = decode(model, source, decoder, 6)
+    seen = []
+
+    class Watched(Counted):
+        def step(self, state, tokens, perturb=None):
+            seen.append(len(tokens))
+            return super().step(state, tokens, perturb)
+
+    for most in (1, 3 * 2 * inner.rows):
+        parts = decode(Watched(model), source, decoder, 6, max_rows=most)
+        if isinstance(kind, Orthogonal):  # the same up to rounding, which its matrix product decides
+            assert [[one.tokens for one in each] for each in parts] == [
+                [one.tokens for one in each] for each in together
+            ]
+        else:
+            assert_same(parts, together)
+    if not isinstance(inner, Exact):
+        assert max(seen) <= 3 * 2 * inner.rows

@@ -65,7 +65,12 @@ def test_a_blank_text_becomes_an_empty_one():
 )
 def test_the_rows_decoded_at_a_time_do_not_matter(decoder):
     texts = [*PHRASES, "ich verstehe nur bahnhof"] * 3
-    assert TOY.translate(texts, decoder, max_rows=1) == TOY.translate(texts, decoder)
+    few, many = (TOY.translate(texts, decoder, max_rows=rows) for rows in (1, 1024))
+    for one, other in zip(few, many, strict=True):
+        assert one.text == other.text
+        assert [each.text for each in one.alternatives] == [each.text for each in other.alternatives]
+        assert one.hypothesis.chain == other.hypothesis.chain
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
 
 
 def test_a_given_translation_has_the_score_it_had_when_found():

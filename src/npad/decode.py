@@ -23,15 +23,19 @@ def decode(
     decoder: Decoder,
     max_length: int = 200,
     ids: Sequence[int] | None = None,
+    max_rows: int | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode every sentence of the source: for each, its hypotheses, best first.
 
     source: what the model's `start` understands, with a length. max_length: generated symbols, the end symbol included.
-    ids: one integer a sentence, the key to its randomness; its position unless given.
+    ids: one integer a sentence, the key to its randomness; its position unless given. max_rows: that NPAD's chains may
+    take together, at least one a sentence; it decides memory and speed, not the result.
     """
     ensure_model(model)
     ensure_decoder(decoder)
     whole("max_length", max_length, 1)
+    if max_rows is not None:
+        whole("max_rows", max_rows, 1)
     sentences = ensure_length(source)
     if ids is not None and ensure_length(ids, "ids") != sentences:
         raise InvalidInput(f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}")
@@ -41,7 +45,7 @@ def decode(
     ensure_fits(sentences * decoder.rows, 16 * max_length + 512, device)  # symbols, their parents, and a result
     with torch.inference_mode(), plain_memory_errors():
         keys = torch.tensor(integers(range(sentences) if ids is None else ids), device=device)
-        problems = Problems(keys, torch.zeros_like(keys), max_length)
+        problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
         state = model.start(source)
         if isinstance(model, Wrapper):
             state = model.keyed(state, keys)

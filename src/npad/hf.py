@@ -48,13 +48,15 @@ def generate(
     num_return_sequences: int = 1,
     max_new_tokens: int | None = None,
     ids: Sequence[int] | None = None,
+    max_rows: int | None = None,
     persist: bool = True,
     **inputs: Tensor,
 ) -> Generated:
     """Decode with one of npad's decoders from what a tokenizer or processor returned.
 
     decoder: NPAD over greedy search, ten chains, unless given. ids: the key to each input's noise; its position unless
-    given. persist: whether noise stays in the cache; without, every step costs two.
+    given. max_rows: that chains may take together; it decides memory and speed, not the result. persist: whether noise
+    stays in the cache; without, every step costs two.
     """
     whole("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
@@ -62,7 +64,7 @@ def generate(
     decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
     prefix = _prefix(adapter, source)
     most = _new_tokens(adapter, max_new_tokens, prefix.shape[1])
-    return _generated(adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids)
+    return _generated(adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids, max_rows)
 
 
 def _generated(
@@ -73,10 +75,11 @@ def _generated(
     decoder: Decoder,
     max_length: int,
     n: int,
-    ids: Sequence[int] | None,
+    ids: Sequence[int] | None = None,
+    max_rows: int | None = None,
 ) -> Generated:
     """What a decoder finds, as `generate` returns it; `model` is the adapter, or something around it."""
-    found = decode(model, source, decoder, max_length, ids)
+    found = decode(model, source, decoder, max_length, ids, max_rows)
     chosen = [[one[min(i, len(one) - 1)] for i in range(n)] for one in found]
     flat = [one for each in chosen for one in each]
     noisy = [float("nan") if one.noisy_log_prob is None else one.noisy_log_prob for one in flat]
@@ -102,6 +105,7 @@ def npad(
     npad_sigma: float = 0.1,
     npad_site: str = "hidden",
     npad_seed: int = 0,
+    npad_max_rows: int | None = None,
     npad_persist: bool = True,
     npad_decoder: Decoder | None = None,
     **model_kwargs: Any,
@@ -129,7 +133,7 @@ def npad(
         npad_decoder = NPAD(inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all")
     steered = Processed(adapter, prefix, logits_processor or None, _criteria(stopping_criteria), beams > 1)
     most = generation_config.max_length - prefix.shape[1]
-    found = _generated(adapter, steered, Inputs(**tensors), prefix, npad_decoder, most, n, None)
+    found = _generated(adapter, steered, Inputs(**tensors), prefix, npad_decoder, most, n, max_rows=npad_max_rows)
     if not generation_config.return_dict_in_generate:
         return found.sequences
     return as_generate_returns(adapter.encodes, found.sequences, found.sequences_scores)

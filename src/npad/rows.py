@@ -17,6 +17,7 @@ class Problems:
     chains: Tensor  # [groups], 0 outside NPAD and for its clean chain
     max_length: int  # generated symbols, the end symbol included
     per_sentence: int = 1  # consecutive problems of one sentence; finished sentences are dropped whole
+    max_rows: int | None = None  # that NPAD's chains may take together; None: all at a time
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -25,7 +26,7 @@ class Problems:
         """One problem per sentence and chain, sentence-major."""
         times = chains.shape[0]
         ids = self.ids.repeat_interleave(times)
-        return Problems(ids, chains.repeat(len(self)), self.max_length, self.per_sentence * times)
+        return Problems(ids, chains.repeat(len(self)), self.max_length, self.per_sentence * times, self.max_rows)
 
 
 class Layout(NamedTuple):

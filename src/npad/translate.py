@@ -71,7 +71,7 @@ class Translator:
         ]
         sources = [self._encoded(texts, batch) for batch in batches]
         for batch, source in zip(batches, sources, strict=True):
-            found = decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch])
+            found = decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows)
             for i, hypotheses in zip(batch, found, strict=True):
                 done[i] = self._translation(hypotheses, how)
         return [done[i] for i in range(len(texts))]

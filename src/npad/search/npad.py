@@ -82,13 +82,15 @@ class NPAD(Decoder):
         return join(found, model.special.pad)
 
     def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
-        """What some chains find, [sentences, n]; half of them at a time where all do not fit in memory."""
-        try:
-            with plain_memory_errors():
-                return self._run_together(model, state, problems, chains)
-        except OutOfMemory:
-            if len(chains) == 1:
-                raise
+        """What some chains find, [sentences, n]; half of them at a time where all are too many, or do not fit."""
+        rows, alone = len(problems) * len(chains) * self.inner.rows, len(chains) == 1
+        if alone or problems.max_rows is None or rows <= problems.max_rows:
+            try:
+                with plain_memory_errors():
+                    return self._run_together(model, state, problems, chains)
+            except OutOfMemory:
+                if alone:
+                    raise
         return join([self._run(model, state, problems, half) for half in chains.chunk(2)], model.special.pad)
 
     def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
