@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import PLAIN, assert_same, by_name, key, npad, recurrent, summaries, tables, tokens
+from cases import PLAIN, assert_same, by_name, key, npad, recurrent, summaries, tables
 from npad import (
     NPAD,
     Antithetic,
@@ -294,9 +294,8 @@ def test_chains_in_parts_find_what_they_find_together(inner, kind):
     for most in (1, 3 * 2 * inner.rows):
         parts = decode(Watched(model), source, decoder, 6, max_rows=most)
         if isinstance(kind, Orthogonal):  # the same up to rounding, which its matrix product decides
-            assert [[one.tokens for one in each] for each in parts] == [
-                [one.tokens for one in each] for each in together
-            ]
+            written = [[[one.tokens for one in each] for each in found] for found in (parts, together)]
+            assert written[0] == written[1]
         else:
             assert_same(parts, together)
     if not isinstance(inner, Exact):
