@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -10,8 +12,8 @@ from transformers import LlamaConfig, LlamaModel, PreTrainedTokenizerFast, Stopp
 import npad
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf
 from npad.models.huggingface import HuggingFace
+from runs import ROOT, refused_here
 from runs import npad as command
-from runs import refused_here
 from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, source
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
@@ -206,6 +208,13 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
 def test_the_command_takes_it(saved):
     done = command("translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6")
     assert done.stdout.strip()
+
+
+def test_the_example_runs_offline(capsys):
+    runpy.run_path(str(ROOT / "examples/marian.py"))["main"]()
+    out = capsys.readouterr().out
+    assert out.count("NPAD-10") == 4
+    assert out.startswith("the man sees a dog\n")
 
 
 # Mistakes
