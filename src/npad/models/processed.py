@@ -67,7 +67,8 @@ class Processed(Wrapper[Any]):
             scores = self.processor(written, scores)
         if self.criterion is not None and state.started:
             stop = self.criterion(written, scores).to(scores.device)
-            only = torch.full_like(scores[0], -torch.inf).index_fill(0, torch.tensor(self.special.eos), 0.0)
+            only = torch.full_like(scores, -torch.inf)
+            only[:, self.special.eos] = 0.0
             scores = torch.where(stop[:, None], only, scores)
         return scores, ProcessedState(inner, written, started=True)
 
