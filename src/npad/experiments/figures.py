@@ -32,6 +32,8 @@ def draw(bench: Bench, folder: Path, brief: bool) -> None:
     sampled: Series = {"sampling": [(float(m), Sampling(m)) for m in CHAINS]}
     _both(bench, where, chains | sampled | level, "chains or samples", folder / "chains.png", log=True)
     _both(bench, where, _work(bench, brief), "model calls a sentence, re-scoring included", folder / "calls.png", work)
+    if brief:
+        return
     steps = bench.entropy(where)
     shown = [(t + 1.0, mean, 0.0) for t, (mean, count) in enumerate(steps) if count >= SHORT * steps[0][1]]
     panel = Panel("step", "entropy of the prediction, nats", {f"{where}, along greedy outputs": shown})

@@ -22,7 +22,7 @@ of detokenised text, with its defaults. `length` is words of output over words o
 first test set: `calls` are rows through one step of the model, a sentence (a GPU is asked every eighth step whether
 a sentence is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
 of the whole set on the machine above; `distinct` the different texts a sentence was given; `noisy won` the share of
-sentences whose output a noisy chain found and the clean one did not. {seeds}
+sentences whose output a noisy chain found and the clean one did not.{seeds}
 Every choice was made on the validation set, with the first seed. Outputs that were cut at {most} symbols count as they
 are; at least {finished:.1%} ended by themselves, in every row.
 """
@@ -38,7 +38,7 @@ class Setup:
     sets: dict[str, int]  # the validation set, then the test sets, and their sentences
     seeds: int = 3
     max_length: int = 200
-    brief: bool = False  # the paper's tables and claims alone
+    brief: bool = False  # the paper's tables, and the claims that rest on them, alone
     exact: tuple[int, int] = (100, 500)  # sentences, and model calls for each
     sigmas: Sequence[float] = ()  # of the models that were trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # of the model, its training and the machine
@@ -81,12 +81,12 @@ def written(bench: Bench, setup: Setup) -> str:
         "Table 3: NPAD over beam search": tables.table3,
         "Table 4: NPAD and diverse decoding": tables.table4,
         "What the choices were made from": tables.grids,
-        "NPAD over diverse decoding": beyond.over_diverse,
-        "Where the model is unsure": lambda b: "![entropy by step](entropy.png)\n" if b.entropy(b.tests[0]) else "",
     }
     if not setup.brief:
         sentences, budget = setup.exact
         parts |= {
+            "NPAD over diverse decoding": beyond.over_diverse,
+            "Where the model is unsure": lambda b: "![entropy by step](entropy.png)\n" if b.entropy(b.tests[0]) else "",
             "Equal compute": beyond.equal_compute,
             "Sampling at lower temperatures": beyond.sampling,
             "Schedules": beyond.schedules,
@@ -97,15 +97,15 @@ def written(bench: Bench, setup: Setup) -> str:
     if setup.sigmas:
         parts["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
     sections = {name: make(bench) for name, make in parts.items()}  # before the claims, which choose from these
-    claims = {f"The paper's claims, {where}": _claims(bench, where) for where in bench.tests}
+    claims = {f"The paper's claims, {where}": _claims(bench, where, setup.brief) for where in bench.tests}
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
-    chance = f"A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
+    chance = f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
     legend = LEGEND.format(seeds=chance if setup.seeds > 1 else "", most=setup.max_length, finished=bench.finished())
     return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
 
 
-def _claims(bench: Bench, where: str) -> str:
-    rows = ([one.claim, one.verdict, one.figures] for one in findings(bench, where))
+def _claims(bench: Bench, where: str, brief: bool) -> str:
+    rows = ([one.claim, one.verdict, one.figures] for one in findings(bench, where, brief))
     return markdown(["claim", "verdict", "figures"], rows).replace("---:", "---")
 
 
