@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaModel, PreTrainedTokenizerFast, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    LlamaConfig,
+    LlamaModel,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    NllbTokenizer,
+    PreTrainedTokenizerFast,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 import npad
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf
+from npad.models import pretrained
 from npad.models.huggingface import HuggingFace
 from runs import ROOT, refused_here
 from runs import npad as command
@@ -241,3 +253,74 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     message = refused_here(capsys, monkeypatch, "translate", "--model", "hf:nobody/nothing", "x")
     assert "cannot load 'nobody/nothing' as a model of Hugging Face" in message
+
+
+def test_a_model_that_cannot_be_hooked_is_refused():
+    model = build("llama")
+    model.model.layers[0].compile()
+    with pytest.raises(InvalidInput, match="LlamaForCausalLM is compiled, and noise cannot enter it"):
+        HuggingFace(model)
+    model = build("llama")
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros(V // 2, 16, dtype=torch.uint8), requires_grad=False)
+    with pytest.raises(InvalidInput, match="the head of LlamaForCausalLM is quantised"):
+        HuggingFace(model)
+
+
+def test_without_the_extra_it_says_what_to_install():
+    hidden = "import sys; sys.modules['transformers'] = None; "
+    run = "from npad.cli.main import main; sys.argv = ['npad', 'translate', '--model', 'hf:x', 'y']; main()"
+    done = subprocess.run([sys.executable, "-c", hidden + run], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == 'npad: models of Hugging Face need transformers: pip install "npad[hf]"\n'
+
+
+# Of many languages
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory):
+    """A tiny random model of NLLB's kind: its tokenizer marks the source, its decoder begins with the target."""
+    folder = tmp_path_factory.mktemp("nllb")
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{letter}" for letter in "abcdefghij")]
+    languages = ["eng_Latn", "deu_Latn"]
+    tokenizer = NllbTokenizer({word: i for i, word in enumerate(words)}, [], extra_special_tokens=languages)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=len(tokenizer), **sizes, **heads, **special)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=0.4)
+    model.save_pretrained(folder)
+    return folder, tokenizer
+
+
+def test_the_target_language_is_the_first_symbol(nllb):
+    folder, tokenizer = nllb
+    translator = npad.load(f"hf:{folder}:eng_Latn-deu_Latn")
+    (source,) = translator.encode(["a b"])
+    assert source[0] == tokenizer.convert_tokens_to_ids("eng_Latn")
+    german = tokenizer.convert_tokens_to_ids("deu_Latn")
+    model = M2M100ForConditionalGeneration.from_pretrained(folder)
+    written = model.generate(torch.tensor([source]), forced_bos_token_id=german, max_new_tokens=7, do_sample=False)
+    expected = [token for token in written[0].tolist()[2:] if token != 2]
+    (found,) = translator.translate(["a b"], Greedy(), max_length=6)
+    assert list(found.hypothesis.tokens) == expected
+    with pytest.raises(InvalidInput, match="does not know the language 'xyz_Latn'"):
+        npad.load(f"hf:{folder}:eng_Latn-xyz_Latn")
+
+
+def test_a_model_is_steered_as_its_configuration_says(saved):
+    translator = npad.load(f"hf:{saved / 'bart'}")
+    (free,) = translator.translate(["w5 w6 w7"], Greedy(), max_length=6)
+    forbidden = free.hypothesis.tokens[0]
+    translator.model.model.generation_config.bad_words_ids = [[forbidden]]
+    steered = pretrained.steered(translator.model)
+    (found,) = decode(steered, translator.encode(["w5 w6 w7"]), Greedy(), 6)
+    assert forbidden not in found[0].tokens
+    if found[0].finished:
+        judged = npad.score(translator.model, translator.encode(["w5 w6 w7"]), [[list(found[0].tokens)]])
+        assert judged[0][0] == pytest.approx(found[0].log_prob, abs=1e-4)

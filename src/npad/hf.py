@@ -62,7 +62,7 @@ def generate(
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
     decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
-    prefix = _prefix(adapter, source)
+    prefix = adapter.prefix(source)
     most = _new_tokens(adapter, max_new_tokens, prefix.shape[1])
     return _generated(adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids, max_rows)
 
@@ -161,16 +161,6 @@ def _criteria(given: Any) -> Any:
         return torch.stack([one(written, scores).expand(len(written)) for one in others]).any(0)
 
     return stop
-
-
-def _prefix(adapter: HuggingFace, source: Inputs) -> Tensor:
-    """What stands before the first new symbol, [inputs, length]."""
-    given = source.tensors.get("decoder_input_ids" if adapter.encodes else "input_ids")
-    if given is None and not adapter.encodes:
-        raise InvalidInput(f"{adapter.name} needs input_ids")
-    if given is None:
-        given = torch.full((len(source), 1), adapter.first)
-    return given.to(adapter.device)
 
 
 def _new_tokens(adapter: HuggingFace, asked: int | None, prefix: int) -> int:

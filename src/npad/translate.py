@@ -37,6 +37,12 @@ class Translation:
     signature: str
     alternatives: tuple[Translation, ...] = ()
 
+    @classmethod
+    def of(cls, found: Sequence[Hypothesis], text: Callable[[tuple[int, ...]], str], how: str) -> Translation:
+        """The best of some hypotheses, with the others as alternatives."""
+        best, *rest = [cls(text(one.tokens), one.log_prob, one, how) for one in found]
+        return replace(best, alternatives=tuple(rest))
+
 
 @dataclass(frozen=True)
 class Translator:
@@ -73,7 +79,7 @@ class Translator:
         for batch, source in zip(batches, sources, strict=True):
             found = decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows)
             for i, hypotheses in zip(batch, found, strict=True):
-                done[i] = self._translation(hypotheses, how)
+                done[i] = Translation.of(hypotheses, self.detokenise, how)
         return [done[i] for i in range(len(texts))]
 
     def score(self, texts: Sequence[str], translations: Sequence[str], max_rows: int = 1024) -> list[float]:
@@ -115,15 +121,12 @@ class Translator:
             return replace(decoder, selector=replace(decoder.selector, text=self.detokenise))
         return decoder
 
-    def _translation(self, hypotheses: list[Hypothesis], how: str) -> Translation:
-        best, *rest = [Translation(self.detokenise(one.tokens), one.log_prob, one, how) for one in hypotheses]
-        return Translation(best.text, best.log_prob, best.hypothesis, how, tuple(rest))
-
 
 def load(name: str | Path, device: str | torch.device = "cpu", precision: str = "float32") -> Translator:
     """A translator: `en-de` (English to German, everyday sentences), `toy`, or a folder that `npad train` wrote.
 
-    `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer; a decoder-only one goes on with the text.
+    `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer, `hf:NAME:eng_Latn-deu_Latn` one of many languages;
+    a decoder-only one goes on with the text.
     `toy` is an exact model of four German phrases: every probability is known. precision: of NPAD's noisy chains,
     "float32", "bfloat16" or "float16"; all else, and every score, is in float32.
     """
@@ -139,9 +142,9 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
 
 
 def _pretrained(name: str, device: str | torch.device) -> Translator:
-    from npad.models.huggingface import HuggingFace, pretrained  # an extra
+    from npad.models.pretrained import text_model  # an extra
 
-    model, tokenizer = pretrained(name, device)
+    model, tokenizer = text_model(name, device)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [list(ids) for ids in tokenizer(list(texts))["input_ids"]]
@@ -153,7 +156,7 @@ def _pretrained(name: str, device: str | torch.device) -> Translator:
     def detokenise(tokens: tuple[int, ...]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
-    return Translator(HuggingFace(model), encode, detokenise, symbols)
+    return Translator(model, encode, detokenise, symbols)
 
 
 def _ensure_texts(texts: Sequence[str]) -> list[str]:

@@ -8,7 +8,20 @@ import sys
 
 import typer
 
-from npad.cli import calibrate, compare, evaluate, info, pack, plot, prepare, reproduce, score, train, translate
+from npad.cli import (
+    calibrate,
+    compare,
+    evaluate,
+    info,
+    pack,
+    plot,
+    prepare,
+    reproduce,
+    score,
+    train,
+    transcribe,
+    translate,
+)
 from npad.errors import InvalidInput, NpadError
 from npad.version import __version__
 
@@ -22,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (translate, compare, score, evaluate, calibrate, prepare, train, reproduce, info, pack):
+for module in (translate, transcribe, compare, score, evaluate, calibrate, prepare, train, reproduce, info, pack):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(plot.app, name="plot")
 

@@ -49,7 +49,9 @@ class Candidates(StrEnum):
     all = "all"
 
 
-ModelName = Annotated[str, typer.Option("--model", "-m", help="`en-de`, `toy`, or a folder that `npad train` wrote.")]
+ModelName = Annotated[
+    str, typer.Option("--model", "-m", help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`.")
+]
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` takes a GPU if there is one.")
 ]

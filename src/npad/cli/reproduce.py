@@ -50,9 +50,7 @@ def command(
     ] = None,
     title: Annotated[str | None, typer.Option(help="The report's title. [the name of FOLDER]")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of every row with chance in it.", min=1)] = 3,
-    brief: Annotated[
-        bool, typer.Option("--brief", help="The paper's tables and what it claims of them, no more.")
-    ] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="The paper's tables and their claims, no more.")] = False,
     exact: Annotated[int, typer.Option(help="Test sentences to search exactly.", min=1)] = 100,
     budget: Annotated[int, typer.Option(help="Model calls for each of them.", min=1)] = 500,
     device: Device = "auto",

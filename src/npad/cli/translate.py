@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,11 +24,13 @@ from npad.cli.options import (
     decodes,
     device_named,
 )
+from npad.cli.outputs import as_json as write_json
+from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, note
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
 from npad.text.files import lines, written
-from npad.translate import Translation, load
+from npad.translate import load
 
 CHUNK = 1000  # lines at a time
 
@@ -76,7 +77,7 @@ def command(
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
     translator = replace(load(model, device_named(device), precision), longest=max_source)
-    write = _json if as_json else _moses if moses or nbest > 1 else _plain
+    write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
     inputs, total, chunk = _inputs(text, input)
     skipped = 0
     with written(output) as out, bar("translating", total) as show:
@@ -108,44 +109,3 @@ def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], i
         note("reading from the terminal, one text a line; Ctrl-D ends")
         return lines("-"), None, 1
     return lines(file or "-"), None, CHUNK
-
-
-def _plain(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    out.write(_one_line(best.text) + "\n")
-
-
-def _moses(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    for one in _first(best, nbest):
-        features = {"logp": one.log_prob, "length": len(one.hypothesis.tokens)}
-        if one.hypothesis.noisy_log_prob is not None:
-            features |= {"noisy": one.hypothesis.noisy_log_prob, "chain": one.hypothesis.chain}
-        shown = " ".join(f"{name}= {value:.6g}" for name, value in features.items())
-        text = _one_line(one.text).replace("|", "&#124;")
-        out.write(f"{number} ||| {text} ||| {shown} ||| {one.log_prob:.6f}\n")
-
-
-def _json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    first, *others = (_record(one) for one in _first(best, nbest))
-    record = {"id": number, "source": source, **first, "signature": best.signature}
-    out.write(json.dumps(record | ({"alternatives": others} if nbest > 1 else {}), ensure_ascii=False) + "\n")
-
-
-def _record(one: Translation) -> dict[str, Any]:
-    hypothesis = one.hypothesis
-    return {
-        "text": one.text,
-        "log_prob": one.log_prob if math.isfinite(one.log_prob) else None,  # null: it was too long to translate
-        "noisy_log_prob": hypothesis.noisy_log_prob,
-        "chain": hypothesis.chain,
-        "finished": hypothesis.finished,
-    }
-
-
-def _first(best: Translation, nbest: int) -> list[Translation]:
-    """The best few, no text twice."""
-    return list({one.text: one for one in reversed((best, *best.alternatives))}.values())[::-1][:nbest]
-
-
-def _one_line(text: str) -> str:
-    """A model may write a line feed; a line of output may not."""
-    return text.replace("\n", " ").replace("\r", " ")

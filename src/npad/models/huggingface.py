@@ -23,6 +23,7 @@ from npad.model import Perturb, Special, untouched
 from npad.rows import Layout, repeat
 
 try:
+    import transformers as transformers  # for those that load models
     from transformers import DynamicCache, EncoderDecoderCache
     from transformers.generation import GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput
     from transformers.modeling_outputs import BaseModelOutput
@@ -67,16 +68,19 @@ class HuggingFace:
 
     Sites: `embedding`, `hidden` (the input of every decoder layer, or of one: `hidden.0`) and `output` (what the head
     reads). Where a model has several end symbols, they count as the first of them, and its probability is theirs
-    together. `step` registers its hooks and removes them again; other threads' calls pass them by.
+    together. `step` registers its hooks and removes them again; other threads' calls pass them by. begins: what an
+    encoder's decoder reads before it writes; its start symbol, and where one is forced to be the first, that.
     """
 
-    def __init__(self, model: Any, persist: bool = True) -> None:
+    def __init__(self, model: Any, persist: bool = True, begins: Sequence[int] | None = None) -> None:
         name = type(model).__name__
         head = model.get_output_embeddings() if hasattr(model, "generate") else None
         if head is None or not model.can_generate():
             raise InvalidInput(f"{name} has no head that generates; load it with AutoModelForCausalLM or …Seq2SeqLM")
-        if hasattr(model, "_orig_mod"):
+        if hasattr(model, "_orig_mod") or any(part._compiled_call_impl is not None for part in model.modules()):
             raise InvalidInput(f"{name} is compiled, and noise cannot enter it; give the model before torch.compile")
+        if not isinstance(getattr(head, "weight", None), Tensor) or not head.weight.is_floating_point():
+            raise InvalidInput(f"the head of {name} is quantised, and npad cannot tell its size; load it in bfloat16")
         self.model, self.persist, self.name = model.eval(), persist, model.config.name_or_path or name
         self.encodes = bool(model.config.is_encoder_decoder)
         self.decoder = model.get_decoder()
@@ -94,12 +98,21 @@ class HuggingFace:
         self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
         self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
         self.knows = inspect.signature(model.forward).parameters.keys()
+        self.begins = list(begins or self._beginning()) if self.encodes else []
 
-    @property
-    def first(self) -> int:
-        """The symbol that an encoder's decoder starts with."""
+    def _beginning(self) -> Iterator[int]:
         config = self.model.generation_config
-        return int(config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id)
+        yield config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+        if config.forced_bos_token_id is not None:
+            yield config.forced_bos_token_id
+
+    def prefix(self, source: Inputs | Sequence[Sequence[int]]) -> Tensor:
+        """What stands before the first new symbol, [sentences, length]: a prompt, or what the decoder begins with."""
+        given = (source if isinstance(source, Inputs) else self._padded(source)).tensors
+        read = given.get("decoder_input_ids" if self.encodes else "input_ids")
+        if read is None and not self.encodes:
+            raise InvalidInput(f"{self.name} needs input_ids")
+        return (torch.tensor([self.begins] * len(source)) if read is None else read).to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -136,10 +149,8 @@ class HuggingFace:
 
     def _encoded(self, tensors: dict[str, Tensor]) -> CachedState:
         """A decoder that has looked at the source, and has read all but the last token of its prefix."""
-        prefix = tensors.pop("decoder_input_ids", None)
-        sentences = len(next(iter(tensors.values())))
-        if prefix is None:
-            prefix = torch.full((sentences, 1), self.first, device=self.device)
+        prefix = self.prefix(Inputs(**tensors))
+        tensors.pop("decoder_input_ids", None)
         seen = tensors.pop("encoder_outputs", None)
         if seen is None:
             encoder = self.model.get_encoder()
@@ -152,7 +163,7 @@ class HuggingFace:
         cache = both.self_attention_cache if prefix.shape[1] > 1 else self._empty()
         cross = both.cross_attention_cache
         mask = torch.ones_like(prefix[:, :-1])
-        return CachedState(cache, prefix[:, -1], mask, Layout(sentences, 1), cross, cross, source)
+        return CachedState(cache, prefix[:, -1], mask, Layout(len(prefix), 1), cross, cross, source)
 
     # The decoder
 
@@ -278,16 +289,3 @@ def as_generate_returns(encodes: bool, sequences: Tensor, scores: Tensor) -> Any
     """Sequences and their scores as `generate(…, return_dict_in_generate=True)` has them."""
     kind = GenerateBeamEncoderDecoderOutput if encodes else GenerateBeamDecoderOnlyOutput
     return kind(sequences=sequences, sequences_scores=scores)
-
-
-def pretrained(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]:
-    """A model and its tokenizer by name or path, encoder–decoder or decoder-only."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-
-    try:
-        config = AutoConfig.from_pretrained(name)
-        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        return kind.from_pretrained(name).to(device), AutoTokenizer.from_pretrained(name, padding_side="left")
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InvalidInput(f"cannot load {name!r} as a model of Hugging Face: {reason}") from error

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.model import Model, Perturb, Wrapper, name_of
+from npad.model import Perturb, Wrapper, name_of
 
 Processor = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> scores
 Criterion = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> whether to stop [rows]
@@ -29,20 +29,22 @@ class ProcessedState:
 class Processed(Wrapper[Any]):
     """A model steered by processors and stopping criteria.
 
-    prefix [sentences, length]: what stands before the first symbol, for the processors to see. In a beam, processors
+    prefix [sentences, length]: what stands before the first symbol, for the processors to see; the model's own,
+    `model.prefix(source)`, unless given. In a beam, processors
     change log-probabilities, which are not normalised again; elsewhere they change logits: as `generate` has it. A row
     that is to stop can only end.
     """
 
     def __init__(
         self,
-        model: Model[Any],
-        prefix: Tensor,
+        model: Any,
+        prefix: Tensor | None = None,
         processor: Processor | None = None,
         criterion: Criterion | None = None,
         beam: bool = False,
     ) -> None:
-        self.model, self.prefix, self.processor, self.criterion = model, prefix, processor, criterion
+        self.model: Any = model
+        self.prefix, self.processor, self.criterion = prefix, processor, criterion
         self.beam = beam
         self.name = name_of(model)
         self.judge = Clean(model)
@@ -52,7 +54,8 @@ class Processed(Wrapper[Any]):
         return self.beam
 
     def start(self, source: Any) -> ProcessedState:
-        return ProcessedState(self.model.start(source), self.prefix)
+        prefix = self.model.prefix(source) if self.prefix is None else self.prefix
+        return ProcessedState(self.model.start(source), prefix)
 
     def select(self, state: ProcessedState, rows: Tensor) -> ProcessedState:
         return replace(state, inner=self.model.select(state.inner, rows), written=state.written[rows])

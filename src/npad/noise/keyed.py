@@ -42,9 +42,10 @@ def fold(key: Tensor, field: Tensor | int) -> Tensor:
     return mix_((key ^ field) + GOLDEN)
 
 
-def word(name: str) -> int:
+def word(name: str | bytes) -> int:
     """A stable 64-bit number for a name."""
-    return signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
+    content = name.encode() if isinstance(name, str) else name
+    return signed(int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little"))
 
 
 Form = Callable[[Tensor], tuple[Tensor, Tensor]]  # random int64 bits -> two numbers for each

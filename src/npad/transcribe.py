@@ -1,0 +1,78 @@
+"""Sound in, text out: a model that listens, with any of the decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npad.audio import pieces
+from npad.decode import decode
+from npad.errors import InvalidInput, whole
+from npad.model import Model
+from npad.noise.keyed import word
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder, ensure_decoder
+from npad.signature import signature
+from npad.translate import Translation
+
+
+@dataclass(frozen=True)
+class Transcriber:
+    """A speech model: `hear` makes its source of recordings, `detokenise` text of a hypothesis' symbols.
+
+    rate: samples a second. longest: seconds that it hears at once.
+    """
+
+    model: Model[Any]
+    hear: Callable[[Sequence[Tensor]], Any]
+    detokenise: Callable[[tuple[int, ...]], str]
+    rate: int = 16000
+    longest: float = 30.0
+
+    def transcribe(
+        self, recordings: Sequence[Tensor], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 256
+    ) -> list[list[Translation]]:
+        """Each recording [samples] as the transcripts of its pieces, in order; a short one is one piece.
+
+        A piece's noise depends on its sound alone. max_rows: rows (pieces × chains × beams) decoded at a time.
+        """
+        decoder = Beam() if decoder is None else decoder
+        ensure_decoder(decoder)
+        whole("max_rows", max_rows, 1)
+        for i, sound in enumerate(recordings):
+            if not isinstance(sound, Tensor) or sound.dim() != 1 or not len(sound) or not bool(sound.isfinite().all()):
+                raise InvalidInput(f"recording {i + 1} must be samples in one dimension, at least one and all finite")
+        cut = [pieces(sound, self.rate, self.longest) for sound in recordings]
+        flat, found = [piece for each in cut for piece in each], []
+        down = max(1, max_rows // decoder.rows)
+        for top in range(0, len(flat), down):
+            some = flat[top : top + down]
+            ids = [word(sound.numpy().tobytes()) for sound in some]
+            found += decode(self.model, self.hear(some), decoder, max_length, ids, max_rows)
+        how = signature(decoder, self.model)
+        written = iter([Translation.of(hypotheses, self.detokenise, how) for hypotheses in found])
+        return [[next(written) for _ in each] for each in cut]
+
+
+def load(name: str, device: str | torch.device = "cpu", language: str | None = None) -> Transcriber:
+    """`hf:NAME_OR_PATH`: a speech model of Hugging Face, such as Whisper. language: of one that knows several; en."""
+    if not name.startswith("hf:"):
+        raise InvalidInput(f"speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en, not {name!r}")
+    from npad.models.huggingface import Inputs  # an extra
+    from npad.models.pretrained import speech_model
+
+    model, processor = speech_model(name.removeprefix("hf:"), device, language)
+    rate = processor.feature_extractor.sampling_rate
+
+    def hear(recordings: Sequence[Tensor]) -> Inputs:
+        heard = processor([sound.numpy() for sound in recordings], sampling_rate=rate, return_tensors="pt")
+        return Inputs(**heard)
+
+    def detokenise(tokens: tuple[int, ...]) -> str:
+        return str(processor.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    return Transcriber(model, hear, detokenise, rate, getattr(processor.feature_extractor, "chunk_length", 30.0))
