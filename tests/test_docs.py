@@ -3,7 +3,9 @@
 A console block is run, too, in a folder of its own: `$ command`, and below it what it prints. With `numbers vary` in
 its first line, numbers and the width of columns may differ.
 
-python tests/test_docs.py     writes the true output into the documents
+Blocks of `python real` need the weights of a real model, and are the matter of tests/test_real.py.
+
+python tests/test_docs.py [PAGE …] [--real]     writes the true output into the documents
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from npad.models.table import TableModel
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
+BLOCK = r"```python{kind}\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?"
 
 
 CONSOLE = re.compile(r"```console(?P<vary> numbers vary)?\n(?P<session>.*?)```", re.DOTALL)
@@ -67,12 +69,12 @@ def test_a_page_shows_what_its_commands_print(page, tmp_path):
         assert as_read(text) == as_read(block["session"])
 
 
-def outputs(page: Path, namespace: dict[str, object] | None = None) -> list[tuple[re.Match[str], str]]:
+def outputs(page: Path, namespace: dict[str, object] | None = None, kind: str = "") -> list[tuple[re.Match[str], str]]:
     """Each Python block of a page, run in order in one namespace, with what it printed."""
     namespace = {} if namespace is None else namespace
     namespace["__name__"] = page.stem
     results = []
-    for block in BLOCK.finditer(page.read_text()):
+    for block in re.finditer(BLOCK.format(kind=kind), page.read_text(), re.DOTALL):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(block["code"], page.name, "exec", dont_inherit=True), namespace)
@@ -115,14 +117,14 @@ def test_a_pages_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def rewrite(page: Path) -> None:
+def rewrite(page: Path, kind: str = "") -> None:
     """Put the true output below every block that has a place for it."""
     text = page.read_text()
-    for block, printed in reversed(outputs(page)):
+    for block, printed in reversed(outputs(page, kind=kind)):
         if block["shown"] is not None:
             text = text[: block.start("shown")] + printed + text[block.end("shown") :]
     page.write_text(text)
-    if "```console" in text:
+    if "```console" in text and not kind:
         with tempfile.TemporaryDirectory() as folder:
             for block, printed in reversed(sessions(page, Path(folder))):
                 text = text[: block.start("session")] + printed + text[block.end("session") :]
@@ -130,5 +132,6 @@ def rewrite(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    for one in map(Path, sys.argv[1:]) if sys.argv[1:] else PAGES:
-        rewrite(one)
+    real = "--real" in sys.argv
+    for one in [Path(name) for name in sys.argv[1:] if name != "--real"] or PAGES:
+        rewrite(one, " real" if real else "")

@@ -39,13 +39,13 @@ CENTRAL = [
 ]
 # Each layer may import from itself and those before it.
 LAYERS = [
-    ["errors", "version", "rows", "memory", "named"],
+    ["errors", "version", "rows", "ragged", "memory", "named"],
     ["hypotheses", "model"],
-    ["noise", "score", "selectors", "counted", "testing", "models", "text"],
+    ["noise", "score", "selectors", "counted", "testing", "models", "text", "audio"],
     ["search"],
     ["signature", "decode"],
     ["training"],
-    ["translate", "hf"],
+    ["translate", "transcribe", "hf"],
     ["evaluate", "plots"],
     ["experiments"],
     ["cli", "__main__"],

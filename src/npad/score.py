@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,10 +16,12 @@ from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
 from npad.memory import plain_memory_errors
 from npad.model import Model, device_of, ensure_length, ensure_model, log_probs, name_of, optional
-from npad.rows import repeat
+from npad.ragged import rectangles
+from npad.rows import descending, repeat, take
 
 POSITIONS = 1 << 12  # symbols scored at a time by a model with `forced`: bounds its logits [rows, T, V]
-MORE = 32  # times as many on a GPU, which has to wait for each step
+SPARE = 8  # rows: what an extra step of the model costs
+MORE = 32  # times as many positions on a GPU, and rows, which has to wait for each step
 
 
 def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
@@ -53,7 +56,10 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
     forced = optional(model, "forced") is not None and not coverage
     read = partial(_forced if forced else _stepwise, model, coverage=coverage)
     log_prob, seen = torch.zeros_like(found.log_prob), None
-    for part in _parts(found, forced):
+    reads = torch.where(found.exists, (found.lengths + found.finished).clamp(min=1), 0)
+    order = descending(reads)
+    found = found.at(order)
+    for part in _parts(take(reads, order), forced):
         for some, places, scored, weights in _read(model, state, found, *part, read):
             log_prob = log_prob.to(scored.dtype)
             log_prob[some[:, None], places] = scored.view(len(some), -1)
@@ -62,7 +68,8 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
                 seen[some[:, None], places] = weights.view(len(some), len(places), -1)
     if bool((log_prob.isnan() & found.exists).any()):
         raise ModelError(f"{name_of(model)} returned NaN, +inf or nothing but −inf as a row of logits while scoring")
-    return log_prob, seen
+    back = order.argsort(1)
+    return take(log_prob, back), None if seen is None else take(seen, back)
 
 
 def _read(
@@ -84,25 +91,17 @@ def _read(
     return [part for half in halves for part in _read(model, state, found, *half, read)]
 
 
-def _parts(found: Found, forced: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """The work in rectangles: sentences with about as many hypotheses together, so that few rows are padding.
+def _parts(reads: Tensor, forced: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """The work in rectangles of hypotheses about as long; reads [sentences, n]: the symbols of each, longest first.
 
     In one go a model holds [rows, T, V] logits at a time, so that there the rectangles are bounded; step by step only
-    [rows, V], and the more rows the better.
+    [rows, V].
     """
-    device = found.lengths.device
-    positions = POSITIONS * (MORE if device.type == "cuda" else 1)
-    most = max(1, positions // (found.tokens.shape[-1] + 1)) if forced else found.lengths.numel()
-    counts = found.exists.sum(1).tolist()
-    sizes = [(count - 1).bit_length() for count in counts]
-    for size in sorted(set(sizes)):
-        alike = [sentence for sentence, one in enumerate(sizes) if one == size]
-        width = max(counts[sentence] for sentence in alike)
-        down = max(1, most // max(1, width))
-        for top in range(0, len(alike), down):
-            for left in range(0, width, most):
-                some = torch.tensor(alike[top : top + down], device=device)
-                yield some, torch.arange(left, min(left + most, width), device=device)
+    device = reads.device
+    more = MORE if device.type == "cuda" else 1
+    most = POSITIONS * more if forced else math.inf
+    for some, places in rectangles(reads.cpu().numpy(), most, SPARE * more):
+        yield torch.from_numpy(some).to(device), torch.arange(places.start, places.stop, device=device)
 
 
 def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -81,7 +82,9 @@ class HuggingFace:
             raise InvalidInput(f"{name} is compiled, and noise cannot enter it; give the model before torch.compile")
         if not isinstance(getattr(head, "weight", None), Tensor) or not head.weight.is_floating_point():
             raise InvalidInput(f"the head of {name} is quantised, and npad cannot tell its size; load it in bfloat16")
-        self.model, self.persist, self.name = model.eval(), persist, model.config.name_or_path or name
+        self.model, self.persist = model.eval(), persist
+        where = Path(model.config.name_or_path or name)
+        self.name = where.name if where.is_dir() else str(where)  # of a folder its name, wherever it is
         self.encodes = bool(model.config.is_encoder_decoder)
         self.decoder = model.get_decoder()
         self.head, self.embeddings = head, self.decoder.get_input_embeddings()
