@@ -15,6 +15,7 @@ from npad.hypotheses import Hypothesis
 from npad.model import Model, name_of
 from npad.models import toy
 from npad.models.low_precision import LowPrecision
+from npad.models.prepared import prepared
 from npad.noise.keyed import word
 from npad.score import score
 from npad.search.beam import Beam
@@ -137,7 +138,7 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
     else:
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
-        made = Translator(saved.model, source.encode, target.decode, target.encode)
+        made = Translator(prepared(saved.model), source.encode, target.decode, target.encode)
     return made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
 
 

@@ -32,13 +32,14 @@ def command(
     if model != "toy":
         folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
         about = {"folder": str(folder), **checkpoint.read_config(folder)}
-    sites = dict(translator.model.sites)
-    counts = getattr(translator.model, "size", None)
+    plain: Any = getattr(translator.model, "plain", translator.model)  # as it was trained
+    sites = dict(plain.sites)
+    counts = getattr(plain, "size", None)
     parameters = counts() if counts else 0
     if as_json:
-        print(json.dumps(about | {"name": name_of(translator.model), "parameters": parameters, "sites": sites}))
+        print(json.dumps(about | {"name": name_of(plain), "parameters": parameters, "sites": sites}))
         return
-    rows = {"name": name_of(translator.model), "kind": type(translator.model).__name__, "parameters": f"{parameters:,}"}
+    rows = {"name": name_of(plain), "kind": type(plain).__name__, "parameters": f"{parameters:,}"}
     rows |= {name.replace("_", " "): _shown(value) for name, value in about.get("model", {}).items()}
     rows["noise sites"] = ", ".join(f"{site} ({width})" for site, width in sites.items())
     if "training" in about:

@@ -1,0 +1,87 @@
+"""The model prepared for decoding gives what the plain one gives, with less arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import npad
+from cases import EVERY, assert_same, by_name
+from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad.models import prepared as module
+from npad.models.attention import AttentionModel
+from npad.models.prepared import Prepared, gru, prepared
+from npad.testing import check_model
+from test_attention import SOURCE, build
+
+KINDS = {"one layer": {}, "two layers": {"layers": 2}, "padded": {"units": 257}, "tied": {"units": 8, "tied": True}}
+kinds = pytest.mark.parametrize("how", KINDS.values(), ids=KINDS)
+
+
+def pair(**how):
+    plain = build(**how, scale=0.6 if how.get("units", 6) < 100 else 0.05)
+    return plain, Prepared(plain)
+
+
+@kinds
+def test_it_keeps_the_contract(how):
+    check_model(pair(**how)[1], SOURCE)
+
+
+@kinds
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_it_finds_what_the_plain_one_finds(how, decoder):
+    plain, fast = pair(**how)
+    assert_same(decode(fast, SOURCE, decoder, 8), decode(plain, SOURCE, decoder, 8))
+
+
+@pytest.mark.parametrize("site", ["hidden", "hidden.0", "embedding", "output"])
+def test_noise_enters_where_it_did(site):
+    plain, fast = pair()
+    noisy = NPAD(Beam(2), 4, Noise(0.7, site=site))
+    assert_same(decode(fast, SOURCE, noisy, 8), decode(plain, SOURCE, noisy, 8))
+
+
+@pytest.mark.parametrize("block", [1, 50, 400])
+def test_the_attention_in_blocks_is_the_attention(block, monkeypatch):
+    plain, fast = pair()
+    monkeypatch.setattr(module, "BLOCK", block)
+    assert_same(decode(fast, SOURCE, Beam(3), 8), decode(plain, SOURCE, Beam(3), 8))
+
+
+def test_symbols_are_looked_up_where_there_are_many_rows(monkeypatch):
+    plain, fast = pair()
+    targets = [[[3, 4], [5]]] * len(SOURCE)
+    before = score(fast, SOURCE, targets)
+    assert fast.table is None
+    monkeypatch.setattr(module, "MANY", 1)
+    assert score(fast, SOURCE, targets) == [pytest.approx(one, abs=1e-12) for one in before]
+    assert fast.table is not None
+    assert_same(decode(fast, SOURCE, Beam(3), 8), decode(plain, SOURCE, Beam(3), 8))
+    monkeypatch.setattr(module, "LARGEST", 1)
+    assert pair()[1]._read(torch.tensor([1, 2])).shape == (2, 23)  # too large for a table
+
+
+def test_the_gates_are_torchs():
+    torch.manual_seed(0)
+    cell = torch.nn.GRUCell(5, 7).double()
+    x, h = torch.randn(4, 5).double(), torch.randn(4, 7).double()
+    inputs = torch.nn.functional.linear(x, cell.weight_ih, cell.bias_ih)
+    recurrent = torch.nn.functional.linear(h, cell.weight_hh, cell.bias_hh)
+    assert torch.allclose(gru(inputs, recurrent, h), cell(x, h), atol=1e-12)
+
+
+def test_only_what_can_be_is_prepared():
+    for how in ({"cell": "lstm"}, {"attention": False}):
+        model = build(**how)
+        assert prepared(model) is model
+    assert isinstance(prepared(build()), Prepared)
+
+
+def test_loaded_models_are_prepared_and_the_trained_one_is_left_alone():
+    model = npad.load("en-de").model
+    assert isinstance(model, Prepared)
+    assert isinstance(model.plain, AttentionModel)
+    assert model.name == model.plain.name
+    source = npad.load("en-de").encode(["How do I get to the station?"])
+    assert decode(model, source, Greedy(), 30)[0][0].tokens == decode(model.plain, source, Greedy(), 30)[0][0].tokens
