@@ -168,6 +168,7 @@ def main() -> None:
         trial=len(trial),
         chosen=chosen,
     )
+    print(page)
     if given.output:
         given.output.write_text(page, encoding="utf-8")
 

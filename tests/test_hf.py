@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import npad
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, hf
 from npad.models import pretrained
 from npad.models.huggingface import HuggingFace
 from runs import ROOT, refused_here
@@ -245,16 +245,24 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     with pytest.raises(InvalidInput, match="must be padded on the left"):
         hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=mask)
-    model.config.max_position_embeddings = 4
-    with pytest.raises(InvalidInput, match=r"a prompt has 5 tokens and .* reads at most 4; shorten it"):
+    model.config.max_position_embeddings = 5
+    with pytest.raises(InvalidInput, match=r"a prompt has 6 tokens and .* holds at most 5; make it shorter"):
         decode(HuggingFace(model), PROMPTS, Beam(2))
+    model.config.max_position_embeddings = 7
+    with pytest.raises(InvalidInput, match=r"an output with what stands before it has 8 tokens"):
+        decode(HuggingFace(model), PROMPTS, Beam(2), 12)
+    with pytest.raises(InvalidInput, match="a source has 1,030 tokens"):
+        decode(HuggingFace(build("bart")), [[5] * 1030], Greedy(), 3)
     with pytest.raises(InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"):
         hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=torch.ones(1, 3))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InvalidInput, match="has no choice of languages; leave out :w5-w6"):
+        npad.load(f"hf:{saved / 'bart'}:w5-w6")
     message = refused_here(capsys, monkeypatch, "translate", "--model", "hf:nobody/nothing", "x")
     assert "cannot load 'nobody/nothing' as a model of Hugging Face" in message
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
 def test_a_model_that_cannot_be_hooked_is_refused():
     model = build("llama")
     model.model.layers[0].compile()
@@ -309,8 +317,9 @@ def test_the_target_language_is_the_first_symbol(nllb):
     expected = [token for token in written[0].tolist()[2:] if token != 2]
     (found,) = translator.translate(["a b"], Greedy(), max_length=6)
     assert list(found.hypothesis.tokens) == expected
-    with pytest.raises(InvalidInput, match="does not know the language 'xyz_Latn'"):
-        npad.load(f"hf:{folder}:eng_Latn-xyz_Latn")
+    for pair in ("eng_Latn-xyz_Latn", "eng_Latn-▁a"):  # one unknown, one a word
+        with pytest.raises(InvalidInput, match="does not know the language"):
+            npad.load(f"hf:{folder}:{pair}")
 
 
 def test_a_model_is_steered_as_its_configuration_says(saved):
@@ -319,8 +328,35 @@ def test_a_model_is_steered_as_its_configuration_says(saved):
     forbidden = free.hypothesis.tokens[0]
     translator.model.model.generation_config.bad_words_ids = [[forbidden]]
     steered = pretrained.steered(translator.model)
-    (found,) = decode(steered, translator.encode(["w5 w6 w7"]), Greedy(), 6)
-    assert forbidden not in found[0].tokens
-    if found[0].finished:
-        judged = npad.score(translator.model, translator.encode(["w5 w6 w7"]), [[list(found[0].tokens)]])
-        assert judged[0][0] == pytest.approx(found[0].log_prob, abs=1e-4)
+    source = translator.encode(["w5 w6 w7"])
+    for decoder in (Greedy(), Beam(3), Sampling(4), NPAD(Greedy(), 1, Noise(0.0))):
+        (found,) = decode(steered, source, decoder, 6)
+        for one in found:
+            assert forbidden not in one.tokens
+            assert one.log_prob == pytest.approx(own_score(translator.model.model, source[0], one), abs=1e-4)
+
+
+def own_score(model, source, hypothesis):
+    """Teacher forcing by hand: log p of the symbols, and of the end where there is one."""
+    start, eos = model.generation_config.decoder_start_token_id, model.generation_config.eos_token_id
+    written = [*hypothesis.tokens, *([eos] if hypothesis.finished else [])]
+    with torch.no_grad():
+        logits = model(torch.tensor([source]), decoder_input_ids=torch.tensor([[start, *written]])).logits[0]
+    return logits.log_softmax(-1)[range(len(written)), written].sum().item()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_steered_model_decodes_as_generate_does(saved, width):
+    translator = npad.load(f"hf:{saved / 'bart'}")
+    how = {"no_repeat_ngram_size": 1, "min_length": 4}
+    model = translator.model.model
+    for name, value in how.items():
+        setattr(model.generation_config, name, value)
+    steered = pretrained.steered(translator.model)
+    beams = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
+    for text in ("w5 w6 w7", "w9", "w10 w11", "w30 w31 w12 w13"):
+        (source,) = translator.encode([text])
+        written = model.generate(torch.tensor([source]), max_new_tokens=8, do_sample=False, **beams)[0, 1:].tolist()
+        (found,) = decode(steered, [source], Beam(width, "pool") if width > 1 else Greedy(), 8)
+        eos = model.generation_config.eos_token_id
+        assert list(found[0].tokens) == (written[: written.index(eos)] if eos in written else written)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling, hf
+from npad import NPAD, BestOf, Greedy, Noise, Sampling, hf
 from runs import ROOT
 from test_docs import outputs
 
@@ -56,16 +56,15 @@ def test_scores_are_the_models_own(given):
         assert score.item() == pytest.approx(expected.item(), abs=1e-2)
 
 
-def test_noise_never_loses_and_finds_what_is_more_probable(given):
+def test_noise_never_loses(given):
     model, inputs = given
-    scores = {
-        decoder: hf.generate(model, **inputs, decoder=decoder, max_new_tokens=24)
-        for decoder in (Greedy(), NOISY, Beam(3), BestOf((Greedy(), Sampling(5, 0.5))))
-    }
-    greedy, noisy = scores[Greedy()], scores[NOISY]
-    key = [(one.finished[0].item(), one.sequences_scores[0].item()) for one in (noisy, greedy)]
-    assert key[0] >= (key[1][0], key[1][1] - 1e-3)
-    assert (key[0][1] > key[1][1] + 1e-3) == (not noisy.clean_won[0].item()) or key[0][0] > key[1][0]
+    greedy, *others = (
+        hf.generate(model, **inputs, decoder=decoder, max_new_tokens=24)
+        for decoder in (Greedy(), NOISY, BestOf((Greedy(), Sampling(5, 0.5))))
+    )
+    plain = (greedy.finished[0].item(), greedy.sequences_scores[0].item() - 1e-3)
+    for one in others:
+        assert (one.finished[0].item(), one.sequences_scores[0].item()) >= plain
 
 
 def test_chunks_change_nothing(given):

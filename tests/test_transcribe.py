@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import struct
 import wave
 
 import pytest
 import torch
-from transformers import GenerationConfig, WhisperFeatureExtractor, WhisperProcessor, WhisperTokenizer
+from transformers import (
+    GenerationConfig,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperProcessor,
+    WhisperTokenizer,
+)
 
-from npad import NPAD, Greedy, InvalidInput, Noise, audio, decode, score, transcribe
-from npad.models.huggingface import HuggingFace, Inputs
+from npad import NPAD, Greedy, InvalidInput, Noise, audio, decode, transcribe
+from npad.models.huggingface import HuggingFace
 from runs import npad as command
 from runs import refused_here
 from test_huggingface import build
@@ -130,9 +137,22 @@ def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
     )[0].tolist()
     tokens = list(found[0].tokens)
     assert [token for token in written if token < 27][: len(tokens)] == tokens
-    begun = Inputs(input_features=features, decoder_input_ids=torch.tensor([adapter.begins]))
-    judged = score(HuggingFace(adapter.model), begun, [[list(one.tokens) for one in found if one.finished]])
-    assert judged == [[pytest.approx(one.log_prob, abs=1e-4) for one in found if one.finished]]
+    read = torch.tensor([[*adapter.begins, *tokens]])
+    with torch.no_grad():
+        logits = adapter.model(input_features=features, decoder_input_ids=read).logits[0, len(adapter.begins) - 1 :]
+    predicted = [*tokens, 27][: len(tokens) + found[0].finished]
+    own = logits.log_softmax(-1)[range(len(predicted)), predicted].sum().item()
+    assert found[0].log_prob == pytest.approx(own, abs=1e-4)
+
+
+def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
+    shutil.copytree(whisper, tmp_path / "half")
+    WhisperForConditionalGeneration.from_pretrained(whisper).half().save_pretrained(tmp_path / "half")
+    heard = transcribe.load(f"hf:{tmp_path / 'half'}")
+    assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0][0].text
+    given = heard.hear(recordings()[:1])
+    model = WhisperForConditionalGeneration.from_pretrained(tmp_path / "half", dtype=torch.bfloat16)
+    assert decode(HuggingFace(model), given, Greedy(), 4)[0][0].tokens  # the features follow the weights
 
 
 def test_the_command_writes_a_line_a_recording(whisper, tmp_path):
@@ -151,8 +171,15 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
     assert "no.wav is no WAV file" in refused_here(capsys, monkeypatch, *model, tmp_path / "no.wav")
     wrong = refused_here(capsys, monkeypatch, *model, "--language", "klingon", tmp_path / "no.wav")
     assert "does not know the language 'klingon'" in wrong
+    wrong = refused_here(capsys, monkeypatch, *model, "--language", "de", tmp_path / "no.wav")
+    assert "does not know the language 'de'" in wrong  # Whisper does, this one does not
+    (tmp_path / "none.wav").touch()
+    assert "it ends early" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
+    silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
+    assert "0 bytes of samples" in refused_here(capsys, monkeypatch, *model, silent)
     assert "such as hf:openai/whisper-tiny.en, not 'en-de'" in refused_here(
         capsys, monkeypatch, "transcribe", "--model", "en-de", tmp_path / "no.wav"
     )
-    with pytest.raises(InvalidInput, match="recording 1 must be samples in one dimension"):
-        transcribe.load(f"hf:{whisper}").transcribe([torch.zeros(0)])
+    for sound in (torch.zeros(0), torch.ones(5, dtype=torch.int16), torch.ones(2, 3), torch.tensor([0.0, torch.nan])):
+        with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
+            transcribe.load(f"hf:{whisper}").transcribe([sound])

@@ -25,7 +25,11 @@ def read(path: str | Path, rate: int) -> Tensor:
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no file {path}") from error
     except (wave.Error, EOFError) as error:
-        raise InvalidInput(f"{path} is no WAV file of whole numbers (PCM): {error or 'it ends early'}") from error
+        reason = str(error) or "it ends early"
+        raise InvalidInput(f"{path} is no WAV file of whole numbers (PCM): {reason}") from error
+    if size not in (*BYTES, 3) or not content:
+        what = f"{len(content)} bytes of samples, {8 * size} bits each"
+        raise InvalidInput(f"{path} has {what}; it must have some, of 8, 16, 24 or 32 bits")
     if size == 3:  # as the upper three bytes of four
         padded = np.zeros((len(content) // 3, 4), np.uint8)
         padded[:, 1:] = np.frombuffer(content, np.uint8)[: len(padded) * 3].reshape(-1, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -14,7 +15,9 @@ from npad.memory import ensure_fits, plain_memory_errors
 from npad.model import Model, Wrapper, device_of, ensure_length, ensure_model
 from npad.noise.keyed import signed
 from npad.rows import Problems
+from npad.score import judge
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.npad import NPAD
 
 
 def decode(
@@ -49,7 +52,10 @@ def decode(
         state = model.start(source)
         if isinstance(model, Wrapper):
             state = model.keyed(state, keys)
-        return decoder.search(model, state, problems).hypotheses()
+        if not getattr(model, "steered", False) or isinstance(decoder, NPAD):  # which has its own judge
+            return decoder.search(model, state, problems).hypotheses()
+        found = decoder.search(model, model.select(state, torch.arange(sentences, device=device)), problems)
+        return replace(found, log_prob=judge(model, state, found)[0]).hypotheses()
 
 
 def integers(ids: Sequence[int]) -> list[int]:

@@ -53,6 +53,7 @@ class Model(Protocol[State]):
     - `judge`: the model that re-scores from the same states, where it is not this one;
     - `hasty(state) -> (model, state)`: the same in lower precision, for chains whose output will be judged;
     - `normalised`: true where `step` returns log-probabilities that are to stay as they are;
+    - `steered`: true where what `step` returns is not the model's own, and `judge` is the model that is;
     - `device`: where its tensors live (a `torch.nn.Module` needs none).
     """
 
@@ -136,6 +137,10 @@ class Wrapper(Generic[State]):
     @property
     def normalised(self) -> bool:
         return bool(getattr(self.model, "normalised", False))
+
+    @property
+    def steered(self) -> bool:
+        return bool(getattr(self.model, "steered", False))
 
     def keyed(self, state: Any, ids: Tensor) -> Any:
         """The same state with other sentence ids [rows], where there is noise inside that they are a key to."""

@@ -32,7 +32,7 @@ def _cut(sizes: Sizes, groups: Sizes, places: slice, most: float, spare: int) ->
     cost, parts = min(_across(here, groups, places), *_down(here, groups, places), key=lambda one: one[0])
     if area - cost <= spare * height:
         if area <= most or len(groups) * width == 1:
-            yield groups, places
+            yield np.sort(groups), places
             return
         parts = _halves(groups, places)
     for some, range_ in parts:

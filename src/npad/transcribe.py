@@ -44,9 +44,10 @@ class Transcriber:
         ensure_decoder(decoder)
         whole("max_rows", max_rows, 1)
         for i, sound in enumerate(recordings):
-            if not isinstance(sound, Tensor) or sound.dim() != 1 or not len(sound) or not bool(sound.isfinite().all()):
-                raise InvalidInput(f"recording {i + 1} must be samples in one dimension, at least one and all finite")
-        cut = [pieces(sound, self.rate, self.longest) for sound in recordings]
+            fine = isinstance(sound, Tensor) and sound.dim() == 1 and sound.is_floating_point() and len(sound)
+            if not fine or not bool(sound.isfinite().all()):
+                raise InvalidInput(f"recording {i + 1} must be a tensor of samples: at least one, real and finite")
+        cut = [pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings]
         flat, found = [piece for each in cut for piece in each], []
         down = max(1, max_rows // decoder.rows)
         for top in range(0, len(flat), down):
@@ -59,7 +60,7 @@ class Transcriber:
 
 
 def load(name: str, device: str | torch.device = "cpu", language: str | None = None) -> Transcriber:
-    """`hf:NAME_OR_PATH`: a speech model of Hugging Face, such as Whisper. language: of one that knows several; en."""
+    """`hf:NAME_OR_PATH`: a Whisper, or one of its kind. language: of one that knows several; en unless given."""
     if not name.startswith("hf:"):
         raise InvalidInput(f"speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en, not {name!r}")
     from npad.models.huggingface import Inputs  # an extra

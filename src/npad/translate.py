@@ -16,6 +16,7 @@ from npad.model import Model, name_of
 from npad.models import toy
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import prepared
+from npad.models.processed import Processed
 from npad.noise.keyed import word
 from npad.score import score
 from npad.search.beam import Beam
@@ -157,7 +158,8 @@ def _pretrained(name: str, device: str | torch.device) -> Translator:
     def detokenise(tokens: tuple[int, ...]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
-    return Translator(model, encode, detokenise, symbols)
+    longest = (model.model if isinstance(model, Processed) else model).longest
+    return Translator(model, encode, detokenise, symbols, **({} if longest is None else {"longest": longest - 1}))
 
 
 def _ensure_texts(texts: Sequence[str]) -> list[str]:

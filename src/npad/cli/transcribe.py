@@ -21,7 +21,7 @@ from npad.transcribe import load
 @decodes()
 def command(
     file: Annotated[list[Path], typer.Argument(help="WAV files, of any rate.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="A speech model of Hugging Face: `hf:NAME_OR_PATH`.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="A Whisper of Hugging Face, `hf:NAME_OR_PATH`.")],
     language: Annotated[str | None, typer.Option(help="Of a model that knows several: en, de, … [en]")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
     device: Device = "auto",
@@ -33,7 +33,7 @@ def command(
     *,
     decoder: Decoder,
 ) -> None:
-    """Transcribe recordings with a speech model of Hugging Face, a line for each.
+    """Transcribe recordings with Whisper or one of its kind, a line for each.
 
     Recordings longer than the model hears at once (Whisper: 30 seconds) are cut at pauses.
 

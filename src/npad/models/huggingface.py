@@ -102,6 +102,9 @@ class HuggingFace:
         self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
         self.knows = inspect.signature(model.forward).parameters.keys()
         self.begins = list(begins or self._beginning()) if self.encodes else []
+        limits = ("max_target_positions", "max_position_embeddings")
+        text = model.config.get_text_config(decoder=True)
+        self.longest = next((most for one in limits if (most := getattr(text, one, None)) is not None), None)
 
     def _beginning(self) -> Iterator[int]:
         config = self.model.generation_config
@@ -125,7 +128,10 @@ class HuggingFace:
 
     def start(self, source: Inputs | Sequence[Sequence[int]]) -> CachedState:
         given = source if isinstance(source, Inputs) else self._padded(source)
-        tensors = {name: tensor.to(self.device) for name, tensor in given.tensors.items()}
+        tensors = {
+            name: tensor.to(self.device, self.model.dtype if tensor.is_floating_point() else None)
+            for name, tensor in given.tensors.items()
+        }
         return self._encoded(tensors) if self.encodes else self._prompted(**tensors)
 
     def _padded(self, source: Sequence[Sequence[int]]) -> Inputs:
@@ -144,7 +150,7 @@ class HuggingFace:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         if bool((mask[:, -1] == 0).any()):
             raise InvalidInput("prompts of a decoder-only model must be padded on the left: padding_side='left'")
-        self._ensure_fits(input_ids.shape[1])
+        self._ensure_fits("a prompt", input_ids.shape[1] + 1)
         state = CachedState(self._empty(), input_ids[:, -1], mask[:, :0], Layout(len(mask), 1))
         if input_ids.shape[1] > 1:
             _, state = self._read(replace(state, mask=mask[:, :0]), input_ids[:, :-1], mask[:, :-1])
@@ -154,6 +160,8 @@ class HuggingFace:
         """A decoder that has looked at the source, and has read all but the last token of its prefix."""
         prefix = self.prefix(Inputs(**tensors))
         tensors.pop("decoder_input_ids", None)
+        if "input_ids" in tensors:
+            self._ensure_fits("a source", tensors["input_ids"].shape[1])
         seen = tensors.pop("encoder_outputs", None)
         if seen is None:
             encoder = self.model.get_encoder()
@@ -203,6 +211,7 @@ class HuggingFace:
     def _read(self, state: CachedState, read: Tensor, real: Tensor) -> tuple[Tensor, CachedState]:
         """Some more tokens [rows, T] read, `real` where they are no padding: the logits after each, and the state."""
         mask = torch.cat([state.mask, real], 1)
+        self._ensure_fits("an output with what stands before it", mask.shape[1])
         if self.encodes:
             both = EncoderDecoderCache(state.cache, state.spread)
             source = None if state.source is None else state.source.repeat_interleave(state.layout.each, 0)
@@ -239,10 +248,10 @@ class HuggingFace:
     def _empty(self) -> Any:
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))
 
-    def _ensure_fits(self, tokens: int) -> None:
-        most = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        if most is not None and tokens >= most:
-            raise InvalidInput(f"a prompt has {tokens:,} tokens and {self.name} reads at most {most:,}; shorten it")
+    def _ensure_fits(self, what: str, tokens: int) -> None:
+        most = self.longest
+        if most is not None and tokens > most:
+            raise InvalidInput(f"{what} has {tokens:,} tokens and {self.name} holds at most {most:,}; make it shorter")
 
     @contextmanager
     def _hooked(self, perturb: Perturb) -> Iterator[None]:

@@ -59,7 +59,8 @@ class Prepared(Network[PreparedState]):
         self.energy = linear([2 * model.energy.weight], [])
         self.value = linear([second.weight_ih, context], [second.bias_ih, none])
         self.out = linear([hidden], [])
-        self.table: Tensor | None = None
+        self.table: Tensor | None
+        self.register_buffer("table", None, persistent=False)
 
     def start(self, source: Any) -> PreparedState:
         begun = self.plain.start(source)

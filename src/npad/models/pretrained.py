@@ -20,10 +20,12 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
     name, languages = _split(name)
     config = _loaded(transformers.AutoConfig, name)
     kind = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
-    model = _loaded(getattr(transformers, kind), name).to(device)
+    model = _loaded(getattr(transformers, kind), name, dtype=torch.float32).to(device)
     tokenizer = _loaded(transformers.AutoTokenizer, name, padding_side="left")
     if languages is not None:
-        known = getattr(tokenizer, "lang_code_to_id", None) or tokenizer.get_vocab()
+        known = getattr(tokenizer, "lang_code_to_id", None) or tokenizer.get_added_vocab()
+        if not hasattr(tokenizer, "src_lang"):
+            raise InvalidInput(f"{name} has no choice of languages; leave out :{'-'.join(languages)}")
         for language in languages:
             if language not in known:
                 raise InvalidInput(f"{name} does not know the language {language!r}; see its card for those it knows")
@@ -33,26 +35,29 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
 
 
 def speech_model(name: str, device: str | torch.device = "cpu", language: str | None = None) -> tuple[Any, Any]:
-    """A model that listens, and its processor. language: of a model that knows several, as Whisper names them."""
-    model = _loaded(transformers.AutoModelForSpeechSeq2Seq, name).to(device)
+    """A Whisper, or one of its kind, and its processor. language: of one that knows several, as Whisper names them."""
+    model = _loaded(transformers.AutoModelForSpeechSeq2Seq, name, dtype=torch.float32).to(device)
     processor = _loaded(transformers.AutoProcessor, name)
-    begins = None
-    if hasattr(processor.tokenizer, "set_prefix_tokens"):  # Whisper: language, task, no timestamps
-        many = getattr(model.generation_config, "is_multilingual", False)
-        if language is not None and not many:
-            raise InvalidInput(f"{name} knows one language; leave out {language!r}")
-        try:
-            processor.tokenizer.set_prefix_tokens(language or ("en" if many else None), "transcribe" if many else None)
-            begins = processor.tokenizer.prefix_tokens
-        except ValueError as error:
-            raise InvalidInput(f"{name} does not know the language {language!r}; Whisper's are en, de, …") from error
-    elif language is not None:
-        raise InvalidInput(f"{name} has no choice of language; leave out {language!r}")
+    tokenizer: Any = getattr(processor, "tokenizer", None)
+    config = model.generation_config
+    if not hasattr(tokenizer, "set_prefix_tokens"):
+        raise InvalidInput(f"{name} is no Whisper, and npad does not know how its decoder begins")
+    many = getattr(config, "is_multilingual", False)
+    if language is not None and not many:
+        raise InvalidInput(f"{name} knows one language; leave out {language!r}")
+    unknown = InvalidInput(f"{name} does not know the language {language!r}; Whisper's are en, de, …")
+    try:
+        tokenizer.set_prefix_tokens(language or ("en" if many else None), "transcribe" if many else None)
+    except ValueError as error:
+        raise unknown from error
+    begins = tokenizer.prefix_tokens  # start, language, task, no timestamps
+    if many and begins[1] not in getattr(config, "lang_to_id", {"": begins[1]}).values():
+        raise unknown
     return steered(HuggingFace(model, begins=begins)), processor
 
 
 def steered(adapter: HuggingFace) -> Any:
-    """A model with what its generation config asks of every output: symbols never written, lengths, no repetition."""
+    """A model with what its generation config forbids: some symbols, some to begin with, repetition, an early end."""
     config, device = adapter.model.generation_config, adapter.device
     made: dict[str, Any] = {
         "bad_words_ids": lambda it: transformers.NoBadWordsLogitsProcessor(it, config.eos_token_id),
@@ -65,7 +70,7 @@ def steered(adapter: HuggingFace) -> Any:
     }
     asked = {name: getattr(config, name, None) for name in made}
     wanted = [made[name](value) for name, value in asked.items() if value]
-    return Processed(adapter, processor=transformers.LogitsProcessorList(wanted)) if wanted else adapter
+    return Processed(adapter, processor=transformers.LogitsProcessorList(wanted), beam=True) if wanted else adapter
 
 
 def _loaded(kind: Any, name: str, **rest: Any) -> Any:
@@ -75,8 +80,8 @@ def _loaded(kind: Any, name: str, **rest: Any) -> Any:
         if not sys.stderr.isatty():
             logging.disable_progress_bar()
         return kind.from_pretrained(name, **rest)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # whatever it is, the model is not there
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InvalidInput(f"cannot load {name!r} as a model of Hugging Face: {reason}") from error
     finally:
         if shown:

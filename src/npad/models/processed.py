@@ -53,6 +53,10 @@ class Processed(Wrapper[Any]):
     def normalised(self) -> bool:
         return self.beam
 
+    @property
+    def steered(self) -> bool:
+        return True
+
     def start(self, source: Any) -> ProcessedState:
         prefix = self.model.prefix(source) if self.prefix is None else self.prefix
         return ProcessedState(self.model.start(source), prefix)
