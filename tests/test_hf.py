@@ -255,7 +255,7 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
         decode(HuggingFace(build("bart")), [[5] * 1030], Greedy(), 3)
     with pytest.raises(InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"):
         hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=torch.ones(1, 3))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InvalidInput, match="has no choice of languages; leave out :w5-w6"):
         npad.load(f"hf:{saved / 'bart'}:w5-w6")
     message = refused_here(capsys, monkeypatch, "translate", "--model", "hf:nobody/nothing", "x")
