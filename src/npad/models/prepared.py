@@ -4,11 +4,12 @@ The context c_j is a weighted sum of annotations, and GRU₂ and the readout beg
 and the readout multiply E[y], of which there are as many as symbols. Hence, with W₁, W₂ the input matrices of the GRUs:
 
     W₂ c_j = Σ_i weight_ij (W₂ h_i)      L₃ c_j = Σ_i weight_ij (L₃ h_i)      once per sentence, not once a step
-    W₁ E[y]      L₂ E[y]                                                      once per symbol, where there are many rows
+    W₁ E[y]      L₂ E[y]                                                      once per symbol, after as many were read
     W s'_j       U₂ s'_j                                                      in one product
     vᵀ tanh x = 2 vᵀ σ(2x) − Σ v                                              the last term cancels in the softmax
 
-At 1,024 units, embeddings of 512 and 8,000 symbols a step takes 26 million multiplications and additions a row, not 44.
+At 1,024 units, embeddings of 512 and 8,000 symbols the products of a step take 26 million multiplications and additions a
+row, not 44.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from npad.models.attention import AttentionModel
 from npad.models.network import Network
 from npad.rows import Layout
 
-MANY = 256  # rows for which it pays to look up W E[y]
-LARGEST = 1 << 26  # numbers in that table
+LARGEST = 1 << 26  # numbers in a table of W E[y]
 BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they stay in its cache
 
 
@@ -59,6 +59,7 @@ class Prepared(Network[PreparedState]):
         self.energy = linear([2 * model.energy.weight], [])
         self.value = linear([second.weight_ih, context], [second.bias_ih, none])
         self.out = linear([hidden], [])
+        self.seen = 0  # symbols read: as many as there are in all have cost what a table costs
         self.table: Tensor | None
         self.register_buffer("table", None, persistent=False)
 
@@ -96,7 +97,8 @@ class Prepared(Network[PreparedState]):
     def _read(self, tokens: Tensor) -> Tensor:
         """What a symbol means to GRU₁ and to the readout, biases included: [..., 3 · units + embedding]."""
         symbols = self.logits.out_features
-        if self.table is None and tokens.numel() >= MANY and symbols * self.read.out_features <= LARGEST:
+        self.seen += tokens.numel()
+        if self.table is None and self.seen >= symbols and symbols * self.read.out_features <= LARGEST:
             known = self.read(self.plain.target_embedding.weight)
             self.table = torch.cat([known, self.read.bias[None]])  # the begin symbol's embedding is zero
         if self.table is None:
