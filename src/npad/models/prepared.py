@@ -8,8 +8,7 @@ and the readout multiply E[y], of which there are as many as symbols. Hence, wit
     W s'_j       U₂ s'_j                                                      in one product
     vᵀ tanh x = 2 vᵀ σ(2x) − Σ v                                              the last term cancels in the softmax
 
-At 1,024 units, embeddings of 512 and 8,000 symbols the products of a step take 26 million multiplications and additions a
-row, not 44.
+At 1,024 units, embeddings of 512 and 8,000 symbols the products of a step take 26 million operations a row, not 44.
 """
 
 from __future__ import annotations
