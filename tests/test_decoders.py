@@ -196,11 +196,9 @@ def test_one_iteration_never_asks_the_host(inner, outer, monkeypatch):
     seen = {}
 
     def iterate(searched, state, frontier, problems, rows):
+        step, broken = shared.Iteration(searched, rows), torch.zeros((), dtype=torch.bool, device=device)
         for _ in range(3):
-            groups, width = frontier.tokens.shape
-            logits, state = searched.step(state, frontier.tokens.flatten())
-            frontier, parents = frontier.advance(logits.log_softmax(-1).view(groups, width, -1))
-            state = state if parents is None else searched.select(state, parents)
+            state, frontier, broken = step(state, frontier, broken)
         seen["width"] = frontier.tokens.shape
         raise StopIteration
 

@@ -41,6 +41,7 @@ class Found:
     noisy_log_prob: Tensor | None = None  # [groups, n]
     proven: Tensor | None = None  # [groups, n]
     count: Tensor | None = None  # [groups, n], how many times it was found before duplicates were merged
+    clean: Tensor | None = None  # [groups, n], log_prob by the clean model, from a search that kept it along
     coverage: Tensor | None = None  # [groups, n, source length], attention summed over its symbols
 
     @property
@@ -54,6 +55,9 @@ class Found:
     def groups(self, index: Tensor) -> Found:
         """The given groups."""
         return self._map(lambda x: x[index])
+
+    def to(self, device: str) -> Found:
+        return self._map(lambda x: x.to(device))
 
     def regroup(self, times: int) -> Found:
         """Merge each `times` consecutive groups into one."""
@@ -124,7 +128,7 @@ def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
     """The hypotheses of several searches: of the same groups side by side (1), or of different groups (0)."""
     longest = max(piece.tokens.shape[-1] for piece in pieces)
     pieces = [replace(p, tokens=F.pad(p.tokens, (0, longest - p.tokens.shape[-1]), value=pad)) for p in pieces]
-    given = [field.name for field in fields(Found) if getattr(pieces[0], field.name) is not None]
+    given = [field.name for field in fields(Found) if all(getattr(p, field.name) is not None for p in pieces)]
     return Found(**{name: torch.cat([getattr(piece, name) for piece in pieces], dim) for name in given})
 
 

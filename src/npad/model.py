@@ -169,8 +169,8 @@ def optional(model: Any, name: str) -> Any:
     return part if callable(part) and not isinstance(part, torch.nn.Module) else None
 
 
-def log_probs(model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Tensor:
-    """Log-probabilities in float32 or better, [rows, V], of logits that have the right shape."""
+def sound_logits(model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Tensor:
+    """What `step` returned, of the right kind and shape."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
         raise ModelError(f"{name_of(model)}.step must return floating-point logits [rows, V], not {kind}")
@@ -184,7 +184,13 @@ def log_probs(model: Any, logits: object, rows: int, vocabulary: int | None = No
     if not 0 <= model.special.eos < logits.shape[1]:
         symbols = f"the {logits.shape[1]} symbols that {name_of(model)} predicts"
         raise ModelError(f"the end symbol {model.special.eos} is not among {symbols}, so that nothing could end")
-    precise = torch.promote_types(logits.dtype, torch.float32)
+    return logits
+
+
+def log_probs(model: Any, logits: object, rows: int) -> Tensor:
+    """Log-probabilities in float32 or better, [rows, V]."""
+    checked = sound_logits(model, logits, rows)
+    precise = torch.promote_types(checked.dtype, torch.float32)
     if getattr(model, "normalised", False):
-        return logits.to(precise)
-    return torch.log_softmax(logits, -1, dtype=precise)
+        return checked.to(precise)
+    return torch.log_softmax(checked, -1, dtype=precise)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from npad.errors import InvalidInput, one_of
 from npad.model import Perturb, State, Wrapper, name_of, optional
+from npad.tree import mapped
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -49,14 +49,4 @@ class LowPrecision(Wrapper[State]):
 
 def lowered(state: Any, dtype: torch.dtype) -> Any:
     """A state with its floating-point tensors in another precision."""
-    if isinstance(state, Tensor):
-        return state.to(dtype) if state.is_floating_point() else state
-    if is_dataclass(state) and not isinstance(state, type):
-        return replace(state, **{field.name: lowered(getattr(state, field.name), dtype) for field in fields(state)})
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(lowered(part, dtype) for part in state))
-    if isinstance(state, tuple | list):
-        return type(state)(lowered(part, dtype) for part in state)
-    if isinstance(state, dict):
-        return {name: lowered(part, dtype) for name, part in state.items()}
-    return state
+    return mapped(state, lambda x: x.to(dtype) if x.is_floating_point() else x)

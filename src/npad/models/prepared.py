@@ -20,12 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from npad.kernels import fused
 from npad.model import untouched
 from npad.models.attention import AttentionModel
 from npad.models.network import Network
 from npad.rows import Layout
 
-LARGEST = 1 << 26  # numbers in a table of W E[y]
+LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
+GRID = 8  # symbols to which sources are padded on a GPU: few shapes, each of which may be captured as a graph
 BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they stay in its cache
 
 
@@ -62,10 +64,21 @@ class Prepared(Network[PreparedState]):
         self.table: Tensor | None
         self.register_buffer("table", None, persistent=False)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a step may be captured as a CUDA graph."""
+        return fused(self.logits.weight)
+
     def start(self, source: Any) -> PreparedState:
         begun = self.plain.start(source)
-        keys, values = 2 * begun.keys, self.value(begun.memory)
-        return PreparedState(begun.hidden, keys, values, begun.mask, begun.layout, begun.weights)
+        mask, memory, keys = begun.mask, begun.memory, begun.keys
+        if fused(memory):
+            self._tabulate()  # a captured step must not
+            more = -mask.shape[1] % GRID
+            mask = F.pad(mask, (0, more), value=True)
+            memory, keys = (F.pad(each, (0, 0, 0, more)) for each in (memory, keys))
+        weights = memory.new_zeros(mask.shape)
+        return PreparedState(begun.hidden, 2 * keys, self.value(memory), mask, begun.layout, weights)
 
     def select(self, state: PreparedState, rows: Tensor) -> PreparedState:
         layout, left = state.layout.after(rows)
@@ -97,12 +110,17 @@ class Prepared(Network[PreparedState]):
         """What a symbol means to GRU₁ and to the readout, biases included: [..., 3 · units + embedding]."""
         symbols = self.logits.out_features
         self.seen += tokens.numel()
-        if self.table is None and self.seen >= symbols and symbols * self.read.out_features <= LARGEST:
-            known = self.read(self.plain.target_embedding.weight)
-            self.table = torch.cat([known, self.read.bias[None]])  # the begin symbol's embedding is zero
+        if self.seen >= symbols:
+            self._tabulate()
         if self.table is None:
             return self.read(self.plain._embedded(tokens))  # type: ignore[no-any-return]
         return F.embedding(tokens.clamp(max=symbols), self.table)
+
+    def _tabulate(self) -> None:
+        size = self.logits.out_features * self.read.out_features
+        if self.table is None and size <= LARGEST[self.read.weight.device.type]:
+            known = self.read(self.plain.target_embedding.weight)
+            self.table = torch.cat([known, self.read.bias[None]])  # the begin symbol's embedding is zero
 
     def _readout(self, hidden: Tensor, read: Tensor, context: Tensor) -> Tensor:
         gates = 3 * self.width
@@ -118,28 +136,40 @@ class Prepared(Network[PreparedState]):
         new = [gru(context[:, :gates], again, between)]
         for layer, above in enumerate(self.above, start=1):
             new.append(above(new[-1], old[layer]))
-        return replace(state, hidden=torch.stack(new), weights=weights), context
+        hidden = torch.stack(new) if len(new) > 1 else new[0][None]
+        return replace(state, hidden=hidden, weights=weights), context
 
     def _attend(self, state: PreparedState, query: Tensor) -> tuple[Tensor, Tensor]:
         sentences, each = state.layout
-        query = query.view(sentences, each, 1, -1)
-        down = sentences if query.is_cuda else max(1, BLOCK // max(1, each * state.keys[0].numel()))
-        right = each if query.is_cuda else max(1, BLOCK // state.keys[0].numel())
+        if fused(query):
+            from npad.kernels.attention import energies
+
+            energy = energies(query.view(sentences, each, -1), state.keys, self.energy.weight[0], state.mask)
+        else:
+            energy = self._energies(state, query.view(sentences, each, 1, -1))
+        weights = F.softmax(energy, -1).to(query.dtype)
+        return (weights @ state.values).flatten(0, 1), weights.flatten(0, 1)
+
+    def _energies(self, state: PreparedState, query: Tensor) -> Tensor:
+        """[sentences, each, length], −inf at padding."""
+        sentences, each = state.layout
+        down = max(1, BLOCK // max(1, each * state.keys[0].numel()))
+        right = max(1, BLOCK // state.keys[0].numel()) if down == 1 else each
         energy = query.new_empty(sentences, each, state.keys.shape[1])
         for top in range(0, sentences, down):
             keys = state.keys[top : top + down, None]
-            for left in range(0, each, right if down == 1 else each):
-                some = slice(top, top + down), slice(left, left + (right if down == 1 else each))
+            for left in range(0, each, right):
+                some = slice(top, top + down), slice(left, left + right)
                 energy[some] = self.energy((query[some] + keys).sigmoid_()).squeeze(-1)
-        weights = F.softmax(energy.masked_fill_(state.mask[:, None], -torch.inf), -1)
-        return (weights @ state.values).flatten(0, 1), weights.flatten(0, 1)
+        return energy.masked_fill_(state.mask[:, None], -torch.inf)
 
 
 def gru(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
     """A GRU's new state from what its two matrices made, [rows, 3 · units] each, biases included."""
-    if inputs.is_cuda:
-        new, _ = torch.ops.aten._thnn_fused_gru_cell(inputs.contiguous(), recurrent.contiguous(), old)
-        return new  # type: ignore[no-any-return]
+    if fused(inputs):
+        from npad.kernels.gates import gates as kernel
+
+        return kernel(inputs, recurrent, old)
     width = old.shape[1]
     gates = (inputs[:, : 2 * width] + recurrent[:, : 2 * width]).sigmoid_()
     reset, update = gates.chunk(2, 1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, number, whole
+from npad.kernels import fused
 from npad.noise.keyed import Keys, draw, fold, normal, uniform
 
 
@@ -28,10 +29,14 @@ class Distribution:
 
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
         """x [rows, width] with noise of standard deviation sigma [rows], or sigma times each row's RMS."""
-        scale = sigma.to(x.dtype)[:, None]
+        scale = sigma.to(x.dtype)
         if relative:
-            scale = scale * torch.linalg.vector_norm(x, dim=1, keepdim=True) / math.sqrt(x.shape[1])
-        return torch.addcmul(x, scale, self.unit(keys, x.shape[1]).to(x.dtype))
+            scale = scale * torch.linalg.vector_norm(x, dim=1) / math.sqrt(x.shape[1])
+        return self.added(x, scale, keys)
+
+    def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
+        """x [rows, width] and unit noise times scale [rows]."""
+        return torch.addcmul(x, scale[:, None], self.unit(keys, x.shape[1]).to(x.dtype))
 
 
 def ensure_distribution(name: str, value: object) -> None:
@@ -48,6 +53,13 @@ class Gaussian(Distribution):
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         return draw(keys.streams(), width, normal)
+
+    def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
+        if not fused(x):
+            return super().added(x, scale, keys)
+        from npad.kernels.gaussian import add_gaussian
+
+        return add_gaussian(x, scale, keys)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, an_object, number, yes_or_no
 from npad.model import Model, Perturb, State, Wrapper, covers, name_of, offers
-from npad.noise.distribution import Distribution, Gaussian, ensure_distribution
+from npad.noise.distribution import Distribution, Gaussian, Orthogonal, ensure_distribution
 from npad.noise.keyed import Keys
 from npad.noise.schedule import Annealed, Schedule
 from npad.rows import Problems, place_in_run
@@ -115,6 +115,10 @@ class Noisy(Wrapper[State]):
     @property
     def name(self) -> str:
         return f"Noisy({name_of(self.model)})"
+
+    @property
+    def capturable(self) -> bool:
+        return bool(getattr(self.model, "capturable", False)) and not isinstance(self.noise.distribution, Orthogonal)
 
     def start(self, source: Any) -> NoisyState[State]:
         """Every sentence as its chain 1, the sentence's place as its id."""

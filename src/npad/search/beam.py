@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from npad.errors import InvalidInput, one_of, whole
 from npad.hypotheses import Found
 from npad.model import Model
+from npad.prediction import Prediction
 from npad.rows import Problems, descending, rows_from
 from npad.search.decoder import Decoder, run
 from npad.search.history import History
@@ -53,7 +54,12 @@ class Beam(Decoder):
         return replace(self, nbest=self.width)
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        return beam_search(model, state, problems, self, rank=lambda children: children)
+        return beam_search(model, state, problems, self, as_they_are)
+
+
+def as_they_are(children: Tensor) -> Tensor:
+    """Children chosen by their own scores."""
+    return children
 
 
 class Candidates(NamedTuple):
@@ -63,6 +69,7 @@ class Candidates(NamedTuple):
     parents: Tensor
     tokens: Tensor
     ends: Tensor
+    clean: Tensor  # the scores by the clean model
 
     def at(self, index: Tensor) -> Candidates:
         return Candidates(*(x.gather(1, index) for x in self))
@@ -74,10 +81,11 @@ class Ended(NamedTuple):
     scores: Tensor  # −inf where there is none
     parents: Tensor  # the slot it ended from
     lengths: Tensor  # without the end symbol
+    clean: Tensor  # the scores by the clean model
 
-    def with_(self, scores: Tensor, parents: Tensor, lengths: Tensor) -> Ended:
+    def with_(self, more: Ended) -> Ended:
         """The best of these and some more."""
-        together = [torch.cat(pair, 1) for pair in zip(self, (scores, parents, lengths), strict=True)]
+        together = [torch.cat(pair, 1) for pair in zip(self, more, strict=True)]
         best = descending(together[0])[:, : self.scores.shape[1]]
         return Ended(*(x.gather(1, best) for x in together))
 
@@ -123,6 +131,7 @@ class BeamFrontier:
     pad: int
     tokens: Tensor  # [groups, width], or [groups, 1] before the first step
     scores: Tensor  # [groups, width]
+    clean: Tensor  # [groups, width], the scores by the clean model
     ended: Ended
     history: History
 
@@ -130,39 +139,42 @@ class BeamFrontier:
     def live(self) -> Tensor:
         return self.scores > -torch.inf
 
-    def advance(self, log_probs: Tensor) -> tuple[BeamFrontier, Tensor]:
-        candidates = self._candidates(log_probs)
+    def advance(self, predicted: Prediction, clean: Prediction) -> tuple[BeamFrontier, Tensor]:
+        candidates = self._candidates(predicted, clean)
         stay, join, live = RULES[self.how.finish](self.ended, candidates, self.how.width)
 
         ended = self.ended._replace(scores=self.ended.scores.masked_fill(~stay, -torch.inf)).with_(
-            candidates.scores.masked_fill(~join, -torch.inf),
-            candidates.parents,
-            self.history.step.expand_as(candidates.parents),
+            Ended(
+                candidates.scores.masked_fill(~join, -torch.inf),
+                candidates.parents,
+                self.history.step.expand_as(candidates.parents),
+                candidates.clean,
+            )
         )
         alive = candidates.scores.masked_fill(~live, -torch.inf)
         order = descending(alive)[:, : self.how.width]
         scores = alive.gather(1, order)
-        _, parents, tokens, _ = candidates.at(torch.where(scores > -torch.inf, order, order[:, :1]))
+        _, parents, tokens, _, truly = candidates.at(torch.where(scores > -torch.inf, order, order[:, :1]))
 
         history = self.history.append(tokens, parents)
-        after = replace(self, tokens=tokens, scores=scores, ended=ended, history=history)
+        after = replace(self, tokens=tokens, scores=scores, clean=truly, ended=ended, history=history)
         return after, rows_from(parents, self.tokens.shape[1])
 
-    def _candidates(self, log_probs: Tensor) -> Candidates:
-        """The best extensions of [groups, width, V], enough of them for any rule: twice the width.
+    def _candidates(self, predicted: Prediction, clean: Prediction) -> Candidates:
+        """The best extensions of [groups, width] prefixes, enough of them for any rule: twice the width.
 
         Of one parent, one more than the width is enough: as many that live on, and its end. They are ordered by their
         own probability, of equals the first symbol first, as greedy search takes it: sums would round it away.
         """
-        own, symbols = log_probs.topk(min(self.how.width + 1, log_probs.shape[-1]), -1)
-        first = log_probs.argmax(-1, keepdim=True)
+        own, symbols = predicted.top(min(self.how.width + 1, predicted.logits.shape[-1]))
+        first = predicted.best()[..., None]
         symbols = torch.where(symbols == first, symbols[..., :1], symbols)
         symbols = torch.cat([first, symbols[..., 1:]], -1)
         children = (self.scores[..., None] + own).masked_fill(~self.live[..., None], -torch.inf)  # NaN there or not
+        truly = children if clean is predicted else self.clean[..., None] + clean.at(symbols)
         chosen = descending(self.rank(children).flatten(1))[:, : 2 * self.how.width]
-        scores = children.flatten(1).gather(1, chosen)
-        tokens = symbols.flatten(1).gather(1, chosen)
-        found = Candidates(scores, chosen // children.shape[-1], tokens, tokens == self.eos)
+        scores, tokens, judged = (x.flatten(1).gather(1, chosen) for x in (children, symbols, truly))
+        found = Candidates(scores, chosen // children.shape[-1], tokens, tokens == self.eos, judged)
         missing = max(0, self.how.width - scores.shape[1])
         return Candidates(
             F.pad(found.scores, (0, missing), value=-torch.inf), *(F.pad(x, (0, missing)) for x in found[1:])
@@ -176,6 +188,7 @@ class BeamFrontier:
             self,
             tokens=self.tokens[index],
             scores=self.scores[index],
+            clean=self.clean[index],
             ended=Ended(*(x[index] for x in self.ended)),
             history=self.history.groups(index),
         )
@@ -184,11 +197,12 @@ class BeamFrontier:
         """The best that ended, then the best that were cut short."""
         here = torch.arange(self.scores.shape[1], device=self.scores.device).expand_as(self.scores)
         now = self.history.step.expand_as(self.scores)
-        scores, slots, lengths = (torch.cat(p, 1) for p in zip(self.ended, (self.scores, here, now), strict=True))
+        mine = Ended(self.scores, here, now, self.clean)
+        scores, slots, lengths, clean = (torch.cat(pair, 1) for pair in zip(self.ended, mine, strict=True))
         finished = torch.arange(scores.shape[1], device=scores.device).expand_as(scores) < self.how.width
         lengths = lengths.masked_fill(scores == -torch.inf, -1)
         tokens = self.history.trace(slots, lengths, self.pad)
-        ordered = Found(tokens, lengths, finished, scores).best_first()
+        ordered = Found(tokens, lengths, finished, scores, clean=clean).best_first()
         return ordered.at(torch.arange(self.how.nbest, device=here.device).expand(len(scores), -1))
 
 
@@ -205,7 +219,8 @@ def beam_search(
         pad=special.pad,
         tokens=torch.full((groups, 1), special.bos, device=device),
         scores=torch.zeros(groups, 1, device=device),
-        ended=Ended(nothing, zero, zero),
+        clean=torch.zeros(groups, 1, device=device),
+        ended=Ended(nothing, zero, zero, nothing),
         history=History.empty(groups, how.width, problems.max_length, special.pad, device),
     )
     return run(model, state, frontier, problems, rows=how.width)

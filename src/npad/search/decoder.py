@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Found, gather_groups
 from npad.memory import ensure_fits
-from npad.model import Model, log_probs, name_of
+from npad.model import Model, name_of, optional
+from npad.prediction import Prediction
 from npad.rows import Problems, rows_of
+from npad.search.captured import captured
 
 WORKING = 8  # tensors as large as the logits that a step holds at a time, as measured
 
@@ -45,8 +48,11 @@ class Frontier(Protocol):
     def live(self) -> Tensor:
         """[groups, width], whether what the row predicts matters."""
 
-    def advance(self, log_probs: Tensor) -> tuple[Any, Tensor | None]:
-        """The next frontier after log_probs [groups, width, V], and the rows it continues (None: all, in order)."""
+    def advance(self, predicted: Prediction, clean: Prediction) -> tuple[Any, Tensor | None]:
+        """The next frontier after what the rows [groups, width] predict, and the rows it continues (None: as they are).
+
+        `clean` is what the clean model predicts of the same prefixes, or `predicted` itself.
+        """
 
     def done(self) -> Tensor:
         """[groups], whether more steps would change nothing."""
@@ -76,36 +82,63 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     every = patience(device)
     whose = torch.arange(len(problems), device=device)
     pieces: list[tuple[Tensor, Found]] = []
+    iteration = Iteration(model, rows)
     broken = torch.zeros((), dtype=torch.bool, device=device)
-    vocabulary: int | None = None
     state = model.select(state, whose)
-    for step in range(1, problems.max_length + 1):
-        groups, width = frontier.tokens.shape
-        logits, state = model.step(state, frontier.tokens.flatten())
-        scored = log_probs(model, logits, groups * width, vocabulary).view(groups, width, -1)
-        if vocabulary is None:
-            vocabulary = scored.shape[-1]
-            ensure_fits(groups * rows, WORKING * scored.element_size() * vocabulary, device)
-        broken |= (scored[..., 0].isnan() & frontier.live).any()  # one NaN makes the whole row's log-softmax NaN
-        frontier, parents = frontier.advance(scored)
+    with captured(iteration, model) as iterate:
+        for step in range(1, problems.max_length + 1):
+            state, frontier, broken = iterate(state, frontier, broken)
+            if step == problems.max_length:
+                ensure_sound(model, broken, step)
+            elif step % every == 0:
+                done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
+                failed, all_done, some_done = torch.stack([broken, done.all(), worth_dropping(done)]).tolist()
+                ensure_sound(model, failed, step)
+                if all_done:
+                    break
+                if some_done:
+                    over, going = (rows_of(each.nonzero().squeeze(1), problems.per_sentence) for each in (done, ~done))
+                    pieces.append((whose[over], frontier.groups(over).found()))
+                    state = model.select(state, rows_of(going, frontier.tokens.shape[1]))
+                    whose, frontier = whose[going], frontier.groups(going)
+        pieces.append((whose, frontier.found()))
+    found = gather_groups(pieces, model.special.pad)
+    return found if optional(model, "both") else replace(found, clean=None)
 
-        if step == problems.max_length:
-            ensure_sound(model, broken, step)
-            break
-        if parents is not None:
-            state = model.select(state, parents)
-        if step % every == 0:
-            ensure_sound(model, broken, step)
-            done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
-            if bool(done.all()):
-                break
-            if bool(done.any()):
-                over, going = (rows_of(which.nonzero().squeeze(1), problems.per_sentence) for which in (done, ~done))
-                pieces.append((whose[over], frontier.groups(over).found()))
-                state = model.select(state, rows_of(going, frontier.tokens.shape[1]))
-                whose, frontier = whose[going], frontier.groups(going)
-    pieces.append((whose, frontier.found()))
-    return gather_groups(pieces, model.special.pad)
+
+class Iteration:
+    """One step of a search as a function of tensors: from a state and a frontier to the next ones."""
+
+    def __init__(self, model: Model[Any], rows: int) -> None:
+        self.model, self.rows = model, rows
+        self.both = optional(model, "both")
+        self.vocabulary: int | None = None
+
+    def __call__(self, state: Any, frontier: Any, broken: Tensor) -> tuple[Any, Any, Tensor]:
+        groups, width = frontier.tokens.shape
+        if self.both is None:
+            logits, state = self.model.step(state, frontier.tokens.flatten())
+            predicted = clean = self._predicted(logits, groups, width)
+        else:
+            logits, truly, state = self.both(state, frontier.tokens.flatten())
+            predicted, clean = (self._predicted(each, groups, width) for each in (logits, truly))
+        broken = broken | (predicted.norm.isnan() & frontier.live).any()
+        frontier, parents = frontier.advance(predicted, clean)
+        return (state if parents is None else self.model.select(state, parents)), frontier, broken
+
+    def _predicted(self, logits: object, groups: int, width: int) -> Prediction:
+        predicted = Prediction.of(self.model, logits, groups * width, self.vocabulary).view(groups, width)
+        if self.vocabulary is None:
+            self.vocabulary = predicted.logits.shape[-1]
+            ensure_fits(
+                groups * self.rows, WORKING * predicted.norm.element_size() * self.vocabulary, predicted.norm.device
+            )
+        return predicted
+
+
+def worth_dropping(done: Tensor) -> Tensor:
+    """Whether so many sentences are done that it pays to drop them: on a GPU a copy of the others costs a step."""
+    return done.any() if done.device.type == "cpu" else done.sum() * 8 >= len(done)
 
 
 def patience(device: torch.device) -> int:
@@ -113,7 +146,7 @@ def patience(device: torch.device) -> int:
     return 1 if device.type == "cpu" else 8
 
 
-def ensure_sound(model: Model[Any], broken: Tensor, step: int) -> None:
+def ensure_sound(model: Model[Any], broken: Tensor | bool, step: int) -> None:
     """Refuse to go on with logits that are no distribution."""
     if bool(broken):
         name = name_of(model)

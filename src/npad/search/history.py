@@ -29,6 +29,12 @@ class History:
     def groups(self, index: Tensor) -> History:
         return replace(self, tokens=self.tokens[:, index], parents=self.parents[:, index])
 
+    def straight(self, lengths: Tensor, pad: int) -> Tensor:
+        """`trace` where every slot came from itself: the first `lengths` [groups, width] symbols of each."""
+        steps = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
+        inside = torch.arange(steps, device=lengths.device) < lengths[..., None]
+        return self.tokens[:steps].permute(1, 2, 0).masked_fill(~inside, pad)
+
     def trace(self, slots: Tensor, lengths: Tensor, pad: int) -> Tensor:
         """The first `lengths` [groups, n] symbols that lead to `slots` [groups, n]: -> [groups, n, T], padded."""
         steps = int(lengths.max().clamp(min=0)) if lengths.numel() else 0

@@ -13,12 +13,15 @@ from npad.hypotheses import Found, join
 from npad.memory import plain_memory_errors
 from npad.model import Model, optional
 from npad.noise.noisy import Noise, Noisy
+from npad.noise.twins import Twins
 from npad.rows import Problems, repeat
 from npad.score import judge
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
+
+TWINS = 256  # rows that a GPU steps in little more time than one
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ class NPAD(Decoder):
         return join([self._run(model, state, problems, half) for half in chains.chunk(2)], model.special.pad)
 
     def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
-        noisy = Noisy(model, self.noise, self.seed, self.share_noise)
+        noisy: Any = Noisy(model, self.noise, self.seed, self.share_noise)
+        if twins_pay(model, len(problems) * len(chains) * self.inner.rows):
+            noisy = Twins(noisy)
         each = problems.expand(chains)
         rows = model.select(state, repeat(len(problems), len(chains), chains.device))
         inner = self.inner if self.candidates == "best" else self.inner.all_candidates()
@@ -116,11 +121,22 @@ def finished_only(found: Found) -> Found:
     return replace(found, lengths=found.lengths.masked_fill(~ended & ended.any(1, keepdim=True), -1))
 
 
+def twins_pay(model: Model[Any], rows: int) -> bool:
+    """Whether clean twins cost less than re-scoring afterwards, which takes all the steps again."""
+    return 0 < rows <= TWINS and bool(getattr(model, "capturable", False)) and not hasattr(model, "judge")
+
+
 def select(model: Model[Any], state: Any, found: Found, selector: Selector) -> Found:
     """The distinct ones of [sentences, n] candidates, scored by the clean model, the selector's best first."""
-    distinct, _ = found.distinct()
-    log_prob, coverage = judge(model, state, distinct, coverage=getattr(selector, "needs_attention", False))
-    clean = replace(distinct, log_prob=log_prob, coverage=coverage).best_first()
+    needs_attention = getattr(selector, "needs_attention", False)
+    if found.clean is not None and not needs_attention:
+        distinct, _ = found.to("cpu").distinct()  # few, and then many small operations
+        assert distinct.clean is not None
+        clean = replace(distinct, log_prob=distinct.clean).best_first()
+    else:
+        distinct, _ = found.distinct()
+        log_prob, coverage = judge(model, state, distinct, coverage=needs_attention)
+        clean = replace(distinct, log_prob=log_prob, coverage=coverage).best_first()
     return clean.best_first(ranking(selector, clean))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from npad.hypotheses import Found
 from npad.model import Model
+from npad.prediction import Prediction
 from npad.rows import Problems, repeat
 from npad.search.decoder import run
 from npad.search.history import History
@@ -28,12 +29,13 @@ class Choice(Protocol):
 class Walk:
     """A frontier of independent rows. The first step is taken once for the `width` rows of a group."""
 
-    choice: Choice
+    choice: Choice | None  # None: the most probable symbol
     width: int
     eos: int
     pad: int
     tokens: Tensor  # [groups, width], or [groups, 1] before the first step
     scores: Tensor  # [groups, width]
+    clean: Tensor  # [groups, width], the scores by the clean model
     lengths: Tensor  # [groups, width], without the end symbol
     finished: Tensor  # [groups, width]
     history: History
@@ -42,16 +44,19 @@ class Walk:
     def live(self) -> Tensor:
         return ~self.finished[:, : self.tokens.shape[1]]
 
-    def advance(self, log_probs: Tensor) -> tuple[Walk, Tensor | None]:
+    def advance(self, predicted: Prediction, clean: Prediction) -> tuple[Walk, Tensor | None]:
         groups, width = self.tokens.shape
-        log_probs = log_probs.expand(groups, self.width, -1)
-        chosen = self.choice(log_probs, self.history.step + 1).masked_fill(self.finished, self.eos)
-        gained = log_probs.gather(-1, chosen[..., None]).squeeze(-1)
+        one, other = (each.expand(groups, self.width) for each in (predicted, clean))
+        chosen = one.best() if self.choice is None else self.choice(one.dense(), self.history.step + 1)
+        chosen = chosen.masked_fill(self.finished, self.eos)
+        gained = one.at(chosen[..., None]).squeeze(-1)
+        truly = gained if clean is predicted else other.at(chosen[..., None]).squeeze(-1)
         ends = chosen == self.eos
         after = replace(
             self,
             tokens=chosen,
             scores=self.scores + gained.masked_fill(self.finished, 0),
+            clean=self.clean + truly.masked_fill(self.finished, 0),
             lengths=self.lengths + ~(self.finished | ends),
             finished=self.finished | ends,
             history=self.history.append(chosen, torch.arange(self.width, device=chosen.device).expand_as(chosen)),
@@ -62,17 +67,17 @@ class Walk:
         return self.finished.all(1)
 
     def groups(self, index: Tensor) -> Walk:
-        per_group = {name: getattr(self, name)[index] for name in ("tokens", "scores", "lengths", "finished")}
-        return replace(self, choice=self.choice.groups(index), history=self.history.groups(index), **per_group)
+        per_group = {name: getattr(self, name)[index] for name in ("tokens", "scores", "clean", "lengths", "finished")}
+        choice = None if self.choice is None else self.choice.groups(index)
+        return replace(self, choice=choice, history=self.history.groups(index), **per_group)
 
     def found(self) -> Found:
-        slots = torch.arange(self.width, device=self.tokens.device).expand_as(self.lengths)
-        tokens = self.history.trace(slots, self.lengths, self.pad)
-        return Found(tokens, self.lengths, self.finished, self.scores).best_first()
+        tokens = self.history.straight(self.lengths, self.pad)
+        return Found(tokens, self.lengths, self.finished, self.scores, clean=self.clean).best_first()
 
 
-def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice, width: int) -> Found:
-    """Run `width` walks for each problem."""
+def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice | None, width: int) -> Found:
+    """Run `width` walks for each problem; without a choice, along the most probable symbols."""
     special, groups, device = model.special, len(problems), problems.ids.device
     frontier = Walk(
         choice=choice,
@@ -81,6 +86,7 @@ def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice, widt
         pad=special.pad,
         tokens=torch.full((groups, 1), special.bos, device=device),
         scores=torch.zeros(groups, width, device=device),
+        clean=torch.zeros(groups, width, device=device),
         lengths=torch.zeros(groups, width, dtype=torch.long, device=device),
         finished=torch.zeros(groups, width, dtype=torch.bool, device=device),
         history=History.empty(groups, width, problems.max_length, special.pad, device),

@@ -1,0 +1,110 @@
+"""A search whose iterations are recorded and replayed finds what it finds without; here a replay is a second call."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import pytest
+import torch
+
+from cases import EVERY, assert_same, by_name, tokens
+from npad import NPAD, Beam, Greedy, Noise, Orthogonal, Sampling, decode
+from npad.models.prepared import Prepared
+from npad.search import captured as module
+from npad.search.captured import Graph
+from test_attention import SOURCE, build
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """A model whose steps may be captured, at the second time they are met."""
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
+    monkeypatch.setattr(module, "MEETINGS", 1)
+    return Prepared(build())
+
+
+def graphs(model):
+    return [one for one in model._graphs.met.values() if isinstance(one, Graph)]
+
+
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_replayed_iterations_find_the_same(fast, decoder):
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(3):
+        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+    other = [[7, 2], [1], [5, 5, 5]]
+    assert_same(decode(fast, other, decoder, 8), decode(build(), other, decoder, 8))
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(3), Sampling(3), NPAD(Beam(2), 4, Noise(0.4))], ids=repr)
+def test_there_are_graphs_to_replay(fast, decoder):
+    for _ in range(3):
+        decode(fast, SOURCE, decoder, 8)
+    assert any(one.loops for one in graphs(fast))
+
+
+def test_a_seed_has_graphs_of_its_own(fast):
+    for seed in (0, 1, 0, 1):
+        decoder = NPAD(Greedy(), 4, Noise(2.0), seed=seed)
+        assert_same(decode(fast, SOURCE, decoder, 8), decode(build(), SOURCE, decoder, 8))
+
+
+def test_what_was_returned_outlasts_the_next_search(fast):
+    first = [decode(fast, SOURCE, Beam(3, nbest=3), 8) for _ in range(3)][-1]
+    kept = copy.deepcopy(first)
+    decode(fast, [[9, 9]] * len(SOURCE), Beam(3, nbest=3), 8)
+    assert first == kept
+
+
+def test_other_weights_are_other_graphs(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, Greedy(), 8)
+    fast.to(torch.float32)
+    assert tokens(decode(fast, SOURCE, Greedy(), 8)) == tokens(decode(build().float(), SOURCE, Greedy(), 8))
+
+
+def test_only_so_many_are_kept(fast, monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 3)
+    for length in range(1, 9):
+        decode(fast, [[1] * length], Greedy(), 8)
+    assert len(fast._graphs.met) <= 3
+
+
+def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
+    monkeypatch.setattr(module, "ROWS", 2)
+    for _ in range(3):
+        decode(fast, SOURCE, Beam(3), 8)
+    assert not graphs(fast)
+
+
+def test_noise_that_asks_the_host_is_not_captured(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, NPAD(Greedy(), 4, Noise(0.3, distribution=Orthogonal())), 8)
+    assert not hasattr(fast, "_graphs") or not graphs(fast)
+
+
+def test_a_copy_of_a_model_has_no_graphs(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, Greedy(), 8)
+    assert graphs(fast)
+    assert not copy.deepcopy(fast)._graphs.met
+
+
+def test_two_threads_do_not_share_a_graph(fast):
+    expected = decode(build(), SOURCE, Beam(3), 8)
+    for _ in range(3):
+        decode(fast, SOURCE, Beam(3), 8)
+    found = []
+
+    def work():
+        found.extend(decode(fast, SOURCE, Beam(3), 8) for _ in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    for one in found:
+        assert_same(one, expected)

@@ -1,0 +1,149 @@
+"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter where that is.
+
+`make test-kernels` installs Triton and runs these.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+GPU = torch.cuda.is_available()
+if not GPU:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+pytest.importorskip("triton")
+
+import npad.kernels
+from cases import EVERY, by_name
+from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
+from npad.kernels.attention import energies
+from npad.kernels.gates import gates
+from npad.kernels.gaussian import add_gaussian
+from npad.kernels.normaliser import normaliser
+from npad.models.low_precision import LowPrecision
+from npad.models.prepared import Prepared, gru
+from npad.noise.distribution import Distribution
+from npad.noise.keyed import Keys
+from test_attention import SOURCE, build
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
+DEVICE = "cuda" if GPU else "cpu"
+PRECISIONS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+precisions = pytest.mark.parametrize(("dtype", "near"), PRECISIONS.items(), ids=map(str, PRECISIONS))
+
+
+def random(*shape, dtype=torch.float32):
+    return torch.randn(*shape).to(DEVICE, dtype)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("symbols", [1, 3, 301, 5000])
+def test_the_normaliser_is_logsumexp_and_the_first_of_the_largest(dtype, symbols):
+    x = random(9, symbols, dtype=dtype) * 3
+    x[1, 0] = x[1, -1] = 50
+    x[2, : symbols // 2] = -torch.inf
+    norm, best = normaliser(x)
+    torch.testing.assert_close(norm, x.float().logsumexp(-1), atol=1e-5, rtol=1e-5)
+    assert torch.equal(best.cpu(), x.cpu().argmax(-1))
+
+
+def test_rows_that_are_no_distribution_have_no_normaliser():
+    x = random(4, 300)
+    x[0, 7], x[1, 299], x[2] = torch.nan, torch.inf, -torch.inf
+    assert normaliser(x)[0].isnan().tolist() == [True, True, True, False]
+
+
+@precisions
+@pytest.mark.parametrize("width", [1, 2, 101, 1028])
+@pytest.mark.parametrize("seed", [0, 1, 16, 2**63])
+def test_noise_is_what_the_keys_say(dtype, near, width, seed):
+    rows = torch.arange(6, device=DEVICE)
+    ids = torch.tensor([5, 5, -3, 2**62, 1, 0], device=DEVICE)
+    keys = Keys(seed, ids, rows % 3, rows + 1, rows.new_zeros(1).expand(6), "hidden.0")
+    x, scales = random(6, width + 3, dtype=dtype)[:, :width], torch.rand(6, device=DEVICE)
+    plain = Distribution.added(Gaussian(), x.float(), scales, keys)
+    torch.testing.assert_close(add_gaussian(x, scales, keys).float(), plain, atol=near, rtol=near)
+
+
+@precisions
+@pytest.mark.parametrize(("each", "length"), [(1, 1), (1, 19), (5, 17), (50, 40)])
+def test_energies_are_those_of_the_attention(dtype, near, each, length):
+    query, keys = random(3, each, 330, dtype=dtype)[..., :300], random(3, length, 300, dtype=dtype)
+    energy, ends = random(300, dtype=dtype), torch.tensor([length, 1, (length + 1) // 2], device=DEVICE)
+    mask = torch.arange(length, device=DEVICE) >= ends[:, None]
+    plain = ((query[:, :, None].float() + keys[:, None].float()).sigmoid() @ energy.float()).masked_fill(
+        mask[:, None], -torch.inf
+    )
+    found = energies(query, keys, energy, mask)
+    assert torch.equal(found.isinf(), plain.isinf())
+    torch.testing.assert_close(found.softmax(-1), plain.softmax(-1), atol=10 * near, rtol=0)
+
+
+@precisions
+@pytest.mark.parametrize("units", [1, 100, 1032])
+def test_gates_are_those_of_a_gru(dtype, near, units):
+    inputs = random(4, 3 * units + 5, dtype=dtype)[:, : 3 * units]
+    recurrent, old = random(4, 3 * units + 7, dtype=dtype)[:, 7:], random(4, units, dtype=dtype)
+    plain = gru(*(x.cpu().float() for x in (inputs, recurrent, old)))
+    torch.testing.assert_close(gates(inputs, recurrent, old).cpu().float(), plain, atol=near, rtol=near)
+
+
+@pytest.fixture
+def _everywhere(monkeypatch):
+    """The kernels in use on this device, and of them all."""
+    for module in ("prediction", "models.prepared", "noise.distribution"):
+        monkeypatch.setattr(f"npad.{module}.fused", lambda x: x.dtype != torch.float64)
+    assert npad.kernels.fused(torch.zeros(1, device=DEVICE)) == GPU
+
+
+@pytest.mark.usefixtures("_everywhere")
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_decoding_with_kernels_is_decoding(decoder):
+    plain = build()
+    fast = Prepared(build().float()).to(DEVICE)
+    found, expected = decode(fast, SOURCE, decoder, 8), decode(plain, SOURCE, decoder, 8)
+    assert [[one.tokens for one in each] for each in found] == [[one.tokens for one in each] for each in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert [x.log_prob for x in one] == pytest.approx([x.log_prob for x in other], abs=1e-4)
+
+
+@pytest.mark.usefixtures("_everywhere")
+def test_low_precision_chains_are_judged_in_float32():
+    plain = build().float()
+    fast = Prepared(plain).to(DEVICE)
+    for inner in (Greedy(), Beam(3)):
+        found = decode(LowPrecision(fast), SOURCE, NPAD(inner, 5, Noise(0.5)), 8)
+        again = score(plain, SOURCE, [[one.tokens for one in each if one.finished] for each in found])
+        for one, other in zip(found, again, strict=True):
+            assert [x.log_prob for x in one if x.finished] == pytest.approx(other, abs=1e-4)
+
+
+if GPU:
+
+    @pytest.mark.parametrize("decoder", **by_name(EVERY))
+    def test_captured_steps_give_what_plain_ones_give(decoder):
+        fast = Prepared(build().float()).cuda()
+        first = decode(fast, SOURCE, decoder, 8)
+        for _ in range(6):
+            assert_close_hypotheses(decode(fast, SOURCE, decoder, 8), first)
+
+    def test_steps_are_captured():
+        from npad.search.captured import Graph
+
+        fast = Prepared(build().float()).cuda()
+        for _ in range(6):
+            decode(fast, SOURCE, Beam(3), 8)
+        assert any(isinstance(one, Graph) for one in fast._graphs.met.values())
+
+
+def assert_close_hypotheses(one, other):
+    assert [[x.tokens for x in each] for each in one] == [[x.tokens for x in each] for each in other]
+    for a, b in zip(one, other, strict=True):
+        assert [x.log_prob for x in a] == pytest.approx([x.log_prob for x in b], abs=1e-4)
