@@ -10,9 +10,8 @@ import torch
 
 from cases import EVERY, assert_same, by_name, tokens
 from npad import NPAD, Beam, Greedy, Noise, Orthogonal, Sampling, decode
+from npad.captured import Graph
 from npad.models.prepared import Prepared
-from npad.search import captured as module
-from npad.search.captured import Graph
 from test_attention import SOURCE, build
 
 
@@ -20,7 +19,7 @@ from test_attention import SOURCE, build
 def fast(monkeypatch):
     """A model whose steps may be captured, at the second time they are met."""
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
-    monkeypatch.setattr(module, "MEETINGS", 1)
+    monkeypatch.setattr("npad.captured.MEETINGS", 1)
     return Prepared(build())
 
 
@@ -65,14 +64,14 @@ def test_other_weights_are_other_graphs(fast):
 
 
 def test_only_so_many_are_kept(fast, monkeypatch):
-    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr("npad.captured.KEPT", 3)
     for length in range(1, 9):
         decode(fast, [[1] * length], Greedy(), 8)
     assert len(fast._graphs.met) <= 3
 
 
 def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
-    monkeypatch.setattr(module, "ROWS", 2)
+    monkeypatch.setattr("npad.search.decoder.LAUNCHED", 2)
     for _ in range(3):
         decode(fast, SOURCE, Beam(3), 8)
     assert not graphs(fast)

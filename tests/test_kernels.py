@@ -22,6 +22,7 @@ from npad.kernels.attention import energies
 from npad.kernels.gates import gates
 from npad.kernels.gaussian import add_gaussian
 from npad.kernels.normaliser import normaliser
+from npad.kernels.split import input_parts, weight_parts
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared, gru
 from npad.noise.distribution import Distribution
@@ -44,14 +45,16 @@ def _seeded():
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("symbols", [1, 3, 301, 5000])
+@pytest.mark.parametrize("symbols", [1, 3, 301, 5000, 40_000])
 def test_the_normaliser_is_logsumexp_and_the_first_of_the_largest(dtype, symbols):
     x = random(9, symbols, dtype=dtype) * 3
     x[1, 0] = x[1, -1] = 50
     x[2, : symbols // 2] = -torch.inf
-    norm, best = normaliser(x)
+    norm, best, peaks = normaliser(x)
     torch.testing.assert_close(norm, x.float().logsumexp(-1), atol=1e-5, rtol=1e-5)
     assert torch.equal(best.cpu(), x.cpu().argmax(-1))
+    chunks = torch.nn.functional.pad(x, (0, -symbols % 64), value=-torch.inf).view(9, -1, 64)
+    assert torch.equal(peaks, chunks.amax(-1))
 
 
 def test_rows_that_are_no_distribution_have_no_normaliser():
@@ -95,6 +98,14 @@ def test_gates_are_those_of_a_gru(dtype, near, units):
     torch.testing.assert_close(gates(inputs, recurrent, old).cpu().float(), plain, atol=near, rtol=near)
 
 
+def test_a_product_in_parts_is_nearly_that_of_float32():
+    x, weight = random(50, 303)[:, :300], random(70, 300)
+    for bias in (None, random(70) * 100):
+        made = input_parts(x).float() @ weight_parts(weight, bias).float()
+        exact = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+        assert float((made - exact).norm() / exact.norm()) < 3e-5
+
+
 @pytest.fixture
 def _everywhere(monkeypatch):
     """The kernels in use on this device, and of them all."""
@@ -135,7 +146,7 @@ if GPU:
             assert_close_hypotheses(decode(fast, SOURCE, decoder, 8), first)
 
     def test_steps_are_captured():
-        from npad.search.captured import Graph
+        from npad.captured import Graph
 
         fast = Prepared(build().float()).cuda()
         for _ in range(6):

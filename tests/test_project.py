@@ -39,9 +39,9 @@ CENTRAL = [
 ]
 # Each layer may import from itself and those before it.
 LAYERS = [
-    ["errors", "version", "rows", "ragged", "memory", "named"],
+    ["errors", "version", "rows", "ragged", "memory", "named", "tree", "captured", "prefixes"],
     ["hypotheses", "model"],
-    ["noise", "score", "selectors", "counted", "testing", "models", "text", "audio"],
+    ["noise", "score", "selectors", "counted", "testing", "models", "text", "audio", "kernels", "prediction"],
     ["search"],
     ["signature", "decode"],
     ["training"],

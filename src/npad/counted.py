@@ -25,6 +25,8 @@ class Counted(Wrapper[State]):
             self.attention = optional(model, "attention")
         if optional(model, "forced"):
             self.forced = self._forced
+        if optional(model, "likelihood"):
+            self.likelihood = self._likelihood
         if optional(model, "hasty"):
             self.hasty = self._hasty
 
@@ -57,6 +59,11 @@ class Counted(Wrapper[State]):
     def _forced(self, state: State, tokens: Tensor) -> Tensor:
         self.own += tokens.numel()
         return self.model.forced(state, tokens)  # type: ignore[attr-defined, no-any-return]
+
+    def _likelihood(self, state: State, tokens: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        scored, calls = self.model.likelihood(state, tokens, targets)  # type: ignore[attr-defined]
+        self.own += calls
+        return scored, calls
 
     def _hasty(self, state: State) -> tuple[Counted[Any], Any]:
         model, low = self.model.hasty(state)  # type: ignore[attr-defined]

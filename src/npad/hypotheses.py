@@ -56,7 +56,7 @@ class Found:
         """The given groups."""
         return self._map(lambda x: x[index])
 
-    def to(self, device: str) -> Found:
+    def to(self, device: torch.device) -> Found:
         return self._map(lambda x: x.to(device))
 
     def regroup(self, times: int) -> Found:

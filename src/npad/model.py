@@ -49,6 +49,8 @@ class Model(Protocol[State]):
     Optional, used where present:
 
     - `forced(state, tokens [rows, T]) -> logits [rows, T, V]`: teacher forcing in one go, instead of T steps;
+    - `likelihood(state, tokens [rows, T], targets [rows, T]) -> (log p of the targets [rows, T], model calls)`: where
+      the rows of a sentence, which are alike, may share what they have in common;
     - `attention(state) -> [rows, source length]`: the weights of the last step, zero at padding;
     - `judge`: the model that re-scores from the same states, where it is not this one;
     - `hasty(state) -> (model, state)`: the same in lower precision, for chains whose output will be judged;
@@ -167,6 +169,13 @@ def optional(model: Any, name: str) -> Any:
     """A method that a model may offer, or None. A layer of the same name is not meant."""
     part = getattr(model, name, None)
     return part if callable(part) and not isinstance(part, torch.nn.Module) else None
+
+
+def ensure_known(model: Any, symbols: Tensor, vocabulary: int) -> None:
+    """Refuse to score symbols that a model cannot predict."""
+    if bool((symbols >= vocabulary).any()):
+        worst = int(symbols.max())
+        raise InvalidInput(f"symbol {worst} is outside the vocabulary of {name_of(model)}, which has {vocabulary}")
 
 
 def sound_logits(model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Tensor:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from npad.kernels import fused
 from npad.model import log_probs, sound_logits
+from npad.tree import mapped
 
 CHUNK = 64  # symbols: the k best of all are in the k chunks with the best best
 
@@ -22,6 +23,7 @@ class Prediction:
     logits: Tensor  # [..., V], in the model's own precision
     norm: Tensor  # [...], in float32 or better
     first: Tensor | None = None  # [...], the most probable symbol where it is known already, of equals the first
+    peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logits of chunks of symbols where they are known
 
     @classmethod
     def of(cls, model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Prediction:
@@ -30,20 +32,22 @@ class Prediction:
         if fused(checked) and not getattr(model, "normalised", False):
             from npad.kernels.normaliser import normaliser
 
-            return cls(checked, *normaliser(checked))
+            return cls(checked, *normaliser(checked, CHUNK))
         scored = log_probs(model, checked, rows)
         # One NaN makes the whole row's log-softmax NaN.
         return cls(scored, torch.zeros_like(scored[:, 0]).masked_fill(scored[:, 0].isnan(), torch.nan))
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Prediction:
+        """Each part, whose first dimensions are the rows, changed alike."""
+        return mapped(self, change)  # type: ignore[no-any-return]
+
     def view(self, *shape: int) -> Prediction:
-        """The rows in another shape."""
-        first = None if self.first is None else self.first.view(shape)
-        return Prediction(self.logits.view(*shape, -1), self.norm.view(shape), first)
+        """The rows [n] in another shape."""
+        return self.map(lambda x: x.view(*shape, *x.shape[1:]))
 
     def expand(self, groups: int, width: int) -> Prediction:
         """[groups, 1] as [groups, width]."""
-        first = None if self.first is None else self.first.expand(groups, width)
-        return Prediction(self.logits.expand(groups, width, -1), self.norm.expand(groups, width), first)
+        return self.map(lambda x: x.expand(groups, width, *x.shape[2:]))
 
     def at(self, symbols: Tensor) -> Tensor:
         """log p of symbols [..., k]."""
@@ -51,21 +55,35 @@ class Prediction:
 
     def best(self) -> Tensor:
         """[...], the most probable symbol, of equals the first."""
-        return self.logits.argmax(-1) if self.first is None else self.first
+        if self.first is not None:
+            return self.first
+        chunk = self._peaks().argmax(-1, keepdim=True)  # a maximum is found faster than where it is
+        return self._within(chunk).argmax(-1) + CHUNK * chunk.squeeze(-1)
 
     def top(self, k: int) -> tuple[Tensor, Tensor]:
         """log p of the k most probable symbols, the best first, and the symbols: [..., k] each."""
-        missing = -self.logits.shape[-1] % CHUNK
-        padded = F.pad(self.logits, (0, missing), value=-torch.inf) if missing else self.logits
-        chunks = padded.view(*padded.shape[:-1], -1, CHUNK)
-        if chunks.shape[-2] <= k:
-            values, symbols = self.logits.topk(k, -1)
+        symbols = self.logits.shape[-1]
+        if symbols <= k * CHUNK:
+            values, chosen = self.logits.topk(k, -1)
         else:
-            where = chunks.amax(-1).topk(k, -1).indices.sort(-1).values
-            some = chunks.gather(-2, where[..., None].expand(*where.shape, CHUNK)).flatten(-2)
-            values, place = some.topk(k, -1)
-            symbols = where.gather(-1, place // CHUNK) * CHUNK + place % CHUNK
-        return values.to(self.norm.dtype) - self.norm[..., None], symbols
+            chunks = self._peaks().topk(k, -1).indices.sort(-1).values
+            values, place = self._within(chunks).topk(k, -1)
+            chosen = chunks.gather(-1, place // CHUNK) * CHUNK + place % CHUNK
+        return values.to(self.norm.dtype) - self.norm[..., None], chosen
+
+    def _peaks(self) -> Tensor:
+        if self.peaks is not None:
+            return self.peaks
+        even = self.logits.shape[-1] // CHUNK * CHUNK
+        peaks = self.logits[..., :even].unflatten(-1, (-1, CHUNK)).amax(-1)  # type: ignore[no-untyped-call]
+        rest = self.logits[..., even:]
+        return torch.cat([peaks, rest.amax(-1, keepdim=True)], -1) if rest.shape[-1] else peaks
+
+    def _within(self, chunks: Tensor) -> Tensor:
+        """The logits of some chunks [..., k], −inf past the last symbol: [..., k · CHUNK]."""
+        last = self.logits.shape[-1] - 1
+        some = (chunks[..., None] * CHUNK + torch.arange(CHUNK, device=chunks.device)).flatten(-2)
+        return self.logits.gather(-1, some.clamp(max=last)).masked_fill(some > last, -torch.inf)
 
     def dense(self) -> Tensor:
         """log p of every symbol, [..., V]."""

@@ -15,11 +15,12 @@ from torch import Tensor
 from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
 from npad.memory import plain_memory_errors
-from npad.model import Model, device_of, ensure_length, ensure_model, log_probs, name_of, optional
+from npad.model import Model, device_of, ensure_known, ensure_length, ensure_model, name_of, optional
+from npad.prediction import Prediction
 from npad.ragged import rectangles
 from npad.rows import descending, repeat, take
 
-POSITIONS = 1 << 12  # symbols scored at a time by a model with `forced`: bounds its logits [rows, T, V]
+POSITIONS = 1 << 12  # symbols scored at a time by a model that does it in one go: bounds its logits [rows, T, V]
 SPARE = 8  # rows: what an extra step of the model costs
 MORE = 32  # times as many positions on a GPU, and rows, which has to wait for each step
 
@@ -53,13 +54,14 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
     model = getattr(model, "judge", model)
     if coverage and not optional(model, "attention"):
         raise InvalidInput(f"coverage needs attention, which {name_of(model)} does not offer; use beta=0")
-    forced = optional(model, "forced") is not None and not coverage
-    read = partial(_forced if forced else _stepwise, model, coverage=coverage)
+    ways = {"likelihood": _likely, "forced": _forced}
+    way = next((way for part, way in ways.items() if optional(model, part) and not coverage), _stepwise)
+    read = partial(way, model, coverage=coverage)
     log_prob, seen = torch.zeros_like(found.log_prob), None
     reads = torch.where(found.exists, (found.lengths + found.finished).clamp(min=1), 0)
     order = descending(reads)
     found = found.at(order)
-    for part in _parts(take(reads, order), forced):
+    for part in _parts(take(reads, order), bounded=way is not _stepwise):
         for some, places, scored, weights in _read(model, state, found, *part, read):
             log_prob = log_prob.to(scored.dtype)
             log_prob[some[:, None], places] = scored.view(len(some), -1)
@@ -91,7 +93,7 @@ def _read(
     return [part for half in halves for part in _read(model, state, found, *half, read)]
 
 
-def _parts(reads: Tensor, forced: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def _parts(reads: Tensor, bounded: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """The work in rectangles of hypotheses about as long; reads [sentences, n]: the symbols of each, longest first.
 
     In one go a model holds [rows, T, V] logits at a time, so that there the rectangles are bounded; step by step only
@@ -99,7 +101,7 @@ def _parts(reads: Tensor, forced: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """
     device = reads.device
     more = MORE if device.type == "cuda" else 1
-    most = POSITIONS * more if forced else math.inf
+    most = POSITIONS * more if bounded else math.inf
     for some, places in rectangles(reads.cpu().numpy(), most, SPARE * more):
         yield torch.from_numpy(some).to(device), torch.arange(places.start, places.stop, device=device)
 
@@ -110,9 +112,10 @@ def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tu
     seen: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
         logits, state = model.step(state, inputs[:, t])
-        scored = log_probs(model, logits, len(inputs))
-        _ensure_known(model, outputs, scored.shape[-1], t)
-        total = total + scored.gather(1, outputs[:, t, None]).squeeze(1).masked_fill(~counted[:, t], 0)
+        predicted = Prediction.of(model, logits, len(inputs))
+        if t == 0:
+            ensure_known(model, outputs, predicted.logits.shape[-1])
+        total = total + predicted.at(outputs[:, t, None]).squeeze(1).masked_fill(~counted[:, t], 0)
         if coverage:
             seen = seen + optional(model, "attention")(state).masked_fill(~counted[:, t, None], 0)
     assert isinstance(total, Tensor)
@@ -125,9 +128,16 @@ def _forced(model: Model[Any], state: Any, found: Found, coverage: bool) -> tupl
     if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
         got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ModelError(f"{name_of(model)}.forced must return logits {[*inputs.shape, 'V']}, not {got}")
-    scored = log_probs(model, logits.flatten(0, 1), inputs.numel()).view(*inputs.shape, -1)
-    _ensure_known(model, outputs, scored.shape[-1], 0)
-    return scored.gather(2, outputs[..., None]).squeeze(2).masked_fill(~counted, 0).sum(1), None
+    predicted = Prediction.of(model, logits.flatten(0, 1), inputs.numel())
+    ensure_known(model, outputs, logits.shape[-1])
+    scored = predicted.at(outputs.reshape(-1, 1)).view(outputs.shape)
+    return scored.masked_fill(~counted, 0).sum(1), None
+
+
+def _likely(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
+    inputs, outputs, counted = _teacher(model, found)
+    scored, _ = optional(model, "likelihood")(state, inputs, outputs)
+    return scored.masked_fill(~counted, 0).sum(1), None
 
 
 def _teacher(model: Model[Any], found: Found) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,12 +151,6 @@ def _teacher(model: Model[Any], found: Found) -> tuple[Tensor, Tensor, Tensor]:
     longest = max(1, int((lengths + ends).max()))
     inputs, outputs = torch.cat([first, tokens], 1)[:, :longest], torch.cat([tokens, last], 1)[:, :longest]
     return inputs, outputs, place[:longest] < (lengths + ends)[:, None]
-
-
-def _ensure_known(model: Model[Any], outputs: Tensor, vocabulary: int, step: int) -> None:
-    if step == 0 and bool((outputs >= vocabulary).any()):
-        worst = int(outputs.max())
-        raise InvalidInput(f"symbol {worst} is outside the vocabulary of {name_of(model)}, which has {vocabulary}")
 
 
 def _symbols(wanted: Sequence[Sequence[int]], where: str, eos: int) -> list[list[int]]:

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+FEW = 1024  # rows that leave multiprocessors idle unless each has a block of its own
 INTERPRETED = triton.knobs.runtime.interpret
 
 
@@ -19,7 +20,7 @@ def energies(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor) -> Tenso
     sentences, each, width = query.shape
     length = keys.shape[1]
     out = torch.empty(sentences, each, length, dtype=torch.float32, device=query.device)
-    rows, places, some = (4, 16, 64) if each >= 4 else (1, 8, 256)
+    rows, places, some = (4, 16, 64) if sentences * each > FEW else (1, 8, 256)
     quick = query.dtype == torch.bfloat16 and not INTERPRETED
     _energies[(sentences * triton.cdiv(each, rows), triton.cdiv(length, places))](
         query, keys, energy, mask, out, each, length, width,

@@ -16,6 +16,7 @@ FIRST = tl.constexpr(keyed.FIRST)
 SECOND = tl.constexpr(keyed.SECOND)
 TURN = tl.constexpr(2 * math.pi)
 STEP = tl.constexpr(2.0**-23)
+ROWS, PAIRS = 8, 64  # of a block
 
 
 def add_gaussian(x: Tensor, scales: Tensor, keys: keyed.Keys) -> Tensor:
@@ -23,13 +24,11 @@ def add_gaussian(x: Tensor, scales: Tensor, keys: keyed.Keys) -> Tensor:
     rows, width = x.shape
     out = torch.empty_strided((rows, width), (width, 1), dtype=x.dtype, device=x.device)
     columns = (width + 1) // 2
-    block = min(512, triton.next_power_of_2(columns))
     fields = [keys.ids, keys.chains, keys.steps, keys.slots]
     seed, site = keyed.signed(keys.seed), keyed.word(keys.site)
     strides = [field.stride(0) for field in (scales, *fields)]
-    grid = (rows, triton.cdiv(columns, block))
-    _add_gaussian[grid](
-        x, out, scales, *fields, seed, site, width, columns, *x.stride(), *strides, BLOCK=block, num_warps=4
+    _add_gaussian[(triton.cdiv(rows, ROWS), triton.cdiv(columns, PAIRS))](
+        x, out, scales, *fields, seed, site, rows, width, columns, *x.stride(), *strides, ROWS=ROWS, PAIRS=PAIRS
     )
     return out
 
@@ -48,29 +47,31 @@ def _fold(key, field):
 
 @triton.jit(do_not_specialize=["seed", "site"])
 def _add_gaussian(
-    x, out, scales, ids, chains, steps, slots, seed, site, width, columns,
+    x, out, scales, ids, chains, steps, slots, seed, site, rows, width, columns,
     row_stride, stride, of_scales, of_ids, of_chains, of_steps, of_slots,
-    BLOCK: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr, PAIRS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    row = tl.program_id(0)
-    key = _fold(tl.zeros([], tl.int64), seed.to(tl.int64))
-    key = _fold(key, tl.load(ids + row * of_ids))
-    key = _fold(key, tl.load(chains + row * of_chains))
-    key = _fold(key, tl.load(steps + row * of_steps))
-    key = _fold(key, tl.load(slots + row * of_slots))
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    real = row < rows
+    key = _fold(tl.zeros([ROWS], tl.int64), seed.to(tl.int64))
+    key = _fold(key, tl.load(ids + row * of_ids, real, other=0))
+    key = _fold(key, tl.load(chains + row * of_chains, real, other=0))
+    key = _fold(key, tl.load(steps + row * of_steps, real, other=0))
+    key = _fold(key, tl.load(slots + row * of_slots, real, other=0))
     key = _fold(key, site.to(tl.int64))
-    scale = tl.load(scales + row * of_scales)
+    scale = tl.load(scales + row * of_scales, real, other=0.0).to(tl.float32)
 
-    pair = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    bits = _mix(key + (pair + 1).to(tl.int64) * GOLDEN)
+    pair = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
+    bits = _mix(key[:, None] + ((pair + 1).to(tl.int64) * GOLDEN)[None, :])
     near = (((bits >> 9) & 0x7FFFFF).to(tl.float32) + 0.5) * STEP
     far = (((bits >> 41) & 0x7FFFFF).to(tl.float32) + 0.5) * STEP
-    angle, distance = near * TURN, tl.sqrt(tl.log(far) * -2.0) * scale
+    angle, distance = near * TURN, tl.sqrt(tl.log(far) * -2.0) * scale[:, None]
 
-    row = row.to(tl.int64)
-    first, second = pair < columns, pair + columns < width
-    one = tl.load(x + row * row_stride + pair * stride, mask=first).to(tl.float32) + tl.cos(angle) * distance
-    tl.store(out + row * width + pair, one.to(out.dtype.element_ty), mask=first)
+    row = row.to(tl.int64)[:, None]
+    here = real[:, None] & (pair < columns)[None, :]
+    one = tl.load(x + row * row_stride + pair[None, :] * stride, here).to(tl.float32) + tl.cos(angle) * distance
+    tl.store(out + row * width + pair[None, :], one.to(out.dtype.element_ty), here)
     pair += columns
-    other = tl.load(x + row * row_stride + pair * stride, mask=second).to(tl.float32) + tl.sin(angle) * distance
-    tl.store(out + row * width + pair, other.to(out.dtype.element_ty), mask=second)
+    here = real[:, None] & (pair < width)[None, :]
+    other = tl.load(x + row * row_stride + pair[None, :] * stride, here).to(tl.float32) + tl.sin(angle) * distance
+    tl.store(out + row * width + pair[None, :], other.to(out.dtype.element_ty), here)

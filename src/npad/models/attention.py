@@ -154,28 +154,39 @@ class AttentionModel(Network[AttentionState]):
         return sum(math.prod(len(each) for each in self._places(name, parameter)) for name, parameter in names)
 
     def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
+        with torch.backends.cudnn.flags(allow_tf32=False):  # which is float32 to three digits
+            return self.begin(*self.padded(source))
+
+    def padded(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+        """A source as `begin` takes it."""
         most, eos = self.source_embedding.num_embeddings, self.special.eos
         for i, sentence in enumerate(source):
             given: Sequence[Any] = sentence
             if not all(isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given):
                 raise InvalidInput(f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}")
-        rows = [torch.tensor([*map(int, sentence), eos]) for sentence in source]
-        lengths = torch.tensor([len(row) for row in rows])
-        symbols = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=eos)
-        return self.begin(symbols.to(self.source_embedding.weight.device), lengths)
+        longest = max(map(len, source), default=0) + 1
+        rows = [[*map(int, sentence), *[eos] * (longest - len(sentence))] for sentence in source]
+        symbols = torch.tensor(rows, dtype=torch.long).view(-1, longest).to(self.source_embedding.weight.device)
+        lengths = torch.tensor([len(sentence) + 1 for sentence in source])
+        return symbols, None if bool((lengths == longest).all()) else lengths
 
-    def begin(self, symbols: Tensor, lengths: Tensor) -> AttentionState:
+    def begin(self, symbols: Tensor, lengths: Tensor | None) -> AttentionState:
         """The state before the first symbol, of sources [sentences, length] with their end symbols, padded.
 
-        lengths [sentences], end symbols included, are on the CPU.
+        lengths [sentences], end symbols included, are on the CPU; None: all are as long.
         """
         embedded = self.drop(self.source_embedding(symbols))
-        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-        memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=symbols.shape[1])
-        sentences, longest, _ = memory.shape  # zero at padding
-        lengths = lengths.to(memory.device, non_blocking=True)
-        mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
-        mean = memory.sum(1) / lengths[:, None]
+        sentences, longest = symbols.shape
+        if lengths is None:
+            memory = self.encoder(embedded)[0]
+            mask = torch.zeros(symbols.shape, dtype=torch.bool, device=symbols.device)
+            mean = memory.mean(1)
+        else:
+            packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+            memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=longest)
+            lengths = lengths.to(memory.device, non_blocking=True)
+            mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
+            mean = memory.sum(1) / lengths[:, None]  # memory is zero at padding
         hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.width).transpose(0, 1)
         cell = torch.zeros_like(hidden) if self.has_cell else None
         if self.attends:

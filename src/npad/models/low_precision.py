@@ -29,7 +29,7 @@ class LowPrecision(Wrapper[State]):
         self.low = copy.deepcopy(model).to(self.dtype)
         self.model: Any = model
         self.name = f"{name_of(model)}+{precision}"
-        for part in ("forced", "attention"):
+        for part in ("forced", "likelihood", "attention"):
             if optional(model, part):
                 setattr(self, part, getattr(model, part))
 

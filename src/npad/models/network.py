@@ -15,7 +15,7 @@ from npad.model import Perturb, State, untouched
 class Network(nn.Module, Generic[State]):
     """A model made of `transition`, which reads a symbol, and `logits`, the projection of what it returns."""
 
-    logits: nn.Linear
+    logits: Any  # a linear layer
     name = ""  # for messages and signatures, unless the class's will do
 
     @abstractmethod

@@ -17,16 +17,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from npad.captured import captured
 from npad.kernels import fused
-from npad.model import untouched
+from npad.model import ensure_known, untouched
 from npad.models.attention import AttentionModel
 from npad.models.network import Network
-from npad.rows import Layout
+from npad.models.product import Product
+from npad.prediction import Prediction
+from npad.prefixes import prefixes
+from npad.rows import Layout, rows_from
+from npad.tree import mapped
 
 LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
+FEW = 1024  # source symbols up to which a GPU waits for the launches of their encoding
 GRID = 8  # symbols to which sources are padded on a GPU: few shapes, each of which may be captured as a graph
 BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they stay in its cache
 
@@ -47,19 +53,20 @@ class Prepared(Network[PreparedState]):
     def __init__(self, model: AttentionModel) -> None:
         super().__init__()
         self.plain, self.special, self.sites, self.name = model, model.special, model.sites, model.name
-        self.width, self.above, self.logits = model.width, model.above, model.logits
+        self.width, self.above = model.width, model.above
+        self.logits = Product(model.logits.weight.detach(), model.logits.bias.detach())
         first: Any = model.first
         second: Any = model.second
         parts = [model.width, model.target_embedding.embedding_dim, 2 * model.width]
         hidden, embedded, context = torch.split(model.readout.weight, parts, 1)
         none = torch.zeros_like(model.readout.bias)
-        self.read = linear([first.weight_ih, embedded], [first.bias_ih, model.readout.bias])
-        self.recur = linear([first.weight_hh], [first.bias_hh])
+        self.read = Product.stacked([first.weight_ih, embedded], [first.bias_ih, model.readout.bias])
+        self.recur = Product.stacked([first.weight_hh], [first.bias_hh])
         query = model.query.weight
-        self.between = linear([2 * query, second.weight_hh], [torch.zeros_like(query[:, 0]), second.bias_hh])
-        self.energy = linear([2 * model.energy.weight], [])
-        self.value = linear([second.weight_ih, context], [second.bias_ih, none])
-        self.out = linear([hidden], [])
+        self.between = Product.stacked([2 * query, second.weight_hh], [torch.zeros_like(query[:, 0]), second.bias_hh])
+        self.energy = Product.stacked([2 * model.energy.weight], [])
+        self.value = Product.stacked([second.weight_ih, context], [second.bias_ih, none])
+        self.out = Product.stacked([hidden], [])
         self.seen = 0  # symbols read: as many as there are in all have cost what a table costs
         self.table: Tensor | None
         self.register_buffer("table", None, persistent=False)
@@ -70,15 +77,24 @@ class Prepared(Network[PreparedState]):
         return fused(self.logits.weight)
 
     def start(self, source: Any) -> PreparedState:
-        begun = self.plain.start(source)
-        mask, memory, keys = begun.mask, begun.memory, begun.keys
-        if fused(memory):
+        symbols, lengths = self.plain.padded(source)
+        if self.capturable:
             self._tabulate()  # a captured step must not
+        with torch.backends.cudnn.flags(allow_tf32=False), captured(self) as graphs:
+            if graphs is None or lengths is not None or symbols.numel() > FEW:
+                return self._begin(symbols, lengths)[0]
+            begun: PreparedState = graphs.call(self._begin, self, symbols)[0]
+            return mapped(begun, torch.clone)  # type: ignore[no-any-return]
+
+    def _begin(self, symbols: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
+        begun = self.plain.begin(symbols, lengths)
+        mask, memory, keys = begun.mask, begun.memory, begun.keys
+        if self.capturable:
             more = -mask.shape[1] % GRID
             mask = F.pad(mask, (0, more), value=True)
             memory, keys = (F.pad(each, (0, 0, 0, more)) for each in (memory, keys))
         weights = memory.new_zeros(mask.shape)
-        return PreparedState(begun.hidden, 2 * keys, self.value(memory), mask, begun.layout, weights)
+        return (PreparedState(begun.hidden, 2 * keys, self.value(memory), mask, begun.layout, weights),)
 
     def select(self, state: PreparedState, rows: Tensor) -> PreparedState:
         layout, left = state.layout.after(rows)
@@ -97,14 +113,28 @@ class Prepared(Network[PreparedState]):
         state, context = self._recur(state, read, perturb)
         return perturb("output", self._readout(state.hidden[-1], read, context)), state
 
-    def forced(self, state: PreparedState, tokens: Tensor) -> Tensor:
-        read = self._read(tokens)
-        hidden, contexts = [], []
-        for one in read.unbind(1):
-            state, context = self._recur(state, one, untouched)
+    def likelihood(self, state: PreparedState, tokens: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        """log p of targets [rows, T] after tokens [rows, T], and the row-steps it took: prefixes are read once."""
+        ensure_known(self, targets, self.logits.out_features)
+        sentences, each = state.layout
+        symbols = tokens.view(sentences, each, -1)
+        one_each = {"hidden": state.hidden[:, ::each], "weights": state.weights[::each]}  # all of a sentence are alike
+        state = replace(state, layout=Layout(sentences, 1), **one_each)
+        hidden, contexts, reads = [], [], []
+        where: list[Tensor] = []
+        done = 0
+        for one in prefixes(symbols):
+            state = self.select(state, rows_from(one.parents, state.layout.each))
+            read = self._read(symbols[:, :, len(where)].gather(1, one.first).flatten())
+            state, context = self._recur(state, read, untouched)
             hidden.append(state.hidden[-1])
             contexts.append(context)
-        return self.logits(self._readout(torch.stack(hidden, 1), read, torch.stack(contexts, 1)))  # type: ignore[no-any-return]
+            reads.append(read)
+            where.append(done + rows_from(one.which, state.layout.each))
+            done += len(read)
+        readout = self._readout(*(torch.cat(each) for each in (hidden, reads, contexts)))
+        predicted, at = Prediction.of(self, self.logits(readout), done), torch.stack(where, 1)
+        return predicted.logits[at, targets].to(predicted.norm.dtype) - predicted.norm[at], done
 
     def _read(self, tokens: Tensor) -> Tensor:
         """What a symbol means to GRU₁ and to the readout, biases included: [..., 3 · units + embedding]."""
@@ -120,7 +150,7 @@ class Prepared(Network[PreparedState]):
         size = self.logits.out_features * self.read.out_features
         if self.table is None and size <= LARGEST[self.read.weight.device.type]:
             known = self.read(self.plain.target_embedding.weight)
-            self.table = torch.cat([known, self.read.bias[None]])  # the begin symbol's embedding is zero
+            self.table = torch.cat([known, self.read.bias[None]])  # type: ignore[index]  # the begin symbol's embedding is zero
 
     def _readout(self, hidden: Tensor, read: Tensor, context: Tensor) -> Tensor:
         gates = 3 * self.width
@@ -175,16 +205,6 @@ def gru(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
     reset, update = gates.chunk(2, 1)
     new = torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]).tanh_()
     return torch.lerp(new, old, update)
-
-
-def linear(weights: list[Tensor], biases: list[Tensor]) -> nn.Linear:
-    """Products with several matrices of one vector as one."""
-    weight = torch.cat([one.detach() for one in weights])
-    made = nn.Linear(weight.shape[1], weight.shape[0], bool(biases), device="meta")
-    made.weight = nn.Parameter(weight, requires_grad=False)
-    if biases:
-        made.bias = nn.Parameter(torch.cat([one.detach() for one in biases]), requires_grad=False)
-    return made
 
 
 def prepared(model: Any) -> Any:

@@ -47,19 +47,17 @@ class Twins(Wrapper[State]):
         clean = torch.cat([noisy[:, :1], torch.zeros_like(noisy[:, 1:])], 1).flatten()
         return TwinState(self.model.attach(self.model.model.select(state, rows), each, clean), layout)
 
-    def both(self, state: TwinState[State], tokens: Tensor) -> tuple[Tensor, Tensor, TwinState[State]]:
-        """The noisy logits, the clean ones, and the state after."""
-        sentences, each = state.layout
-        twice = tokens.view(sentences, 1, each).expand(-1, 2, -1).flatten()
+    def both(self, state: TwinState[State], tokens: Tensor) -> tuple[Tensor, TwinState[State]]:
+        """The logits of all rows, of each sentence first the noisy ones and then the clean, and the state after."""
+        twice = tokens.view(state.layout.sentences, 1, -1).expand(-1, 2, -1).flatten()
         logits, inner = self.model.step(state.inner, twice)
-        noisy, clean = logits.view(sentences, 2, each, -1).unbind(1)
-        return noisy.flatten(0, 1), clean.flatten(0, 1), replace(state, inner=inner)
+        return logits, replace(state, inner=inner)
 
     def step(
         self, state: TwinState[State], tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, TwinState[State]]:
-        logits, _, state = self.both(state, tokens)
-        return logits, state
+        logits, after = self.both(state, tokens)
+        return logits.view(state.layout.sentences, 2, state.layout.each, -1)[:, 0].flatten(0, 1), after
 
     def select(self, state: TwinState[State], rows: Tensor) -> TwinState[State]:
         layout, _ = state.layout.after(rows)

@@ -9,14 +9,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from npad.captured import captured
 from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Found, gather_groups
 from npad.memory import ensure_fits
 from npad.model import Model, name_of, optional
 from npad.prediction import Prediction
 from npad.rows import Problems, rows_of
-from npad.search.captured import captured
+from npad.tree import mapped
 
+LAUNCHED = 8192  # rows up to which a GPU may wait for the launches of a step; beyond, they wait for it
+FEW = 4096  # rows whose results are better put together by the CPU
 WORKING = 8  # tensors as large as the logits that a step holds at a time, as measured
 
 
@@ -85,9 +88,12 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     iteration = Iteration(model, rows)
     broken = torch.zeros((), dtype=torch.bool, device=device)
     state = model.select(state, whose)
-    with captured(iteration, model) as iterate:
+    with captured(model) as graphs:
         for step in range(1, problems.max_length + 1):
-            state, frontier, broken = iterate(state, frontier, broken)
+            if graphs is None or frontier.tokens.numel() > LAUNCHED:
+                state, frontier, broken = iteration(state, frontier, broken)
+            else:
+                state, frontier, broken = graphs.call(iteration, model, state, frontier, broken)
             if step == problems.max_length:
                 ensure_sound(model, broken, step)
             elif step % every == 0:
@@ -101,6 +107,8 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
                     pieces.append((whose[over], frontier.groups(over).found()))
                     state = model.select(state, rows_of(going, frontier.tokens.shape[1]))
                     whose, frontier = whose[going], frontier.groups(going)
+        if not pieces and whose.is_cuda and frontier.tokens.numel() <= FEW:
+            whose, frontier = mapped((whose, frontier), lambda x: x.cpu())  # what is left are many small operations
         pieces.append((whose, frontier.found()))
     found = gather_groups(pieces, model.special.pad)
     return found if optional(model, "both") else replace(found, clean=None)
@@ -118,21 +126,22 @@ class Iteration:
         groups, width = frontier.tokens.shape
         if self.both is None:
             logits, state = self.model.step(state, frontier.tokens.flatten())
-            predicted = clean = self._predicted(logits, groups, width)
+            predicted = clean = self._predicted(logits, groups * width).view(groups, width)
         else:
-            logits, truly, state = self.both(state, frontier.tokens.flatten())
-            predicted, clean = (self._predicted(each, groups, width) for each in (logits, truly))
+            sentences = state.layout.sentences
+            logits, state = self.both(state, frontier.tokens.flatten())
+            each = self._predicted(logits, 2 * groups * width).view(sentences, 2, groups // sentences, width)
+            predicted, clean = (each.map(lambda x, i=i: x[:, i].flatten(0, 1)) for i in (0, 1))  # type: ignore[misc]
         broken = broken | (predicted.norm.isnan() & frontier.live).any()
         frontier, parents = frontier.advance(predicted, clean)
         return (state if parents is None else self.model.select(state, parents)), frontier, broken
 
-    def _predicted(self, logits: object, groups: int, width: int) -> Prediction:
-        predicted = Prediction.of(self.model, logits, groups * width, self.vocabulary).view(groups, width)
+    def _predicted(self, logits: object, rows: int) -> Prediction:
+        predicted = Prediction.of(self.model, logits, rows, self.vocabulary)
         if self.vocabulary is None:
             self.vocabulary = predicted.logits.shape[-1]
-            ensure_fits(
-                groups * self.rows, WORKING * predicted.norm.element_size() * self.vocabulary, predicted.norm.device
-            )
+            each = WORKING * predicted.norm.element_size() * self.vocabulary
+            ensure_fits(rows * self.rows, each, predicted.norm.device)  # the first step has one row a group
         return predicted
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
 from npad.memory import plain_memory_errors
-from npad.model import Model, optional
+from npad.model import Model, device_of, optional
 from npad.noise.noisy import Noise, Noisy
 from npad.noise.twins import Twins
 from npad.rows import Problems, repeat
@@ -82,7 +82,7 @@ class NPAD(Decoder):
         first = 1 if self.clean_chain else 0
         parts = [(model, state, chains[:first]), (*hasty(state), chains[first:])]
         found = [self._run(which, its, problems, some) for which, its, some in parts if len(some)]
-        return join(found, model.special.pad)
+        return join([one.to(chains.device) for one in found], model.special.pad)
 
     def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
         """What some chains find, [sentences, n]; half of them at a time where all are too many, or do not fit."""
@@ -94,7 +94,8 @@ class NPAD(Decoder):
             except OutOfMemory:
                 if alone:
                     raise
-        return join([self._run(model, state, problems, half) for half in chains.chunk(2)], model.special.pad)
+        halves = [self._run(model, state, problems, half).to(chains.device) for half in chains.chunk(2)]
+        return join(halves, model.special.pad)
 
     def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
         noisy: Any = Noisy(model, self.noise, self.seed, self.share_noise)
@@ -106,7 +107,7 @@ class NPAD(Decoder):
         found = inner.search(noisy, noisy.attach(rows, each, self._sigma(each.chains)), each)
         if self.candidates == "all":
             found = finished_only(found)
-        own = each.chains[:, None].expand_as(found.lengths)
+        own = each.chains.to(found.lengths.device)[:, None].expand_as(found.lengths)
         return replace(found, chain=own, noisy_log_prob=found.log_prob, proven=None).regroup(len(chains))
 
     def _sigma(self, chains: Tensor) -> Tensor:
@@ -130,14 +131,14 @@ def select(model: Model[Any], state: Any, found: Found, selector: Selector) -> F
     """The distinct ones of [sentences, n] candidates, scored by the clean model, the selector's best first."""
     needs_attention = getattr(selector, "needs_attention", False)
     if found.clean is not None and not needs_attention:
-        distinct, _ = found.to("cpu").distinct()  # few, and then many small operations
+        distinct, _ = found.to(torch.device("cpu")).distinct()  # few, and then many small operations
         assert distinct.clean is not None
         clean = replace(distinct, log_prob=distinct.clean).best_first()
     else:
-        distinct, _ = found.distinct()
+        distinct, _ = found.to(device_of(model)).distinct()
         log_prob, coverage = judge(model, state, distinct, coverage=needs_attention)
         clean = replace(distinct, log_prob=log_prob, coverage=coverage).best_first()
-    return clean.best_first(ranking(selector, clean))
+    return clean if isinstance(selector, MostProbable) else clean.best_first(ranking(selector, clean))
 
 
 def ranking(selector: Selector, found: Found) -> Tensor:

@@ -1,7 +1,8 @@
-"""An iteration of a search as a CUDA graph: some sixty small kernels launched as one.
+"""Work on a GPU as a CUDA graph: some sixty small kernels launched as one.
 
-A graph works on tensors of its own: what it is given is copied there, and each replay leaves there what the next one
-starts from. It is of one shape, so it is captured once a shape has been met a few times, and kept with the model.
+A graph works on tensors of its own: what it is given is copied there, and where a result has the shape of what was
+given, each replay leaves there what the next one starts from. It is of one shape, so it is captured once a shape has
+been met a few times, and kept with the model.
 """
 
 from __future__ import annotations
@@ -13,29 +14,27 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from npad.tree import leaves, mapped, shape
 
-ROWS = 1024  # up to which a GPU waits for the launches of a step; beyond, they wait for it
-MEETINGS = 24  # steps of one shape before it is captured: capturing takes as long as some fifty of them
+MEETINGS = 3  # times that a shape is met before it is captured, which takes as long as some fifty launches of it
 KEPT = 64  # graphs of a model
 
-Function = Callable[[Any, Any, Tensor], tuple[Any, Any, Tensor]]
+Function = Callable[..., tuple[Any, ...]]
 
 
 @contextmanager
-def captured(iteration: Function, model: Any) -> Iterator[Function]:
-    """The iteration, by graphs where the model and the shapes allow; they are this caller's alone until it is done."""
-    if not getattr(model, "capturable", False):
-        yield iteration
+def captured(model: Any) -> Iterator[Graphs | None]:
+    """The graphs of a model whose work may be captured: this caller's alone until it is done. Else None."""
+    if not getattr(model, "capturable", False) or not torch.is_inference_mode_enabled():
+        yield None
         return
     graphs: Graphs = owner(model).__dict__.setdefault("_graphs", Graphs())
     if not graphs.lock.acquire(blocking=False):  # another thread decodes with them
-        yield iteration
+        yield None
         return
     try:
-        yield lambda *given: graphs.call(iteration, model, given)
+        yield graphs
     finally:
         graphs.lock.release()
 
@@ -59,26 +58,28 @@ class Graphs:
     def __deepcopy__(self, memo: Any) -> Graphs:
         return Graphs()
 
-    def call(self, iteration: Function, model: Any, given: tuple[Any, Any, Tensor]) -> tuple[Any, Any, Tensor]:
+    def call(self, function: Function, model: Any, *given: Any) -> tuple[Any, ...]:
+        """function(*given), which depends on the model and on what is given alone, by a graph where there is one."""
         if self.last is not None and self.last.holds(given):
             return self.last.again()
-        if given[1].tokens.numel() > ROWS:
-            return iteration(*given)
+        self.last = None
         weights = next(owner(model).parameters())
-        key = (model, weights.data_ptr(), shape(given))
+        key = (type(function), model, weights.data_ptr(), shape(given))
         try:
             known = self.met.pop(key, 0)
         except TypeError:  # something in it has no hash
-            return iteration(*given)
+            return function(*given)
         if known == MEETINGS:
-            known = Graph(iteration, given, self._pool(weights.device))
+            known = Graph(function, given, self._pool(weights.device))
         elif isinstance(known, int):
             known += 1
         self.met[key] = known
         if len(self.met) > KEPT:
             self.met.popitem(last=False)
-        self.last = known if isinstance(known, Graph) else None
-        return known(*given) if isinstance(known, Graph) else iteration(*given)
+        if isinstance(known, int):
+            return function(*given)
+        self.last = known
+        return known(*given)
 
     def _pool(self, device: torch.device) -> Any:
         if self.pool is None and device.type == "cuda":
@@ -87,12 +88,12 @@ class Graphs:
 
 
 class Graph:
-    """One iteration, recorded. What it returns are its own tensors: they last until the next call."""
+    """A function, recorded. What it returns are its own tensors: they last until the next call."""
 
-    def __init__(self, iteration: Function, given: tuple[Any, Any, Tensor], pool: Any) -> None:
+    def __init__(self, function: Function, given: tuple[Any, ...], pool: Any) -> None:
         self.given = mapped(given, torch.clone)
         self.inputs = leaves(self.given)
-        self.function = iteration
+        self.function = function
         if pool is None:  # on a CPU, where tests replay by calling again
             self.graph = None
             self._record()
@@ -101,33 +102,36 @@ class Graph:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # libraries set themselves up in a first call
-            iteration(*mapped(given, torch.clone))
+            function(*mapped(given, torch.clone))
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self._record()
 
     def _record(self) -> None:
-        """Run the iteration on the inputs; where its result has their shape, leave it in them."""
+        """Call the function on the inputs; where its result has their shape, leave it in them."""
         self.result = self.function(*self.given)
         self.loops = shape(self.result) == shape(self.given)
         if self.loops:
-            pairs = [(a, b) for a, b in zip(self.inputs, leaves(self.result), strict=True) if a is not b]
-            if pairs:
-                torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
+            copy(self.inputs, leaves(self.result))
 
-    def __call__(self, *given: Any) -> tuple[Any, Any, Tensor]:
-        pairs = [(a, b) for a, b in zip(self.inputs, leaves(given), strict=True) if a is not b]
-        if pairs:
-            torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
+    def __call__(self, *given: Any) -> tuple[Any, ...]:
+        copy(self.inputs, leaves(given))
         return self.again()
 
-    def holds(self, given: tuple[Any, Any, Tensor]) -> bool:
+    def holds(self, given: tuple[Any, ...]) -> bool:
         """Whether what it is to be given is what it left in its inputs."""
-        return all(a is b for a, b in zip(given, self.given, strict=True))
+        return len(given) == len(self.given) and all(a is b for a, b in zip(given, self.given, strict=True))
 
-    def again(self) -> tuple[Any, Any, Tensor]:
+    def again(self) -> tuple[Any, ...]:
         if self.graph is None:
             self._record()
         else:
             self.graph.replay()
         return self.given if self.loops else self.result
+
+
+def copy(to: list[torch.Tensor], of: list[torch.Tensor]) -> None:
+    """Copy tensors into tensors, but for those that are the same."""
+    pairs = [(a, b) for a, b in zip(to, of, strict=True) if a is not b]
+    if pairs:
+        torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
