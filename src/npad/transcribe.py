@@ -12,6 +12,8 @@ from torch import Tensor
 from npad.audio import pieces
 from npad.decode import decode
 from npad.errors import InvalidInput, whole
+from npad.hypotheses import Hypothesis
+from npad.memory import Room
 from npad.model import Model
 from npad.noise.keyed import word
 from npad.search.beam import Beam
@@ -48,12 +50,15 @@ class Transcriber:
             if not fine or not bool(sound.isfinite().all()):
                 raise InvalidInput(f"recording {i + 1} must be a tensor of samples: at least one, real and finite")
         cut = [pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings]
-        flat, found = [piece for each in cut for piece in each], []
-        down = max(1, max_rows // decoder.rows)
-        for top in range(0, len(flat), down):
-            some = flat[top : top + down]
+        flat: list[Tensor] = [piece for each in cut for piece in each]
+        down, room, found = max(1, max_rows // decoder.rows), Room(max_rows), []
+
+        def decoded(some: list[Tensor]) -> list[list[Hypothesis]]:
             ids = [word(sound.numpy().tobytes()) for sound in some]
-            found += decode(self.model, self.hear(some), decoder, max_length, ids, max_rows)
+            return decode(self.model, self.hear(some), decoder, max_length, ids, max_rows)
+
+        for top in range(0, len(flat), down):
+            found += room.run(decoded, flat[top : top + down], decoder.rows)
         how = signature(decoder, self.model)
         written = iter([Translation.of(hypotheses, self.detokenise, how) for hypotheses in found])
         return [[next(written) for _ in each] for each in cut]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
-from npad.memory import plain_memory_errors
+from npad.memory import halved, plain_memory_errors
 from npad.model import Model, optional
 from npad.noise.noisy import Noise, Noisy
 from npad.rows import Problems, repeat
@@ -91,6 +91,7 @@ class NPAD(Decoder):
             except OutOfMemory:
                 if alone:
                     raise
+                halved()
         return join([self._run(model, state, problems, half) for half in chains.chunk(2)], model.special.pad)
 
     def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
