@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import sacrebleu
 
 import npad as package
+from cases import Small
 from npad.cli.main import main
 from npad.cli.options import make
 from runs import SMALL_RUN, npad, once, refused, refused_here, reversal
@@ -63,6 +68,32 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, tr
     assert outputs[31:] == outputs[:3]
     piped = npad("translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts))
     assert piped.stdout.splitlines() == outputs
+
+
+def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for text, answer in [("danke", "thanks"), ("", ""), ("na ja", "well yes")]:
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{answer}\n"
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):
+    whole = package.load(trained)
+    monkeypatch.setattr("npad.cli.translate.load", lambda *_: replace(whole, model=Small(whole.model, 40)))
+    arguments = ["npad", "translate", "-i", str(corpus / "test.src"), "-d", "greedy", "--max-rows", "100"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "out")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit, match="0"):
+            main()
+    expected = whole.translate(lines(corpus / "test.src"), package.Greedy())
+    assert lines(tmp_path / "out") == [one.text for one in expected]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("npad: warning: out of memory: going on with half the rows at a time")
 
 
 def test_translate_says_all_as_json():
