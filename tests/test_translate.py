@@ -192,6 +192,9 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         (lambda: TOY.score(["danke"], ["hello"]), "toy does not know the word 'hello'"),
         (lambda: replace(TOY, symbols=None).score(["danke"], ["thanks"]), "toy cannot score texts"),
         (lambda: npad.load("en-xx"), "there is no model en-xx"),
+        (lambda: npad.load("en-de", "abacus"), "device must be cpu, cuda or auto, not 'abacus'"),
+        (lambda: npad.load("en-de", "cuda:99"), "device cuda:99: torch can use . GPUs on this machine; take another"),
+        (lambda: npad.load("en-de", torch.device("meta")), "device must be cpu, cuda or auto, not 'meta'"),
     ],
 )
 def test_mistakes_are_named(call, message):

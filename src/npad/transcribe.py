@@ -11,6 +11,7 @@ from torch import Tensor
 
 from npad.audio import pieces
 from npad.decode import decode
+from npad.devices import device_named
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import Room
@@ -68,6 +69,7 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
     """`hf:NAME_OR_PATH`: a Whisper, or one of its kind. language: of one that knows several; en unless given."""
     if not name.startswith("hf:"):
         raise InvalidInput(f"speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en, not {name!r}")
+    device = device_named(device)
     from npad.models.huggingface import Inputs  # an extra
     from npad.models.pretrained import speech_model
 

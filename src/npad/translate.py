@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from npad.decode import decode
+from npad.devices import device_named
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import Room
@@ -177,9 +178,11 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
 
     `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer, `hf:NAME:eng_Latn-deu_Latn` one of many languages;
     a decoder-only one goes on with the text.
-    `toy` is an exact model of four German phrases: every probability is known. precision: of NPAD's noisy chains,
-    "float32", "bfloat16" or "float16"; all else, and every score, is in float32.
+    `toy` is an exact model of four German phrases: every probability is known. device: "cpu", "cuda", "cuda:1" or
+    "auto". precision: of NPAD's noisy chains, "float32", "bfloat16" or "float16"; all else, and every score, is in
+    float32.
     """
+    device = device_named(device)
     if str(name).startswith("hf:"):
         made = _pretrained(str(name).removeprefix("hf:"), device)
     elif str(name) == "toy":

@@ -22,11 +22,11 @@ from npad.cli.options import (
     ModelName,
     Precision,
     decodes,
-    device_named,
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, note
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
 from npad.text.files import lines, written
@@ -83,7 +83,7 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    translator = replace(load(model, device_named(device), precision), longest=max_source)
+    translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
     inputs, total = _inputs(text, input)
     if not text and input is None and sys.stdin is not None and sys.stdin.isatty():
