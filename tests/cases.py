@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import contextmanager
 from itertools import chain
 
 import torch
 from hypothesis import strategies as st
 
-from npad import NPAD, Beam, BestOf, Diverse, Exact, Greedy, Hypothesis, Noise, Sampling, decode
+from npad import NPAD, Beam, BestOf, Diverse, Exact, Greedy, Hypothesis, MemoryWarning, Noise, Sampling, decode
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
 
@@ -64,6 +66,34 @@ def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> N
         assert (a.noisy_log_prob is None) == (b.noisy_log_prob is None)
         if a.noisy_log_prob is not None:
             assert math.isclose(a.noisy_log_prob, b.noisy_log_prob, abs_tol=1e-9)
+
+
+@contextmanager
+def one_warning():
+    """Where memory runs out, and that is said once, as Python shows warnings unless told otherwise."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield
+    assert [one.category for one in caught] == [MemoryWarning]
+
+
+class Small:
+    """A model in a memory of so many rows."""
+
+    def __init__(self, model, rows, starts=10**9):
+        self.model, self.rows, self.starts = model, rows, starts
+        self.special, self.sites, self.select, self.seen = model.special, model.sites, model.select, []
+
+    def start(self, source):
+        if len(source) > self.starts:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+        return self.model.start(source)
+
+    def step(self, state, tokens, perturb=None):
+        self.seen.append(len(tokens))
+        if len(tokens) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+        return self.model.step(state, tokens, perturb)
 
 
 @st.composite

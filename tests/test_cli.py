@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import sacrebleu
+import torch
 
 import npad as package
+from cases import Small
 from npad.cli.main import main
 from npad.cli.options import make
+from npad.devices import PRECISIONS
 from runs import SMALL_RUN, npad, once, refused, refused_here, reversal
 
 
@@ -63,6 +70,32 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, tr
     assert outputs[31:] == outputs[:3]
     piped = npad("translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts))
     assert piped.stdout.splitlines() == outputs
+
+
+def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for text, answer in [("danke", "thanks"), ("", ""), ("na ja", "well yes")]:
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{answer}\n"
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):
+    whole = package.load(trained)
+    monkeypatch.setattr("npad.cli.translate.load", lambda *_: replace(whole, model=Small(whole.model, 40)))
+    arguments = ["npad", "translate", "-i", str(corpus / "test.src"), "-d", "greedy", "--max-rows", "100"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "out")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit, match="0"):
+            main()
+    expected = whole.translate(lines(corpus / "test.src"), package.Greedy())
+    assert lines(tmp_path / "out") == [one.text for one in expected]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("npad: warning: out of memory: going on with half the rows at a time")
 
 
 def test_translate_says_all_as_json():
@@ -191,9 +224,6 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         (["translate", "--input", "nowhere", "danke"], "give texts or --input, not both"),
         (["translate", "--input", "nowhere"], "cannot read nowhere: No such file or directory"),
         (["translate", "--json", "--moses", "danke"], "choose one of --json and --moses"),
-        (["translate", "--device", "abacus", "danke"], "--device must be cpu, cuda or auto, not 'abacus'"),
-        (["translate", "--device", "meta", "danke"], "--device must be cpu, cuda or auto, not 'meta'"),
-        (["translate", "--device", "cuda:99", "danke"], "--device cuda:99: torch can use"),
         (["translate", "-d", "npad", "--noise", "dropout", "danke"], "--noise dropout is a share of what it perturbs"),
         (["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"], "a number is too large"),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
@@ -220,6 +250,64 @@ def test_a_mistake_gets_one_line_and_code_2(tmp_path, capsys, monkeypatch, argum
     monkeypatch.chdir(tmp_path)
     assert message in refused_here(capsys, monkeypatch, *arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+COMPUTING = {
+    "translate": ["danke"],
+    "compare": ["danke"],
+    "score": ["--text", "danke", "thanks"],
+    "evaluate": ["test.en", "test.de"],
+    "calibrate": ["test.en"],
+    "train": ["run", "--train", "test.en", "test.de", "--valid", "test.en", "test.de"],
+    "reproduce": ["report", "--data", ".", "--model", "en-de"],
+    "transcribe": ["--model", "hf:nowhere", "test.en"],
+}
+PRECISE = ("translate", "evaluate", "calibrate", "train", "reproduce")
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    """A folder to work in, with enough in it for every command."""
+    for name in ("test.en", "test.de", "valid.en", "valid.de"):
+        (tmp_path / name).write_text("danke\n")
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.de", "test.en", "valid.de", "valid.en"]
+
+
+@pytest.mark.parametrize("command", COMPUTING)
+@pytest.mark.parametrize("device", ["abacus", "meta", "", "cuda:", "cuda:99", "cuda"])
+@pytest.mark.usefixtures("texts")
+def test_a_device_that_is_not_there_is_one_line(command, device, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    rule = f"--device must be cpu, cuda or auto, not {device!r}"
+    if device in ("cuda", "cuda:99"):
+        rule = f"--device {device}: torch can use 0 GPUs on this machine; take another, or cpu"
+    assert refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--device", device) == rule
+
+
+@pytest.mark.parametrize("command", PRECISE)
+@pytest.mark.usefixtures("texts")
+def test_a_precision_that_there_is_not_is_one_line(command, capsys, monkeypatch):
+    line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--precision", "int4")
+    assert line.startswith("precision must be one of 'float32', 'bfloat16'")
+    assert line.endswith(", not 'int4'")
+
+
+@pytest.mark.parametrize("command", [one for one in PRECISE if one != "train"])
+@pytest.mark.usefixtures("texts")
+def test_a_precision_that_the_device_cannot_do_is_one_line(command, capsys, monkeypatch):
+    monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)  # in which no CPU multiplies
+    line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--precision", "bfloat16", "--device", "cpu")
+    assert line.startswith("cpu cannot compute in bfloat16; take another precision (")
+
+
+def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)
+    files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
+    pairs = ["--train", *files[:2], "--valid", *files[2:], "--device", "cpu", "--precision", "bfloat16"]
+    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *pairs)
+    assert line.startswith("cpu cannot compute in bfloat16; take another precision (")
 
 
 def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypatch):

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count, islice
 
 import pytest
+import torch
 
 import npad
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
+from cases import Small, one_warning
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
+from npad.models.attention import AttentionModel
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
+DECODERS = {"greedy": Greedy(), "beam": Beam(3), "npad": NPAD(Beam(2), 5, Noise(0.5)), "sampling": Sampling(4)}
+decoders = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+
+
+def untrained() -> Translator:
+    """A model that reads letters and writes numbers."""
+    torch.manual_seed(0)
+    model = AttentionModel(30, 12, units=8, embedding=6, initialisation="glorot").double().eval()
+
+    def encode(texts):
+        return [[1 + ord(letter) % 29 for letter in text] for text in texts]
+
+    return Translator(model, encode, lambda tokens: " ".join(map(str, tokens)))
+
+
+def sentences(n: int) -> list[str]:
+    """Different texts of many lengths, a blank one now and then."""
+    return ["" if i % 50 == 7 else f"{i}" * (1 + i * 7 % 11) for i in range(n)]
+
+
+def assert_alike(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert (one.text, one.hypothesis.chain, one.signature) == (other.text, other.hypothesis.chain, other.signature)
+        assert [each.text for each in one.alternatives] == [each.text for each in other.alternatives]
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
 
 
 def test_greedy_takes_the_garden_path_and_others_do_not():
@@ -73,6 +102,70 @@ def test_the_rows_decoded_at_a_time_do_not_matter(decoder):
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
 
 
+@decoders
+@pytest.mark.parametrize("window", [None, 1, 7, 60, 1000])
+def test_a_stream_is_translated_as_a_list_is(decoder, window):
+    texts, translator = sentences(120 if window == 1 else 300), untrained()
+    expected = translator.translate(texts, decoder, max_length=8)
+    found = translator.stream(iter(texts), decoder, max_length=8, max_rows=90, window=window)
+    assert_alike(found, expected)
+
+
+def test_a_stream_is_read_a_window_at_a_time():
+    read = []
+    endless = (read.append(i) or PHRASES[i % 3] for i in count())
+    found = TOY.stream(endless, Greedy(), window=10)
+    assert read == []
+    for done in range(1, 35):
+        assert next(found).text == TOY.translate([PHRASES[(done - 1) % 3]], Greedy())[0].text
+        assert len(read) == -(-done // 10) * 10
+    read.clear()
+    assert len(list(islice(TOY.stream(endless, Beam(5), max_rows=20), 3))) == 3
+    assert len(read) == 8 * 4  # eight batches of four
+
+
+def test_a_stream_ends_where_its_texts_end():
+    assert list(TOY.stream([])) == []
+    assert [one.text for one in TOY.stream(iter(PHRASES[1:2]), window=1)] == ["thanks"]
+
+
+@decoders
+def test_sentences_that_do_not_fit_together_are_translated_in_turn_with_one_warning(decoder):
+    texts, translator = sentences(200), untrained()
+    expected = translator.translate(texts, decoder, max_length=8)
+    small = replace(translator, model=Small(translator.model, 13))
+    with one_warning():
+        found = list(small.stream(texts, decoder, max_length=8, max_rows=100, window=80))
+    for one, other in zip(found, expected, strict=True):
+        assert one.text == other.text
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
+
+
+def test_what_did_not_fit_once_is_not_tried_again():
+    translator = untrained()
+    model = Small(translator.model, 13)
+    with one_warning():
+        list(replace(translator, model=model).stream(sentences(200), Greedy(), max_length=8, max_rows=64, window=80))
+    assert [rows for rows in model.seen if rows > 13] == [64, 32, 16]
+
+
+def test_given_translations_that_do_not_fit_together_are_scored_in_turn():
+    translator = untrained()
+    translator = replace(translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts])
+    texts = [text for text in sentences(50) if text]
+    outputs = [one.text for one in translator.translate(texts, Greedy(), max_length=8)]
+    expected = translator.score(texts, outputs)
+    small = replace(translator, model=Small(translator.model, 13, starts=7))
+    with one_warning():
+        assert small.score(texts, outputs) == pytest.approx(expected)
+
+
+def test_one_sentence_that_does_not_fit_is_an_error():
+    translator = untrained()
+    with one_warning(), pytest.raises(OutOfMemory, match="this does not fit in memory; lower"):
+        replace(translator, model=Small(translator.model, 4)).translate(["a", "b"], Beam(5))
+
+
 def test_a_given_translation_has_the_score_it_had_when_found():
     found = TOY.translate(PHRASES, Beam(5))
     assert TOY.score(PHRASES, [one.text for one in found]) == pytest.approx([one.log_prob for one in found])
@@ -82,6 +175,10 @@ def test_a_given_translation_has_the_score_it_had_when_found():
     ("call", "message"),
     [
         (lambda: TOY.translate("danke"), r"translate takes a list of texts; write translate\(\['danke'\]\)"),
+        (lambda: TOY.stream("danke"), r"stream takes texts, one after the other; write stream\(\['danke'\]\)"),
+        (lambda: TOY.stream(["danke"], window=0), "window must be a whole number of at least 1, not 0"),
+        (lambda: TOY.stream(["danke"], Beam), r"write Beam\(\), not Beam"),
+        (lambda: list(replace(TOY, longest=5).stream(["danke", "na ja", "danke!"], window=2)), "text 3 has 6 symbols"),
         (lambda: TOY.translate([1]), "translate takes texts, not 1"),
         (
             lambda: replace(TOY, encode=lambda texts: []).translate(["danke"]),
@@ -95,6 +192,9 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         (lambda: TOY.score(["danke"], ["hello"]), "toy does not know the word 'hello'"),
         (lambda: replace(TOY, symbols=None).score(["danke"], ["thanks"]), "toy cannot score texts"),
         (lambda: npad.load("en-xx"), "there is no model en-xx"),
+        (lambda: npad.load("en-de", "abacus"), "device must be cpu, cuda or auto, not 'abacus'"),
+        (lambda: npad.load("en-de", "cuda:99"), "device cuda:99: torch can use . GPUs on this machine; take another"),
+        (lambda: npad.load("en-de", torch.device("meta")), "device must be cpu, cuda or auto, not 'meta'"),
     ],
 )
 def test_mistakes_are_named(call, message):

@@ -3,7 +3,7 @@
 from npad import testing
 from npad.counted import Counted
 from npad.decode import decode
-from npad.errors import ContractError, InvalidInput, ModelError, NpadError, OutOfMemory
+from npad.errors import ContractError, InvalidInput, MemoryWarning, ModelError, NpadError, OutOfMemory
 from npad.hypotheses import Hypothesis
 from npad.model import Model, Perturb, Special
 from npad.noise.distribution import Antithetic, Dropout, Fixed, Gaussian, Laplace, Orthogonal, StudentT, Uniform
@@ -50,6 +50,7 @@ __all__ = [
     "Laplace",
     "LengthNormalised",
     "Linear",
+    "MemoryWarning",
     "Model",
     "ModelError",
     "MostProbable",

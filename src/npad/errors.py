@@ -7,6 +7,8 @@ NpadError
 ├── OutOfMemory     (a MemoryError)   the job does not fit; the message says what to lower
 ├── StorageError    (an OSError)      a file could not be written, or what was stored is damaged
 └── TrainingError   (a RuntimeError)  training cannot go on
+
+and one warning, MemoryWarning: the job did not fit at once, and goes on with half the rows at a time.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ class ContractError(ModelError, AssertionError):
 
 class OutOfMemory(NpadError, MemoryError):
     """The rows asked for do not fit in memory."""
+
+
+class MemoryWarning(UserWarning):
+    """What was to run together does not fit in memory; it runs in halves, to the same end."""
 
 
 class StorageError(NpadError, OSError):

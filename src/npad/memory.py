@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
-from npad.errors import OutOfMemory
+from npad.errors import MemoryWarning, OutOfMemory
 
 WAY_OUT = "lower the samples, chains, width or max_length, or decode fewer sentences at a time"
+HALVED = "out of memory: going on with half the rows at a time, to the same results; a lower max_rows saves the attempt"
 CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def total_memory(device: torch.device) -> int:
@@ -44,3 +50,29 @@ def plain_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
             raise OutOfMemory(f"this does not fit in memory; {way_out} ({str(error).splitlines()[0]})") from error
         raise
+
+
+def halved() -> None:
+    """Say that rows are halved. Always from this line, in these words: Python then shows it once, however often."""
+    warnings.warn(HALVED, MemoryWarning, stacklevel=1)
+
+
+class Room:
+    """How many rows run at a time: as many as asked for, until some do not fit; then half of those, and so on."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def run(self, work: Callable[[list[Item]], list[Result]], items: list[Item], each: int = 1) -> list[Result]:
+        """What `work` makes of all items, `each` of them some rows; half of them at a time where all do not fit."""
+        alone = len(items) == 1
+        if alone or len(items) * each <= self.rows:
+            try:
+                return work(items)
+            except OutOfMemory:
+                if alone:
+                    raise
+            halved()  # here, where the error is gone and what it held of memory with it
+            self.rows = (len(items) + 1) // 2 * each
+        middle = (len(items) + 1) // 2
+        return self.run(work, items[:middle], each) + self.run(work, items[middle:], each)

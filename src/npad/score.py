@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
-from npad.memory import plain_memory_errors
+from npad.memory import halved, plain_memory_errors
 from npad.model import Model, device_of, ensure_known, ensure_length, ensure_model, name_of, optional
 from npad.prediction import Prediction
 from npad.ragged import rectangles
@@ -90,6 +90,7 @@ def _read(
             halves = [(half, places) for half in some.chunk(2)]
         else:
             raise
+        halved()
     return [part for half in halves for part in _read(model, state, found, *half, read)]
 
 

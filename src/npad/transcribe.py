@@ -11,7 +11,10 @@ from torch import Tensor
 
 from npad.audio import pieces
 from npad.decode import decode
+from npad.devices import device_named
 from npad.errors import InvalidInput, whole
+from npad.hypotheses import Hypothesis
+from npad.memory import Room
 from npad.model import Model
 from npad.noise.keyed import word
 from npad.search.beam import Beam
@@ -48,12 +51,15 @@ class Transcriber:
             if not fine or not bool(sound.isfinite().all()):
                 raise InvalidInput(f"recording {i + 1} must be a tensor of samples: at least one, real and finite")
         cut = [pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings]
-        flat, found = [piece for each in cut for piece in each], []
-        down = max(1, max_rows // decoder.rows)
-        for top in range(0, len(flat), down):
-            some = flat[top : top + down]
+        flat: list[Tensor] = [piece for each in cut for piece in each]
+        down, room, found = max(1, max_rows // decoder.rows), Room(max_rows), []
+
+        def decoded(some: list[Tensor]) -> list[list[Hypothesis]]:
             ids = [word(sound.numpy().tobytes()) for sound in some]
-            found += decode(self.model, self.hear(some), decoder, max_length, ids, max_rows)
+            return decode(self.model, self.hear(some), decoder, max_length, ids, max_rows)
+
+        for top in range(0, len(flat), down):
+            found += room.run(decoded, flat[top : top + down], decoder.rows)
         how = signature(decoder, self.model)
         written = iter([Translation.of(hypotheses, self.detokenise, how) for hypotheses in found])
         return [[next(written) for _ in each] for each in cut]
@@ -63,6 +69,7 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
     """`hf:NAME_OR_PATH`: a Whisper, or one of its kind. language: of one that knows several; en unless given."""
     if not name.startswith("hf:"):
         raise InvalidInput(f"speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en, not {name!r}")
+    device = device_named(device)
     from npad.models.huggingface import Inputs  # an extra
     from npad.models.pretrained import speech_model
 

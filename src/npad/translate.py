@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from npad.decode import decode
+from npad.devices import device_named
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
+from npad.memory import Room
 from npad.model import Model, name_of
 from npad.models import toy
 from npad.models.low_precision import LowPrecision
@@ -27,6 +30,7 @@ from npad.signature import signature
 from npad.training import checkpoint
 
 SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterdir() if path.is_dir()}
+WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
 
 
 @dataclass(frozen=True)
@@ -65,21 +69,60 @@ class Translator:
         """Translate texts, in their order; a blank one becomes an empty one.
 
         A text's noise depends on the text alone, not on its neighbours. max_rows: rows (sentences × chains × beams)
-        decoded at a time, fewer where sources are long; it decides memory and speed, not the result.
+        decoded at a time, fewer where sources are long or memory is short; it decides memory and speed, not the result.
+        """
+        texts = _ensure_texts(texts)
+        return list(self.stream(texts, decoder, max_length, max_rows, window=max(1, len(texts))))
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 1024,
+        window: int | None = None,
+    ) -> Iterator[Translation]:
+        """Translate texts as they come, in their order, in memory that does not grow with their number.
+
+        So many texts as `window` says are read, translated and handed on before more are read; eight batches' worth
+        unless given. It decides memory, speed and how soon there is a result, not the result.
         """
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
         whole("max_rows", max_rows, 1)
-        texts = _ensure_texts(texts)
+        if window is None:
+            window = WINDOW * max(1, max_rows // decoder.rows)
+        whole("window", window, 1)
+        if isinstance(texts, str):
+            raise InvalidInput(f"stream takes texts, one after the other; write stream([{texts!r}])")
+        return self._windows(iter(texts), decoder, max_length, max_rows, window)
+
+    def _windows(
+        self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
+    ) -> Iterator[Translation]:
+        room, first = Room(max_rows), 1
+        while some := _ensure_texts(islice(texts, window)):
+            yield from self._window(some, first, decoder, max_length, max_rows, room)
+            first += len(some)
+
+    def _window(
+        self, texts: list[str], first: int, decoder: Decoder, max_length: int, max_rows: int, room: Room
+    ) -> list[Translation]:
+        """What texts become that are at hand together; `first` is the number of the first one."""
         how, judged = signature(decoder, self.model), self._in_words(decoder)
         done: dict[int, Translation] = {i: _nothing(how) for i, text in enumerate(texts) if not text.strip()}
         todo = [i for i in range(len(texts)) if i not in done]
-        batches = [
-            [todo[i] for i in batch] for batch in _batches([len(texts[i]) for i in todo], decoder.rows, max_rows)
-        ]
-        sources = [self._encoded(texts, batch) for batch in batches]
-        for batch, source in zip(batches, sources, strict=True):
-            found = decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows)
+        lengths = [len(texts[i]) for i in todo]
+        batches = [[todo[i] for i in batch] for batch in _batches(lengths, decoder.rows, max_rows)]
+        sources = {tuple(batch): self._encoded(texts, batch, first) for batch in batches}  # the mistakes come first
+
+        def decoded(batch: list[int]) -> list[list[Hypothesis]]:
+            ready = tuple(batch) in sources  # half of one is not
+            source = sources.pop(tuple(batch)) if ready else self._encoded(texts, batch, first)
+            return decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows)
+
+        for batch in batches:
+            found = room.run(decoded, batch, decoder.rows * _weight(len(texts[batch[-1]])))
             for i, hypotheses in zip(batch, found, strict=True):
                 done[i] = Translation.of(hypotheses, self.detokenise, how)
         return [done[i] for i in range(len(texts))]
@@ -95,9 +138,13 @@ class Translator:
             )
         scores, targets = [0.0] * len(texts), self.symbols(translations)
         sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
+        room = Room(max_rows)
+
+        def scored(batch: list[int]) -> list[list[float]]:
+            return score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])
+
         for batch in _batches(sizes, 1, max_rows):
-            scored = score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])
-            for i, (one,) in zip(batch, scored, strict=True):
+            for i, (one,) in zip(batch, room.run(scored, batch, _weight(sizes[batch[-1]])), strict=True):
                 scores[i] = one
         return scores
 
@@ -107,14 +154,16 @@ class Translator:
         sizes = {i: len(one) for i, one in enumerate(encoded) if isinstance(one, Sized)}
         return {i: size for i, size in sizes.items() if size > self.longest}
 
-    def _encoded(self, texts: Sequence[str], batch: list[int]) -> Any:
-        """The source of some of the texts, none of them too long."""
+    def _encoded(self, texts: Sequence[str], batch: list[int], first: int = 1) -> Any:
+        """The source of some of the texts, none of them too long; `first` is the number of the first text."""
         source = self.encode([texts[i] for i in batch])
         if len(source) != len(batch):
             raise InvalidInput(f"encode must return one sentence a text: it made {len(source)} of {len(batch)}")
         for i, one in zip(batch, source, strict=True):
             if isinstance(one, Sized) and len(one) > self.longest:
-                raise InvalidInput(f"text {i + 1} has {len(one):,} symbols and {self.longest:,} are allowed; split it")
+                raise InvalidInput(
+                    f"text {first + i} has {len(one):,} symbols and {self.longest:,} are allowed; split it"
+                )
         return source
 
     def _in_words(self, decoder: Decoder) -> Decoder:
@@ -129,9 +178,11 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
 
     `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer, `hf:NAME:eng_Latn-deu_Latn` one of many languages;
     a decoder-only one goes on with the text.
-    `toy` is an exact model of four German phrases: every probability is known. precision: of NPAD's noisy chains,
-    "float32", "bfloat16" or "float16"; all else, and every score, is in float32.
+    `toy` is an exact model of four German phrases: every probability is known. device: "cpu", "cuda", "cuda:1" or
+    "auto". precision: of NPAD's noisy chains, "float32", "bfloat16" or "float16"; all else, and every score, is in
+    float32.
     """
+    device = device_named(device)
     if str(name).startswith("hf:"):
         made = _pretrained(str(name).removeprefix("hf:"), device)
     elif str(name) == "toy":
@@ -162,15 +213,16 @@ def _pretrained(name: str, device: str | torch.device) -> Translator:
     return Translator(model, encode, detokenise, symbols, **({} if longest is None else {"longest": longest - 1}))
 
 
-def _ensure_texts(texts: Sequence[str]) -> list[str]:
+def _ensure_texts(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
         raise InvalidInput(f"translate takes a list of texts; write translate([{texts!r}])")
+    texts = list(texts)
     for text in texts:
         if not isinstance(text, str):
             raise InvalidInput(f"translate takes texts, not {text!r}")
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             raise InvalidInput(f"{text!r} holds half a surrogate pair, which is no text")
-    return list(texts)
+    return texts
 
 
 def _nothing(how: str) -> Translation:
@@ -179,12 +231,17 @@ def _nothing(how: str) -> Translation:
 
 
 def _batches(lengths: list[int], rows: int, most: int) -> Iterator[list[int]]:
-    """Places of texts, those of like length together; a long one counts for more rows, one for every 256 letters."""
+    """Places of texts, those of like length together; a long one counts for more rows."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * rows * (1 + lengths[i] // 256) > most:
+        if batch and (len(batch) + 1) * rows * _weight(lengths[i]) > most:
             yield batch
             batch = []
         batch.append(i)
     if batch:
         yield batch
+
+
+def _weight(letters: int) -> int:
+    """For how many rows one counts whose text is so long: one more for every 256 letters."""
+    return 1 + letters // 256

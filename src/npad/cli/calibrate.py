@@ -21,9 +21,9 @@ from npad.cli.options import (
     Precision,
     Strategy,
     decodes,
-    device_named,
 )
 from npad.cli.terminal import bar, console
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.experiments.calibrate import GRID, calibrate
 from npad.search.decoder import Decoder
@@ -64,7 +64,7 @@ def command(
         grid = tuple(float(part) for part in sigmas.split(","))
     except ValueError as error:
         raise InvalidInput(f"--sigmas must be numbers with commas between them, not {sigmas!r}") from error
-    translator = load(model, device_named(device), precision)
+    translator = load(model, device_named(device, "--device"), precision)
     with bar("calibrating", calls) as show:
         found = calibrate(
             translator,

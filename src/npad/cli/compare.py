@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName, device_named
+from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName
 from npad.cli.terminal import console
 from npad.counted import Counted
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
@@ -52,7 +53,7 @@ def command(
 
         npad compare --model runs/en-cs --chains 50 "A man is riding a horse."
     """
-    translator, out = load(model, device_named(device)), console()
+    translator, out = load(model, device_named(device, "--device")), console()
     noise = Noise(sigma)
     strategies: dict[str, Decoder] = {
         "greedy": Greedy(),

@@ -22,9 +22,9 @@ from npad.cli.options import (
     ModelName,
     Precision,
     decodes,
-    device_named,
 )
 from npad.cli.terminal import bar, console
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import Report, evaluate
 from npad.search.decoder import Decoder
@@ -61,7 +61,7 @@ def command(
     if len(sources) != len(references):
         rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
         raise InvalidInput(f"{rule}; line i of the two must be a pair")
-    translator = replace(load(model, device_named(device), precision), longest=max_source)
+    translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
     with ExitStack() as open_files:
         out = open_files.enter_context(written(output)) if output is not None else None
         with bar("evaluating", len(sources)) as show:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 
@@ -22,7 +24,8 @@ from npad.cli import (
     transcribe,
     translate,
 )
-from npad.errors import InvalidInput, NpadError
+from npad.cli.terminal import note
+from npad.errors import InvalidInput, MemoryWarning, NpadError
 from npad.version import __version__
 
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # of click, or of the click inside newer typers
@@ -61,7 +64,9 @@ def main() -> None:
                 stream.reconfigure(encoding="utf-8", errors="backslashreplace")
         if sys.stdout is None:
             raise InvalidInput("standard output is closed")
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         sys.stdout.flush()
     except NpadError as error:
         code = _failed(str(error), 2 if isinstance(error, InvalidInput) else 1)
@@ -77,6 +82,21 @@ def main() -> None:
         code = _failed(f"cannot read or write: {error.strerror}", 1)
         _discard_output()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """npad's own warning as one line; those of others as Python shows them."""
+    if issubclass(category, MemoryWarning):
+        note(f"warning: {message}")
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
 
 
 def _discard_output() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from npad.errors import InvalidInput
@@ -200,19 +199,3 @@ def _noise(sigma: str = "0.3", noise: str = "gaussian", **rest: Any) -> Noise:
     if parse("noise", noise, DISTRIBUTIONS).relative_only and not rest.get("relative"):
         raise InvalidInput(f"--noise {noise} is a share of what it perturbs: add --relative")
     return named(numbers[0] if len(numbers) == 1 else tuple(numbers), distribution=noise, **rest)
-
-
-def device_named(name: str) -> torch.device:
-    """The device to work on; `auto` is a GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InvalidInput(f"--device must be cpu, cuda or auto, not {name!r}") from error
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"--device must be cpu, cuda or auto, not {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise InvalidInput(f"--device {name}: torch can use {count} GPUs on this machine; take another, or cpu")
-    return device

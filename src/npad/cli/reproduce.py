@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from npad.cli.display import Display
-from npad.cli.options import Device, MaxLength, MaxRows, Precision, device_named
+from npad.cli.options import Device, MaxLength, MaxRows, Precision
 from npad.cli.prepare import sizes
 from npad.cli.terminal import note
+from npad.devices import device_named
 from npad.errors import InvalidInput, one_of
 from npad.experiments import reproduce as experiment
 from npad.experiments import tables
@@ -76,7 +77,7 @@ def command(
         npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
     """
     one_of("recipe", recipe, tuple(RECIPES))
-    where, text = device_named(device), ParallelText.find(data, source, target)
+    where, text = device_named(device, "--device"), ParallelText.find(data, source, target)
     options, habits = RECIPES[recipe]
     training = experiment.Training(
         {"units": units, "embedding": embedding, **options},

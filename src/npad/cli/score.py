@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from npad.cli.options import DEFAULT_MODEL, Device, MaxRows, MaxSource, ModelName, device_named
+from npad.cli.options import DEFAULT_MODEL, Device, MaxRows, MaxSource, ModelName
 from npad.cli.terminal import bar
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.text.files import lines, written
 from npad.translate import load
@@ -41,7 +42,7 @@ def command(
     """
     if source == target == "-" and not text:
         raise InvalidInput("source and target cannot both be standard input")
-    translator = replace(load(model, device_named(device)), longest=max_source)
+    translator = replace(load(model, device_named(device, "--device")), longest=max_source)
     pairs = iter([(source, target)]) if text else zip_longest(lines(source), lines(target))
     done = 0
     with written(output) as out, bar("scoring") as show:

@@ -11,9 +11,10 @@ import typer
 
 from npad import plots
 from npad.cli.display import Display
-from npad.cli.options import Device, device_named
+from npad.cli.options import Device
 from npad.cli.prepare import Joint, Longest, Sample, Tokenizers, Valid, Vocabulary, sizes
 from npad.cli.terminal import console, note
+from npad.devices import device_named
 from npad.errors import InvalidInput, NpadError, one_of
 from npad.models.attention import PRESETS
 from npad.noise.named import named
@@ -108,7 +109,7 @@ def command(
         npad train runs/en-cs --resume --epochs 40
     """
     given = {name: value for name, value in locals().items() if value is not None}
-    where = device_named(device)
+    where = device_named(device, "--device")
     watch = Display() if int(os.environ.get("RANK", 0)) == 0 else None
     with watch.live() if watch else nullcontext():
         if resume:

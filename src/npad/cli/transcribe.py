@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from npad.audio import read
-from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, decodes, device_named
+from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, decodes
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import one_line
 from npad.cli.terminal import bar
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
 from npad.text.files import written
@@ -46,7 +47,7 @@ def command(
     for path in file:
         if not path.is_file():
             raise InvalidInput(f"there is no file {path}")
-    transcriber = load(model, device_named(device), language)
+    transcriber = load(model, device_named(device, "--device"), language)
     with written(output) as out, bar("transcribing", len(file)) as show:
         for i, path in enumerate(file):
             (found,) = transcriber.transcribe([read(path, transcriber.rate)], decoder, max_length, max_rows)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -22,17 +22,15 @@ from npad.cli.options import (
     ModelName,
     Precision,
     decodes,
-    device_named,
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, note
+from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
 from npad.text.files import lines, written
 from npad.translate import load
-
-CHUNK = 1000  # lines at a time
 
 
 @decodes()
@@ -55,6 +53,15 @@ def command(
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            help="Lines read before their outputs are written; 1 answers each as it comes. "
+            "[8 batches of --max-rows; 1 on a terminal]",
+            metavar="N",
+            min=1,
+        ),
+    ] = None,
     *,
     decoder: Decoder,
 ) -> None:
@@ -76,36 +83,39 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    translator = replace(load(model, device_named(device), precision), longest=max_source)
+    translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
-    inputs, total, chunk = _inputs(text, input)
+    inputs, total = _inputs(text, input)
+    if not text and input is None and sys.stdin is not None and sys.stdin.isatty():
+        note("reading from the terminal, one text a line; Ctrl-D ends")
+        window = window or 1
+    read: deque[tuple[str, int | None]] = deque()  # lines still to be written, with their symbols if too many
+
+    def fitting() -> Iterator[str]:
+        for line in inputs:
+            size = translator.too_long([line]).get(0)
+            read.append((line, size))
+            yield line if size is None else ""
+
     skipped = 0
     with written(output) as out, bar("translating", total) as show:
-        done = 0
-        while some := list(islice(inputs, chunk)):
-            long = translator.too_long(some)
-            for i, size in long.items():
-                note(
-                    f"line {done + i + 1} has {size:,} symbols, more than --max-source {max_source:,}; it is left empty"
-                )
-            skipped += len(long)
-            short = ["" if i in long else text for i, text in enumerate(some)]
-            for i, one in enumerate(translator.translate(short, decoder, max_length, max_rows)):
-                write(out, done + i, some[i], replace(one, log_prob=-math.inf) if i in long else one, nbest)
-            out.flush()
-            done += len(some)
-            show("translating", done, total or 0)
+        for i, one in enumerate(translator.stream(fitting(), decoder, max_length, max_rows, window)):
+            line, size = read.popleft()
+            if size is not None:
+                note(f"line {i + 1} has {size:,} symbols, more than --max-source {max_source:,}; it is left empty")
+                skipped += 1
+            write(out, i, line, one if size is None else replace(one, log_prob=-math.inf), nbest)
+            if not read:  # the next line may be long in coming
+                out.flush()
+                show("translating", i + 1, total or 0)
     if skipped:
         raise typer.Exit(1)
 
 
-def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], int | None, int]:
-    """The lines, how many there are if that is known, and how many to take at a time."""
+def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], int | None]:
+    """The lines, and how many there are if that is known."""
     if text:
-        return iter(text), len(text), CHUNK
+        return iter(text), len(text)
     if file is not None and file.is_file():
-        return lines(file), sum(1 for _ in lines(file)), CHUNK
-    if file is None and sys.stdin is not None and sys.stdin.isatty():
-        note("reading from the terminal, one text a line; Ctrl-D ends")
-        return lines("-"), None, 1
-    return lines(file or "-"), None, CHUNK
+        return lines(file), sum(1 for _ in lines(file))
+    return lines(file or "-"), None

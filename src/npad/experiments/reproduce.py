@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from npad import plots
+from npad.devices import PRECISIONS, ensure_computes
 from npad.errors import InvalidInput, number, one_of
 from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
 from npad.experiments.data import ParallelText, joined
 from npad.experiments.report import Setup
 from npad.model import name_of
-from npad.models.low_precision import PRECISIONS
 from npad.noise.noisy import Noise
 from npad.training import checkpoint, run
 from npad.training.folders import alone
@@ -72,6 +72,7 @@ def reproduce(
     sets = plan.text.sets()
     plots.ensure_there()
     one_of("precision", plan.precision, tuple(PRECISIONS))
+    ensure_computes(plan.device, plan.precision)
     for sigma in plan.sigmas:
         number("the σ₀ to train with", sigma, above=0)
     with alone(folder / ".lock", f"measuring in {folder}"):

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from npad.devices import PRECISIONS, ensure_computes
 from npad.errors import InvalidInput, one_of
-from npad.model import Perturb, State, Wrapper, name_of, optional
+from npad.model import Perturb, State, Wrapper, device_of, name_of, optional
 from npad.tree import mapped
-
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class LowPrecision(Wrapper[State]):
@@ -25,6 +24,7 @@ class LowPrecision(Wrapper[State]):
         one_of("precision", precision, tuple(PRECISIONS))
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"{name_of(model)} is no torch module, and has no weights to lower to {precision}")
+        ensure_computes(device_of(model), precision)
         self.dtype = PRECISIONS[precision]
         self.low = copy.deepcopy(model).to(self.dtype)
         self.model: Any = model

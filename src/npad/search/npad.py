@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
-from npad.memory import plain_memory_errors
+from npad.memory import halved, plain_memory_errors
 from npad.model import Model, device_of, optional
 from npad.noise.noisy import Noise, Noisy
 from npad.noise.twins import Twins
@@ -94,6 +94,7 @@ class NPAD(Decoder):
             except OutOfMemory:
                 if alone:
                     raise
+                halved()
         halves = [self._run(model, state, problems, half).to(chains.device) for half in chains.chunk(2)]
         return join(halves, model.special.pad)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from npad.devices import ensure_computes
 from npad.errors import InvalidInput, StorageError
 from npad.memory import plain_memory_errors
 from npad.models.attention import AttentionModel
@@ -126,6 +127,7 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
         held.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay theirs
         held.enter_context(plain_memory_errors("lower the batch or the units"))
         plan = Plan.load(folder)
+        ensure_computes(device, plan.recipe.precision)
         store = Store.open(plan.data if isinstance(plan.data, str) else folder / "data")
         torch.manual_seed(plan.recipe.seed)
         source, target = store.subwords

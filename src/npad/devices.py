@@ -1,0 +1,35 @@
+"""Where to compute: a device by its name, and the precisions it knows."""
+
+from __future__ import annotations
+
+import torch
+
+from npad.errors import InvalidInput
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def device_named(name: str | torch.device, what: str = "device") -> torch.device:
+    """A device that is there; `auto` is a GPU if there is one. what: to call it in a message."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {name!r}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {str(name)!r}")
+    there = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type == "cuda" and (device.index or 0) >= there:
+        raise InvalidInput(f"{what} {name}: torch can use {there} GPUs on this machine; take another, or cpu")
+    return device
+
+
+def ensure_computes(device: torch.device, precision: str) -> None:
+    """Refuse a precision that a device cannot multiply in; it is asked to."""
+    try:
+        one = torch.zeros(8, 8, device=device).to(PRECISIONS[precision])
+        torch.mm(one, one)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(f"{device} cannot compute in {precision}; take another precision ({reason})") from error
