@@ -11,7 +11,8 @@ a fixed length, so that all do the same work: 200 sentences of 25 symbols into 2
 
 First each engine tries every batch size once, all engines in turn; then each repeats its best, again in turn. Rates are
 medians of the repeats; a ratio is the median of the ratios within a round. Runs of which others took part of the cores
-are told (Linux); with --quiet 0.1 they wait for their moment and are repeated. Without --eole the other two compare.
+are told (Linux); with --quiet 0.1 they wait for their moment and are repeated. With --threads 1 seconds are the CPU's,
+which a busy machine changes little. Without --eole the other two are compared.
 """
 
 from __future__ import annotations
@@ -56,13 +57,14 @@ class Here:
 
     def __init__(self, model: Any, parameters: int, sources: Sequence[list[int]], length: int) -> None:
         self.model, self.parameters, self.sources, self.length = model, parameters, sources, length
+        self.clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
     def seconds(self, beam: int, batch: int, sentences: int) -> float:
         decoder = Greedy() if beam == 1 else Beam(beam)
         some = self.sources[:sentences]
-        began = time.perf_counter()
+        began = self.clock()
         found = [decode(self.model, some[i : i + batch], decoder, self.length) for i in range(0, sentences, batch)]
-        took = time.perf_counter() - began
+        took = self.clock() - began
         sizes = [len(best.tokens) for one in found for best, *_ in one]
         if sizes != [self.length] * sentences:
             raise RuntimeError(f"{sentences} outputs of {self.length} symbols were due, not of {sizes}")
@@ -184,7 +186,7 @@ def main() -> None:
     results = []
     for beam in asked.beams:
         batches = asked.batches or ([25, 50, 100, 200] if beam == 1 else [10, 25, 50, 100])
-        found = compare(made, beam, batches, asked)
+        found = compare(made, beam, [size for size in batches if size <= asked.sentences], asked)
         rates = {name: tokens / statistics.median(each["seconds"]) for name, each in found.items()}
         ratios = {name: ratio(found, name) for name in peers}
         cells = [f"{rates[name]:,.0f} ({found[name]['batch']})" for name in made]

@@ -67,17 +67,18 @@ def engine(folder: Path, asked: dict[str, int]) -> InferenceEnginePY:
     return InferenceEnginePY(PredictConfig(model_path=str(folder), src="", compute_dtype="fp32", **fixed))
 
 
-def seconds(made: InferenceEnginePY, lines: list[str], batch: int, beam: int, length: int) -> float:
+def seconds(made: InferenceEnginePY, lines: list[str], length: int, beam: int, batch: int, sentences: int) -> float:
     made.config.batch_size = batch
-    batches = [one for one, _ in made._build_inference_iterator(src=lines)]
+    batches = [one for one, _ in made._build_inference_iterator(src=lines[:sentences])]
     made.predictor.update_settings(beam_size=beam, top_k=1 if beam == 1 else 0)
-    began = time.perf_counter()
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter  # as in peers.py
+    began = clock()
     with torch.inference_mode():
         found = [made.predictor.predict_batch(one, attn_debug=False) for one in batches]
-    took = time.perf_counter() - began
+    took = clock() - began
     sizes = [len(each[0]) for one in found for each in one["predictions"]]
-    if sizes != [length] * len(lines):
-        raise RuntimeError(f"{len(lines)} outputs of {length} symbols were due, not of {sizes}")
+    if sizes != [length] * sentences:
+        raise RuntimeError(f"{sentences} outputs of {length} symbols were due, not of {sizes}")
     return took
 
 
@@ -95,7 +96,7 @@ def main() -> None:
     print(json.dumps({"parameters": size}), file=replies, flush=True)
     for line in sys.stdin:
         one = json.loads(line)
-        took = seconds(made, lines[: one["sentences"]], one["batch"], one["beam"], asked["length"])
+        took = seconds(made, lines, asked["length"], **one)
         print(json.dumps({"seconds": took}), file=replies, flush=True)
 
 
