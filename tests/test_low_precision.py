@@ -79,7 +79,9 @@ def test_a_translator_has_it_by_name():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'float16', not 'int4'"):
+    with pytest.raises(
+        InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'"
+    ):
         npad.load("en-de", precision="int4")
     with pytest.raises(InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"):
         npad.load("toy", precision="bfloat16")

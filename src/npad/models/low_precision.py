@@ -11,14 +11,21 @@ from torch import Tensor, nn
 
 from npad.errors import InvalidInput, one_of
 from npad.model import Perturb, State, Wrapper, name_of, optional
+from npad.models.quantised import quantise
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PRECISIONS = {  # of states
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.float32,
+}
 
 
 class LowPrecision(Wrapper[State]):
     """A model with a copy of itself in lower precision, which NPAD's noisy chains run on.
 
     All else is the model's own: the clean chain, every other decoder, and every score. Costs the memory of the copy.
+    int8: linear layers alone, on a CPU; states, and all between two layers, stay in float32.
     """
 
     def __init__(self, model: Any, precision: str = "bfloat16") -> None:
@@ -27,6 +34,8 @@ class LowPrecision(Wrapper[State]):
             raise InvalidInput(f"{name_of(model)} is no torch module, and has no weights to lower to {precision}")
         self.dtype = PRECISIONS[precision]
         self.low = copy.deepcopy(model).to(self.dtype)
+        if precision == "int8":
+            quantise(self.low)
         self.model: Any = model
         self.name = f"{name_of(model)}+{precision}"
         for part in ("forced", "attention"):
