@@ -13,7 +13,7 @@ from test_attention import SOURCE, build
 
 MODELS = {"attention": (lambda: build(torch.float32), SOURCE), "gru": (lambda: recurrent(dtype=torch.float32), None)}
 models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
-both = pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+lower = pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 
 
 def made(model, source):
@@ -21,7 +21,7 @@ def made(model, source):
 
 
 @models
-@both
+@lower
 @pytest.mark.parametrize("inner", **by_name(PLAIN))
 def test_only_noisy_chains_are_in_lower_precision(model, source, precision, inner):
     model, source = made(model, source)
