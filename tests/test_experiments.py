@@ -325,7 +325,7 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
         (["--train-sigmas", "a,b"], "--train-sigmas must be numbers with commas between them, not 'a,b'"),
         (["--train-sigmas", "-1"], "the σ₀ to train with must be a finite number above 0, not -1.0"),
-        (["--precision", "int4"], "precision must be one of 'float32', 'bfloat16', 'float16', not 'int4'"),
+        (["--precision", "int4"], "precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'"),
         (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
     ],
 )

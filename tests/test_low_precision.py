@@ -13,7 +13,7 @@ from test_attention import SOURCE, build
 
 MODELS = {"attention": (lambda: build(torch.float32), SOURCE), "gru": (lambda: recurrent(dtype=torch.float32), None)}
 models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
-both = pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+lower = pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 
 
 def made(model, source):
@@ -21,7 +21,7 @@ def made(model, source):
 
 
 @models
-@both
+@lower
 @pytest.mark.parametrize("inner", **by_name(PLAIN))
 def test_only_noisy_chains_are_in_lower_precision(model, source, precision, inner):
     model, source = made(model, source)
@@ -79,7 +79,9 @@ def test_a_translator_has_it_by_name():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'float16', not 'int4'"):
+    with pytest.raises(
+        InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'"
+    ):
         npad.load("en-de", precision="int4")
     with pytest.raises(InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"):
         npad.load("toy", precision="bfloat16")

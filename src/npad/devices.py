@@ -6,7 +6,12 @@ import torch
 
 from npad.errors import InvalidInput
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PRECISIONS = {  # of states; int8 is of weights alone
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.float32,
+}
 
 
 def device_named(name: str | torch.device, what: str = "device") -> torch.device:

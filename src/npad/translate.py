@@ -179,8 +179,8 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
     `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer, `hf:NAME:eng_Latn-deu_Latn` one of many languages;
     a decoder-only one goes on with the text.
     `toy` is an exact model of four German phrases: every probability is known. device: "cpu", "cuda", "cuda:1" or
-    "auto". precision: of NPAD's noisy chains, "float32", "bfloat16" or "float16"; all else, and every score, is in
-    float32.
+    "auto". precision: of NPAD's noisy chains, "float32", "bfloat16", "float16", or "int8" on a CPU; all else, and every
+    score, is in float32.
     """
     device = device_named(device)
     if str(name).startswith("hf:"):

@@ -55,7 +55,8 @@ Device = Annotated[
     str, typer.Option(metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` takes a GPU if there is one.")
 ]
 Precision = Annotated[
-    str, typer.Option(metavar="NAME", help="Of NPAD's noisy chains: float32, bfloat16, float16. Scores stay float32.")
+    str,
+    typer.Option(metavar="NAME", help="Of NPAD's noisy chains: float32, bfloat16, float16, int8. Scores stay float32."),
 ]
 MaxLength = Annotated[int, typer.Option(help="Symbols an output may have, its end included.", min=1)]
 MaxSource = Annotated[int, typer.Option(help="Symbols a source may have.", min=1)]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from npad.devices import PRECISIONS, ensure_computes
 from npad.errors import InvalidInput, one_of
 from npad.model import Perturb, State, Wrapper, device_of, name_of, optional
+from npad.models.quantised import quantise
 from npad.tree import mapped
 
 
@@ -18,6 +19,7 @@ class LowPrecision(Wrapper[State]):
     """A model with a copy of itself in lower precision, which NPAD's noisy chains run on.
 
     All else is the model's own: the clean chain, every other decoder, and every score. Costs the memory of the copy.
+    int8: linear layers alone, on a CPU; states, and all between two layers, stay in float32.
     """
 
     def __init__(self, model: Any, precision: str = "bfloat16") -> None:
@@ -27,6 +29,8 @@ class LowPrecision(Wrapper[State]):
         ensure_computes(device_of(model), precision)
         self.dtype = PRECISIONS[precision]
         self.low = copy.deepcopy(model).to(self.dtype)
+        if precision == "int8":
+            quantise(self.low)
         self.model: Any = model
         self.name = f"{name_of(model)}+{precision}"
         for part in ("forced", "likelihood", "attention"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from npad.models.quantised import rounded
+
 SCALE = ".scale"
 
 
@@ -15,9 +17,7 @@ def packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if weight.dim() != 2:
             small[name] = weight
             continue
-        scale = weight.abs().amax(1).clamp(min=1e-12) / 127
-        small[name] = torch.round(weight / scale[:, None]).to(torch.int8)
-        small[name + SCALE] = scale
+        small[name], small[name + SCALE] = rounded(weight)
     return small
 
 
