@@ -14,11 +14,10 @@ import npad
 from cases import PLAIN, by_name, key
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
 from npad.cli.main import app
-from npad.models import quantised
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared
 from npad.models.product import Product
-from npad.models.quantised import Int8Linear, ensure_int8
+from npad.models.quantised import Int8Linear, ensure_int8, quantise
 from npad.testing import check_model
 from test_attention import SOURCE, build
 
@@ -74,11 +73,12 @@ def test_the_copy_keeps_the_contract_and_its_state_is_float32(how):
     assert (logits.dtype, state.hidden.dtype) == (torch.float32, torch.float32)
 
 
-def test_a_layer_in_two_places_stays_one(monkeypatch):
-    monkeypatch.setattr(quantised, "NARROW", 8)
-    low = LowPrecision(model(), "int8").low
-    assert isinstance(low.logits, Int8Linear)
-    assert low.logits is low.plain.logits
+def test_a_layer_in_two_places_stays_one():
+    layer = nn.Linear(20, 20)
+    one, other = both = nn.ModuleList([nn.Sequential(layer), nn.Sequential(layer)])
+    quantise(both)
+    assert isinstance(one[0], Int8Linear)
+    assert one[0] is other[0]
 
 
 @pytest.mark.parametrize("inner", **by_name(PLAIN))
