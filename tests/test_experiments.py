@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -338,6 +339,14 @@ def test_mistakes_get_one_line(finished, wrong, message, capsys, monkeypatch, tm
 
 
 RESULTS = sorted(path.parent for path in (ROOT / "docs/results").glob("*/results.jsonl"))
+
+
+def test_every_interval_of_the_summary_is_a_reports():
+    pages = "".join((folder / "README.md").read_text() for folder in RESULTS)
+    given = (ROOT / "docs/results/README.md").read_text().replace("−", "-")
+    intervals = re.findall(r"[+-]\d+\.\d+ \[[+-][\d.]+, [+-][\d.]+\]", given)
+    assert len(intervals) > 20
+    assert [one for one in intervals if one not in pages] == []
 
 
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda folder: folder.name)
