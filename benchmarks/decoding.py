@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import NPAD, Beam, Counted, Greedy, Noise, decode
+from npad.experiments.speed import untrained
 from npad.hypotheses import Found
-from npad.models.attention import AttentionModel
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared
 from npad.rows import Problems
@@ -45,14 +45,6 @@ STRATEGIES: dict[str, Decoder] = {
     "NPAD-50, int8": NPAD(Greedy(), 50, Noise(0.3)),
     "its chains alone": Unjudged(Greedy(), 50, Noise(0.3)),
 }
-
-
-def untrained(units: int, embedding: int, symbols: int) -> AttentionModel:
-    torch.manual_seed(0)
-    model = AttentionModel(symbols, symbols, units, embedding, initialisation="glorot").eval()
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] = -1e4
-    return model
 
 
 def seconds(model: Any, batches: Sequence[Any], decoder: Decoder, length: int) -> float:

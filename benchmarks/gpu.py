@@ -12,49 +12,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from decoding import untrained
 from npad import NPAD, Beam, Greedy, Noise, decode
+from npad.experiments.speed import Sizes, matrix_rate, untrained
+from npad.experiments.speed import clock as timed
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared
 from npad.noise.noisy import Noisy
 from npad.rows import Problems, repeat
 from npad.score import judge
 
+GPU = torch.device("cuda")
+
 
 def clock(work: Callable[[], Any], repeats: int) -> float:
-    """Median seconds."""
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
-def operations(units: int, embedding: int, symbols: int, length: int) -> int:
-    """Of one row-step by the plain formulas: two for each weight of a matrix, and the attention's own."""
-    both = 2 * units
-    weights = 3 * units * (embedding + units) + units * both + 3 * units * (both + units)
-    weights += embedding * (units + embedding + both) + embedding * symbols
-    return 2 * weights + length * both * 6
-
-
-def matrix_rate() -> float:
-    """TFLOP/s of a large product in bfloat16."""
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    for _ in range(3):
-        a @ b
-    return 2 * 8192**3 / clock(lambda: a @ b, 20) / 1e12
+    return timed(work, repeats, GPU)
 
 
 def profiled(work: Callable[[], Any], title: str) -> None:
@@ -83,13 +60,13 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks/gpu.py needs a GPU, and torch sees none")
     n, few = asked.length, max(2, asked.repeats // 5)
-    rate = matrix_rate()
+    rate = matrix_rate(GPU, torch.bfloat16) / 1e12
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16 products {rate:.0f} TFLOP/s", flush=True
     )
     plain = untrained(asked.units, asked.embedding, asked.symbols).cuda()
     fast = Prepared(plain).eval()
-    flops = operations(asked.units, asked.embedding, asked.symbols, asked.source)
+    flops = Sizes(asked.units, asked.embedding, asked.symbols, asked.source).operations()
     figures: dict[str, Any] = {"device": torch.cuda.get_device_name(), "matrix rate": rate, "options": sizes}
     source = torch.randint(1, asked.symbols, (asked.sentences, asked.source - 1)).tolist()
 

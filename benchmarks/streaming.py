@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import NPAD, Greedy, Noise, decode
-from npad.models.attention import AttentionModel
+from npad.experiments.speed import untrained
 from npad.models.prepared import prepared
 from npad.text.subwords import Subwords
 from npad.training import checkpoint
@@ -38,14 +38,6 @@ CHAINS, LENGTHS = (1, 2, 5, 10, 25, 50), (10, 20, 40, 80)
 SMALL, MIDDLE = (32, 300), (256, 4000)  # units, symbols
 LENGTH, ROWS, SENTENCES = 10, 1024, 128
 DECODER = ("--decoder", "npad", "--chains", "2", "--sigma", "0.3", "--max-length", str(LENGTH))
-
-
-def untrained(units: int, symbols: int) -> AttentionModel:
-    torch.manual_seed(0)
-    model = AttentionModel(symbols, symbols, units, units, initialisation="glorot").eval()
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] = -1e4
-    return model
 
 
 def sentence(number: int) -> str:
@@ -57,7 +49,7 @@ def sentence(number: int) -> str:
 
 def saved(folder: Path, units: int, symbols: int) -> None:
     subwords = Subwords.learn(map(sentence, range(1000)), symbols)
-    checkpoint.save(folder, untrained(units, subwords.size), (subwords, subwords), {})
+    checkpoint.save(folder, untrained(units, units, subwords.size), (subwords, subwords), {})
 
 
 def streamed(model: Path, text: Path) -> tuple[float, float]:
@@ -122,7 +114,7 @@ def main() -> None:
     torch.set_num_threads(1)
     out = Console()
     out.print(by_sentences([*map(int, asked.sentences.split(","))]))
-    model = prepared(untrained(*MIDDLE))
+    model = prepared(untrained(MIDDLE[0], *MIDDLE))
 
     def run(chains: int = 5, source: int = 2 * LENGTH, length: int = 2 * LENGTH) -> None:
         sources = torch.randint(1, MIDDLE[1], (SENTENCES, source), generator=torch.Generator().manual_seed(0)).tolist()

@@ -65,6 +65,8 @@ class Found:
 
     def best_first(self, score: Tensor | None = None) -> Found:
         """Order by (exists, finished, score), ties as they were; the score is log_prob unless given."""
+        if self.lengths.shape[1] == 1:
+            return self
         score = self.log_prob if score is None else score
         order = descending(score)
         rank = self.exists.long() + (self.exists & self.finished).long()
@@ -134,5 +136,7 @@ def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
 
 def gather_groups(pieces: list[tuple[Tensor, Found]], pad: int) -> Found:
     """Put pieces found at different times, each with the groups it belongs to, back in the order of the groups."""
+    if len(pieces) == 1:
+        return pieces[0][1]
     order = torch.cat([owner for owner, _ in pieces]).argsort()
     return join([piece for _, piece in pieces], pad, dim=0).groups(order)

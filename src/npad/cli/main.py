@@ -11,6 +11,7 @@ from typing import TextIO
 import typer
 
 from npad.cli import (
+    bench,
     calibrate,
     compare,
     evaluate,
@@ -38,7 +39,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (translate, transcribe, compare, score, evaluate, calibrate, prepare, train, reproduce, info, pack):
+for module in (
+    translate,
+    transcribe,
+    compare,
+    score,
+    evaluate,
+    calibrate,
+    prepare,
+    train,
+    reproduce,
+    info,
+    pack,
+    bench,
+):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(plot.app, name="plot")
 
