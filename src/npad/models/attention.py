@@ -178,7 +178,7 @@ class AttentionModel(Network[AttentionState]):
         embedded = self.drop(self.source_embedding(symbols))
         sentences, longest = symbols.shape
         if lengths is None:
-            memory = self.encoder(embedded)[0]
+            memory = self.encoder(embedded)[0].contiguous()  # else products with it are one a sentence
             mask = torch.zeros(symbols.shape, dtype=torch.bool, device=symbols.device)
             mean = memory.mean(1)
         else:
