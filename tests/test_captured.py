@@ -83,6 +83,16 @@ def test_noise_that_asks_the_host_is_not_captured(fast):
     assert not hasattr(fast, "_graphs") or not graphs(fast)
 
 
+def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):
+    def fails(*given):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr("npad.captured.Graph", fails)
+    expected = decode(build(), SOURCE, Beam(3), 8)
+    for _ in range(4):
+        assert_same(decode(fast, SOURCE, Beam(3), 8), expected)
+
+
 def test_a_copy_of_a_model_has_no_graphs(fast):
     for _ in range(3):
         decode(fast, SOURCE, Greedy(), 8)

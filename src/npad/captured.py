@@ -70,7 +70,7 @@ class Graphs:
         except TypeError:  # something in it has no hash
             return function(*given)
         if known == MEETINGS:
-            known = Graph(function, given, self._pool(weights.device))
+            known = self._capture(function, given, weights.device)
         elif isinstance(known, int):
             known += 1
         self.met[key] = known
@@ -81,10 +81,13 @@ class Graphs:
         self.last = known
         return known(*given)
 
-    def _pool(self, device: torch.device) -> Any:
+    def _capture(self, function: Function, given: tuple[Any, ...], device: torch.device) -> int | Graph:
         if self.pool is None and device.type == "cuda":
             self.pool = torch.cuda.graph_pool_handle()
-        return self.pool
+        try:
+            return Graph(function, given, self.pool)
+        except RuntimeError:  # it asks the host, as a schedule of one's own may, or there is no memory for it
+            return MEETINGS + 1
 
 
 class Graph:

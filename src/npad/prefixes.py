@@ -20,9 +20,9 @@ class Prefixes(NamedTuple):
 def prefixes(symbols: Tensor) -> list[Prefixes]:
     """Of hypotheses [sentences, n, T], the distinct prefixes of every length from 1 to T; their number never falls."""
     sentences, n, length = symbols.shape
-    which = [symbols.new_zeros(sentences, n)]
+    which, base = [symbols.new_zeros(sentences, n)], symbols.max() + 1
     for t in range(length):
-        pair = which[-1] * (symbols.max() + 1) + symbols[:, :, t]
+        pair = which[-1] * base + symbols[:, :, t]
         ordered, order = pair.sort(1)
         new = F.pad((ordered[:, 1:] != ordered[:, :-1]).long(), (1, 0)).cumsum(1)
         which.append(torch.empty_like(new).scatter_(1, order, new))
