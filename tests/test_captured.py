@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 
 import pytest
 import torch
 
 from cases import EVERY, assert_same, by_name, tokens
-from npad import NPAD, Beam, Greedy, Noise, Orthogonal, Sampling, decode
+from npad import NPAD, Antithetic, Beam, Fixed, Greedy, Noise, Orthogonal, Sampling, decode
 from npad.captured import Graph
 from npad.models.prepared import Prepared
 from test_attention import SOURCE, build
@@ -56,6 +57,29 @@ def test_what_was_returned_outlasts_the_next_search(fast):
     assert first == kept
 
 
+def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
+    decoder = NPAD(Greedy(), 8, Noise(2.0))
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(3):
+        assert_same(decode(fast, SOURCE, decoder, 8, max_rows=2 * len(SOURCE)), expected)
+
+
+def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
+    symbols, rows = 11, 50 * len(SOURCE)
+    monkeypatch.setattr("npad.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols)
+    for _ in range(4):
+        decode(fast, SOURCE, Sampling(50), 8)
+        monkeypatch.setattr("npad.search.decoder.LAUNCHED", len(SOURCE))  # the first step alone is replayed
+
+
+def test_a_model_that_has_decoded_can_be_copied_and_moved(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, Greedy(), 8)
+    assert graphs(pickle.loads(pickle.dumps(fast))) == []
+    fast.to(torch.float64)
+    assert "_graphs" not in fast.__dict__
+
+
 def test_other_weights_are_other_graphs(fast):
     for _ in range(3):
         decode(fast, SOURCE, Greedy(), 8)
@@ -77,9 +101,10 @@ def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
     assert not graphs(fast)
 
 
-def test_noise_that_asks_the_host_is_not_captured(fast):
+@pytest.mark.parametrize("kind", [Orthogonal(), Fixed(Orthogonal()), Antithetic(Orthogonal())], ids=repr)
+def test_noise_that_asks_the_host_is_not_captured(fast, kind):
     for _ in range(3):
-        decode(fast, SOURCE, NPAD(Greedy(), 4, Noise(0.3, distribution=Orthogonal())), 8)
+        decode(fast, SOURCE, NPAD(Greedy(), 4, Noise(0.3, distribution=kind)), 8)
     assert not hasattr(fast, "_graphs") or not graphs(fast)
 
 

@@ -196,7 +196,10 @@ def test_one_iteration_never_asks_the_host(inner, outer, monkeypatch):
     seen = {}
 
     def iterate(searched, state, frontier, problems, rows):
-        step, broken = shared.Iteration(searched, rows), torch.zeros((), dtype=torch.bool, device=device)
+        step, broken = (
+            shared.Iteration(searched, len(problems) * rows),
+            torch.zeros((), dtype=torch.bool, device=device),
+        )
         for _ in range(3):
             state, frontier, broken = step(state, frontier, broken)
         seen["width"] = frontier.tokens.shape

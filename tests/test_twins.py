@@ -6,6 +6,8 @@ import pytest
 
 from cases import NOISY, assert_same, by_name, recurrent, summaries
 from npad import NPAD, Beam, Counted, Greedy, LengthNormalised, Noise, decode
+from npad.models.low_precision import LowPrecision
+from npad.score import judge
 from npad.search import npad as module
 from test_attention import SOURCE, build
 
@@ -39,8 +41,12 @@ def test_twins_pay_where_steps_are_captured_and_rows_few():
     assert not module.twins_pay(Counted(model), 50)  # which tells a model's calls from its judge's
 
 
-def test_greedy_twins_cost_no_second_pass(monkeypatch):
+@pytest.mark.parametrize("clean_chain", [True, False])
+def test_chains_in_low_precision_have_no_twins(clean_chain, monkeypatch):
+    """A twin of theirs would be in low precision, too, and no judge."""
+    judged = []
     monkeypatch.setattr(module, "twins_pay", lambda model, rows: True)
-    model = Counted(build())
-    decode(model, SOURCE, NPAD(Greedy(), 4, Noise(0.5)), 9)
-    assert model.rescored == 0
+    monkeypatch.setattr(module, "judge", lambda model, *rest, **how: judged.append(model) or judge(model, *rest, **how))
+    low = LowPrecision(build().float())
+    decode(low, SOURCE, NPAD(Greedy(), 4, Noise(0.5), clean_chain=clean_chain), 9)
+    assert judged == [low]

@@ -15,10 +15,13 @@ from typing import Any
 
 import torch
 
+from npad.errors import OutOfMemory
+from npad.memory import total_memory
 from npad.tree import leaves, mapped, shape
 
 MEETINGS = 3  # times that a shape is met before it is captured, which takes as long as some fifty launches of it
 KEPT = 64  # graphs of a model
+ROOM = 0.6  # of the GPU's memory: beyond it no more are captured, since each one keeps some
 
 Function = Callable[..., tuple[Any, ...]]
 
@@ -58,6 +61,9 @@ class Graphs:
     def __deepcopy__(self, memo: Any) -> Graphs:
         return Graphs()
 
+    def __reduce__(self) -> tuple[type[Graphs], tuple[()]]:
+        return Graphs, ()
+
     def call(self, function: Function, model: Any, *given: Any) -> tuple[Any, ...]:
         """function(*given), which depends on the model and on what is given alone, by a graph where there is one."""
         if self.last is not None and self.last.holds(given):
@@ -82,11 +88,14 @@ class Graphs:
         return known(*given)
 
     def _capture(self, function: Function, given: tuple[Any, ...], device: torch.device) -> int | Graph:
-        if self.pool is None and device.type == "cuda":
-            self.pool = torch.cuda.graph_pool_handle()
+        if device.type == "cuda":
+            if torch.cuda.memory_reserved(device) > ROOM * total_memory(device):
+                return MEETINGS + 1
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
         try:
             return Graph(function, given, self.pool)
-        except RuntimeError:  # it asks the host, as a schedule of one's own may, or there is no memory for it
+        except (RuntimeError, OutOfMemory):  # it asks the host, as a schedule of one's own may, or does not fit
+            self.pool = None
             return MEETINGS + 1
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from npad.devices import on
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import ensure_fits, plain_memory_errors
@@ -46,7 +47,7 @@ def decode(
         return []
     device = device_of(model)
     ensure_fits(sentences * decoder.rows, 16 * max_length + 512, device)  # symbols, their parents, and a result
-    with torch.inference_mode(), plain_memory_errors():
+    with torch.inference_mode(), on(device), plain_memory_errors():
         keys = torch.tensor(integers(range(sentences) if ids is None else ids), device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
         state = model.start(source)

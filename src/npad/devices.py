@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 
 from npad.errors import InvalidInput
@@ -28,6 +31,11 @@ def device_named(name: str | torch.device, what: str = "device") -> torch.device
     if device.type == "cuda" and (device.index or 0) >= there:
         raise InvalidInput(f"{what} {name}: torch can use {there} GPUs on this machine; take another, or cpu")
     return device
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """While this lasts, kernels and graphs without a device of their own go to this one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def ensure_computes(device: torch.device, precision: str) -> None:

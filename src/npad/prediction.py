@@ -34,8 +34,9 @@ class Prediction:
 
             return cls(checked, *normaliser(checked, CHUNK))
         scored = log_probs(model, checked, rows)
-        # One NaN makes the whole row's log-softmax NaN.
-        return cls(scored, torch.zeros_like(scored[:, 0]).masked_fill(scored[:, 0].isnan(), torch.nan))
+        # One NaN makes the whole row's log-softmax NaN, unless there was none to take.
+        broken = scored.isnan().any(-1) if getattr(model, "normalised", False) else scored[:, 0].isnan()
+        return cls(scored, torch.zeros_like(scored[:, 0]).masked_fill(broken, torch.nan))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Prediction:
         """Each part, whose first dimensions are the rows, changed alike."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.devices import on
 from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
 from npad.memory import halved, plain_memory_errors
@@ -40,7 +41,7 @@ def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[in
     most = max(map(len, targets), default=0)
     if most == 0:
         return [[] for _ in targets]
-    with torch.inference_mode(), plain_memory_errors():
+    with torch.inference_mode(), on(device_of(model)), plain_memory_errors():
         given, went = _as_found(model, targets, most).distinct()
         log_prob = judge(model, model.start(source), given)[0].gather(1, went)
     return [row[: len(wanted)] for row, wanted in zip(log_prob.tolist(), targets, strict=True)]

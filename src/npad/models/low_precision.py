@@ -37,6 +37,10 @@ class LowPrecision(Wrapper[State]):
             if optional(model, part):
                 setattr(self, part, getattr(model, part))
 
+    @property
+    def capturable(self) -> bool:
+        return bool(getattr(self.model, "capturable", False))
+
     def start(self, source: Any) -> State:
         return self.model.start(source)  # type: ignore[no-any-return]
 

@@ -48,7 +48,7 @@ class PreparedState:
 
 
 class Prepared(Network[PreparedState]):
-    """An `AttentionModel` of GRUs as it is decoded. Its weights are copies: training it further changes nothing."""
+    """An `AttentionModel` of GRUs as it is decoded. Some weights are copies: prepare anew what was trained further."""
 
     def __init__(self, model: AttentionModel) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Prepared(Network[PreparedState]):
         symbols, lengths = self.plain.padded(source)
         if self.capturable:
             self._tabulate()  # a captured step must not
-        with torch.backends.cudnn.flags(allow_tf32=False), captured(self) as graphs:
+        with torch.backends.cudnn.flags(enabled=False), captured(self) as graphs:  # as the plain one has it
             if graphs is None or lengths is not None or symbols.numel() > FEW:
                 return self._begin(symbols, lengths)[0]
             begun: PreparedState = graphs.call(self._begin, self, symbols)[0]
@@ -104,7 +104,12 @@ class Prepared(Network[PreparedState]):
         return replace(chosen, keys=state.keys[left], values=state.values[left], mask=state.mask[left])
 
     def attention(self, state: PreparedState) -> Tensor:
-        return state.weights
+        longest = int((~state.mask).sum(1).max()) if self.capturable else state.mask.shape[1]  # without the grid's
+        return state.weights[:, :longest]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.__dict__.pop("_graphs", None)  # which know the weights by where they lie
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def transition(self, state: PreparedState, tokens: Tensor, perturb: Any) -> tuple[Tensor, PreparedState]:
         x = None if perturb is untouched else self.plain._embedded(tokens)
@@ -148,7 +153,7 @@ class Prepared(Network[PreparedState]):
 
     def _tabulate(self) -> None:
         size = self.logits.out_features * self.read.out_features
-        if self.table is None and size <= LARGEST[self.read.weight.device.type]:
+        if self.table is None and size <= LARGEST.get(self.read.weight.device.type, 0):
             known = self.read(self.plain.target_embedding.weight)
             self.table = torch.cat([known, self.read.bias[None]])  # type: ignore[index]  # the begin symbol's embedding is zero
 

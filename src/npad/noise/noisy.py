@@ -118,7 +118,10 @@ class Noisy(Wrapper[State]):
 
     @property
     def capturable(self) -> bool:
-        return bool(getattr(self.model, "capturable", False)) and not isinstance(self.noise.distribution, Orthogonal)
+        distribution = self.noise.distribution
+        while hasattr(distribution, "base"):
+            distribution = distribution.base
+        return bool(getattr(self.model, "capturable", False)) and not isinstance(distribution, Orthogonal)
 
     def start(self, source: Any) -> NoisyState[State]:
         """Every sentence as its chain 1, the sentence's place as its id."""

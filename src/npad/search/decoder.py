@@ -85,7 +85,7 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     every = patience(device)
     whose = torch.arange(len(problems), device=device)
     pieces: list[tuple[Tensor, Found]] = []
-    iteration = Iteration(model, rows)
+    iteration = Iteration(model, len(problems) * rows)
     broken = torch.zeros((), dtype=torch.bool, device=device)
     state = model.select(state, whose)
     with captured(model) as graphs:
@@ -109,6 +109,8 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
                     whose, frontier = whose[going], frontier.groups(going)
         if not pieces and whose.is_cuda and frontier.tokens.numel() <= FEW:
             whose, frontier = mapped((whose, frontier), lambda x: x.cpu())  # what is left are many small operations
+        elif graphs is not None:
+            frontier = mapped(frontier, torch.clone)  # a graph's own tensors last until its next call
         pieces.append((whose, frontier.found()))
     found = gather_groups(pieces, model.special.pad)
     return found if optional(model, "both") else replace(found, clean=None)
@@ -117,8 +119,8 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
 class Iteration:
     """One step of a search as a function of tensors: from a state and a frontier to the next ones."""
 
-    def __init__(self, model: Model[Any], rows: int) -> None:
-        self.model, self.rows = model, rows
+    def __init__(self, model: Model[Any], most: int) -> None:
+        self.model, self.most = model, most  # rows that there will be
         self.both = optional(model, "both")
         self.vocabulary: int | None = None
 
@@ -132,7 +134,7 @@ class Iteration:
             logits, state = self.both(state, frontier.tokens.flatten())
             each = self._predicted(logits, 2 * groups * width).view(sentences, 2, groups // sentences, width)
             predicted, clean = (each.map(lambda x, i=i: x[:, i].flatten(0, 1)) for i in (0, 1))  # type: ignore[misc]
-        broken = broken | (predicted.norm.isnan() & frontier.live).any()
+        broken = broken | ((predicted.norm + clean.norm).isnan() & frontier.live).any()
         frontier, parents = frontier.advance(predicted, clean)
         return (state if parents is None else self.model.select(state, parents)), frontier, broken
 
@@ -141,7 +143,7 @@ class Iteration:
         if self.vocabulary is None:
             self.vocabulary = predicted.logits.shape[-1]
             each = WORKING * predicted.norm.element_size() * self.vocabulary
-            ensure_fits(rows * self.rows, each, predicted.norm.device)  # the first step has one row a group
+            ensure_fits(self.most, each, predicted.norm.device)
         return predicted
 
 

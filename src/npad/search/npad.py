@@ -78,29 +78,32 @@ class NPAD(Decoder):
         """What all chains find; the noisy ones on a model in lower precision, where there is one."""
         hasty = optional(model, "hasty")
         if hasty is None:
-            return self._run(model, state, problems, chains)
+            return self._run(model, state, problems, chains, twins=not hasattr(model, "judge"))
         first = 1 if self.clean_chain else 0
         parts = [(model, state, chains[:first]), (*hasty(state), chains[first:])]
         found = [self._run(which, its, problems, some) for which, its, some in parts if len(some)]
         return join([one.to(chains.device) for one in found], model.special.pad)
 
-    def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
-        """What some chains find, [sentences, n]; half of them at a time where all are too many, or do not fit."""
+    def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor, twins: bool = False) -> Found:
+        """What some chains find, [sentences, n]; half of them at a time where all are too many, or do not fit.
+
+        twins: whether the model is the clean one, so that rows may have clean twins.
+        """
         rows, alone = len(problems) * len(chains) * self.inner.rows, len(chains) == 1
         if alone or problems.max_rows is None or rows <= problems.max_rows:
             try:
                 with plain_memory_errors():
-                    return self._run_together(model, state, problems, chains)
+                    return self._run_together(model, state, problems, chains, twins)
             except OutOfMemory:
                 if alone:
                     raise
                 halved()
-        halves = [self._run(model, state, problems, half).to(chains.device) for half in chains.chunk(2)]
+        halves = [self._run(model, state, problems, half, twins).to(chains.device) for half in chains.chunk(2)]
         return join(halves, model.special.pad)
 
-    def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
+    def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor, twins: bool) -> Found:
         noisy: Any = Noisy(model, self.noise, self.seed, self.share_noise)
-        if twins_pay(model, len(problems) * len(chains) * self.inner.rows):
+        if twins and twins_pay(model, len(problems) * len(chains) * self.inner.rows):
             noisy = Twins(noisy)
         each = problems.expand(chains)
         rows = model.select(state, repeat(len(problems), len(chains), chains.device))
@@ -125,7 +128,7 @@ def finished_only(found: Found) -> Found:
 
 def twins_pay(model: Model[Any], rows: int) -> bool:
     """Whether clean twins cost less than re-scoring afterwards, which takes all the steps again."""
-    return 0 < rows <= TWINS and bool(getattr(model, "capturable", False)) and not hasattr(model, "judge")
+    return 0 < rows <= TWINS and bool(getattr(model, "capturable", False))
 
 
 def select(model: Model[Any], state: Any, found: Found, selector: Selector) -> Found:
