@@ -28,8 +28,10 @@ def graphs(model):
     return [one for one in model._graphs.met.values() if isinstance(one, Graph)]
 
 
+@pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("decoder", **by_name(EVERY))
-def test_replayed_iterations_find_the_same(fast, decoder):
+def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
+    monkeypatch.setattr("npad.search.decoder.patience", lambda device: steps)
     expected = decode(build(), SOURCE, decoder, 8)
     for _ in range(3):
         assert_same(decode(fast, SOURCE, decoder, 8), expected)
@@ -69,7 +71,6 @@ def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
     monkeypatch.setattr("npad.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols)
     for _ in range(4):
         decode(fast, SOURCE, Sampling(50), 8)
-        monkeypatch.setattr("npad.search.decoder.LAUNCHED", len(SOURCE))  # the first step alone is replayed
 
 
 def test_a_model_that_has_decoded_can_be_copied_and_moved(fast):

@@ -186,7 +186,7 @@ SIMPLE = {name: d for name, d in PLAIN.items() if not isinstance(d, Exact | Best
 
 @pytest.mark.parametrize("inner", **by_name(SIMPLE))
 @pytest.mark.parametrize("outer", [lambda d: d, lambda d: NPAD(d, chains=3, noise=Noise(0.3))], ids=["plain", "npad"])
-def test_one_iteration_never_asks_the_host(inner, outer, monkeypatch):
+def test_steps_never_ask_the_host(inner, outer, monkeypatch):
     """On the meta device tensors have no values, so any look at one (.item(), bool()) would raise."""
     import npad.search.decoder as shared
     from npad.noise.noisy import Noisy
@@ -196,12 +196,8 @@ def test_one_iteration_never_asks_the_host(inner, outer, monkeypatch):
     seen = {}
 
     def iterate(searched, state, frontier, problems, rows):
-        step, broken = (
-            shared.Iteration(searched, len(problems) * rows),
-            torch.zeros((), dtype=torch.bool, device=device),
-        )
-        for _ in range(3):
-            state, frontier, broken = step(state, frontier, broken)
+        steps, told = shared.Steps(searched, len(problems) * rows, 1), torch.zeros(3, dtype=torch.bool, device=device)
+        state, frontier, told = steps(3, state, frontier, told)
         seen["width"] = frontier.tokens.shape
         raise StopIteration
 

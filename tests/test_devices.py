@@ -8,7 +8,24 @@ import pytest
 import torch
 
 from cases import EVERY, by_name, recurrent, summaries, tokens
-from npad import NPAD, Beam, Dropout, Gaussian, Greedy, Laplace, Noise, Orthogonal, Sampling, StudentT, decode, score
+from npad import (
+    NPAD,
+    Beam,
+    Dropout,
+    Gaussian,
+    Greedy,
+    Laplace,
+    MemoryWarning,
+    Noise,
+    Orthogonal,
+    Sampling,
+    StudentT,
+    Translator,
+    decode,
+    score,
+)
+from npad.experiments.speed import untrained
+from npad.models.prepared import Prepared
 from npad.noise.keyed import Keys
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -64,3 +81,29 @@ if "cuda" in DEVICES:
 
         waits(10)
         assert waits(72) - waits(40) <= 3 * 32 / 8  # NaN? all done? any done?
+
+    @pytest.mark.parametrize(
+        "decoder", [NPAD(Greedy(), 64, Noise(0.3)), NPAD(Beam(4), 16, Noise(0.3)), Beam(64)], ids=repr
+    )
+    def test_what_does_not_fit_runs_in_halves_to_the_same_result(decoder):
+        device, source = torch.device("cuda"), [[3, 1, 4], [1, 5], [9, 2, 6, 5], [3]] * 16
+        model = Prepared(untrained(32, 32, 30_000).to(device)).eval()
+        translator = Translator(model, lambda texts: [source[int(text)] for text in texts], str)
+        texts = [str(i) for i in range(len(source))]
+
+        def translated(max_rows):
+            found = translator.translate(texts, decoder, 6, max_rows)
+            return [(one.hypothesis.tokens, one.log_prob) for one in found]
+
+        expected = translated(256)
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties(device).total_memory
+        room = torch.cuda.memory_reserved() + (300 << 20)  # all rows want 470 MiB of logits
+        torch.cuda.set_per_process_memory_fraction(room / total)
+        try:
+            with pytest.warns(MemoryWarning, match="half the rows"):
+                found = translated(4096)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        for (one, log_prob), (other, expected_log_prob) in zip(found, expected, strict=True):
+            assert one == other or log_prob == pytest.approx(expected_log_prob, abs=1e-4)

@@ -27,6 +27,10 @@ from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared, gru
 from npad.noise.distribution import Distribution
 from npad.noise.keyed import Keys
+from npad.prediction import Prediction
+from npad.search.history import History
+from npad.search.walk import Walk
+from npad.tree import leaves
 from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
@@ -96,6 +100,31 @@ def test_gates_are_those_of_a_gru(dtype, near, units):
     recurrent, old = random(4, 3 * units + 7, dtype=dtype)[:, 7:], random(4, units, dtype=dtype)
     plain = gru(*(x.cpu().float() for x in (inputs, recurrent, old)))
     torch.testing.assert_close(gates(inputs, recurrent, old).cpu().float(), plain, atol=near, rtol=near)
+
+
+@pytest.mark.parametrize("groups", [1, 7, 300])
+@pytest.mark.parametrize("twins", [False, True])
+def test_a_walk_goes_on_as_it_would_without(groups, twins):
+    def predicted():
+        logits = random(groups, 1, 11)
+        logits[:, :, 3] += 1  # the end
+        return Prediction(logits, logits.logsumexp(-1), logits.argmax(-1))
+
+    def begun():
+        zeros = torch.zeros(groups, 1, device=DEVICE)
+        history = History.empty(groups, 1, 4, -1, zeros.device, straight=True)
+        tokens, lengths = (torch.zeros(groups, 1, dtype=torch.long, device=DEVICE) for _ in range(2))
+        return Walk(None, 1, 3, -1, tokens, zeros, zeros, lengths, zeros.bool(), history)
+
+    fast, plain = begun(), begun()
+    for _ in range(4):
+        noisy, clean = predicted(), predicted()
+        clean = clean if twins else noisy
+        fast, _ = fast.advance(noisy, clean)
+        without = [Prediction(one.logits, one.norm) for one in (noisy, clean)]
+        plain, _ = plain.advance(without[0], without[1] if twins else without[0])
+        for a, b in zip(leaves(fast), leaves(plain), strict=True):
+            torch.testing.assert_close(a, b)
 
 
 def test_a_product_in_parts_is_nearly_that_of_float32():

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npad import NPAD, Counted, Greedy, InvalidInput, Noise, decode, score
 from npad.models.prepared import Prepared
-from npad.prefixes import prefixes
+from npad.prefixes import prefixes, spans
 from test_attention import SOURCE, build
 
 
 @given(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 6), st.integers(1, 5), st.integers(1, 3))
 def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, length, symbols):
-    x = torch.randint(symbols, (sentences, n, length), generator=torch.Generator().manual_seed(seed))
-    before = torch.zeros(sentences, n, dtype=torch.long)
-    for t, one in enumerate(prefixes(x)):
+    random = np.random.default_rng(seed)
+    x, reads = random.integers(symbols, size=(sentences, n, length)), random.integers(length + 1, size=(sentences, n))
+    before = np.zeros((sentences, n), dtype=int)
+    for t, one in enumerate(prefixes(x, reads)):
         for s in range(sentences):
-            begun = [tuple(row[: t + 1].tolist()) for row in x[s]]
-            kinds = {int(k): begin for k, begin in zip(one.which[s], begun, strict=True)}
-            assert [kinds[int(k)] for k in one.which[s]] == begun  # one number, one prefix
-            assert len(kinds) == len(set(begun)) <= one.first.shape[1]
+            begun = {i: tuple(x[s, i, : t + 1].tolist()) for i in range(n) if reads[s, i] > t}
+            kinds = {int(one.which[s, i]): begin for i, begin in begun.items()}
+            assert all(kinds[int(one.which[s, i])] == begin for i, begin in begun.items())  # one number, one prefix
+            assert len(kinds) == len(set(begun.values())) <= one.first.shape[1]
             for k, begin in kinds.items():
                 assert begun[int(one.first[s, k])] == begin
                 assert int(one.parents[s, k]) == int(before[s, int(one.first[s, k])])
         before = one.which
+
+
+def test_there_may_be_many_sentences():
+    x = np.random.default_rng(0).integers(3, size=(600, 4, 3))
+    for one in prefixes(x, np.full((600, 4), 3)):
+        assert one.which.max() < one.first.shape[1] <= 4
+
+
+@given(st.lists(st.integers(1, 9), max_size=9), st.integers(1, 20))
+def test_spans_are_all_there_is_and_never_too_large(sizes, most):
+    found = list(spans(sizes, most))
+    assert [size for _, some in found for size in sizes[some]] == sizes
+    assert [before for before, _ in found] == [sum(sizes[: some.start]) for _, some in found]
+    assert all(sum(sizes[some]) <= most or len(sizes[some]) == 1 for _, some in found)
 
 
 def test_a_shared_prefix_is_read_once():
@@ -35,7 +50,7 @@ def test_a_shared_prefix_is_read_once():
     targets = [[[3, 4, 5, 6], [3, 4, 5, 7], [3, 4, 5]]] * len(SOURCE)
     scores = score(model, SOURCE, targets)
     assert scores == [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
-    assert model.rescored == len(SOURCE) * (1 + 1 + 1 + 1 + 3)
+    assert model.rescored == len(SOURCE) * (1 + 1 + 1 + 1 + 2)
 
 
 def test_chains_that_agree_cost_one_to_judge():

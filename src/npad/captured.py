@@ -1,4 +1,4 @@
-"""Work on a GPU as a CUDA graph: some sixty small kernels launched as one.
+"""Work on a GPU as a CUDA graph: hundreds of small kernels launched as one.
 
 A graph works on tensors of its own: what it is given is copied there, and where a result has the shape of what was
 given, each replay leaves there what the next one starts from. It is of one shape, so it is captured once a shape has
@@ -53,7 +53,7 @@ class Graphs:
     """The graphs of one model. A copy of the model has none."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.met: OrderedDict[Any, int | Graph] = OrderedDict()
         self.pool: Any = None
         self.last: Graph | None = None  # the one just replayed: nine steps of ten go on with it
@@ -64,19 +64,19 @@ class Graphs:
     def __reduce__(self) -> tuple[type[Graphs], tuple[()]]:
         return Graphs, ()
 
-    def call(self, function: Function, model: Any, *given: Any) -> tuple[Any, ...]:
-        """function(*given), which depends on the model and on what is given alone, by a graph where there is one."""
-        if self.last is not None and self.last.holds(given):
+    def call(self, function: Function, model: Any, what: Any, *given: Any) -> tuple[Any, ...]:
+        """function(*given), by a graph where there is one; it depends on model, `what` and what is given alone."""
+        if self.last is not None and self.last.what == what and self.last.holds(given):
             return self.last.again()
         self.last = None
         weights = next(owner(model).parameters())
-        key = (type(function), model, weights.data_ptr(), shape(given))
+        key = (what, model, weights.data_ptr(), shape(given))
         try:
             known = self.met.pop(key, 0)
         except TypeError:  # something in it has no hash
             return function(*given)
         if known == MEETINGS:
-            known = self._capture(function, given, weights.device)
+            known = self._capture(function, what, given, weights.device)
         elif isinstance(known, int):
             known += 1
         self.met[key] = known
@@ -87,13 +87,13 @@ class Graphs:
         self.last = known
         return known(*given)
 
-    def _capture(self, function: Function, given: tuple[Any, ...], device: torch.device) -> int | Graph:
+    def _capture(self, function: Function, what: Any, given: tuple[Any, ...], device: torch.device) -> int | Graph:
         if device.type == "cuda":
             if torch.cuda.memory_reserved(device) > ROOM * total_memory(device):
                 return MEETINGS + 1
             self.pool = self.pool or torch.cuda.graph_pool_handle()
         try:
-            return Graph(function, given, self.pool)
+            return Graph(function, what, given, self.pool)
         except (RuntimeError, OutOfMemory):  # it asks the host, as a schedule of one's own may, or does not fit
             self.pool = None
             return MEETINGS + 1
@@ -102,7 +102,8 @@ class Graphs:
 class Graph:
     """A function, recorded. What it returns are its own tensors: they last until the next call."""
 
-    def __init__(self, function: Function, given: tuple[Any, ...], pool: Any) -> None:
+    def __init__(self, function: Function, what: Any, given: tuple[Any, ...], pool: Any) -> None:
+        self.what = what
         self.given = mapped(given, torch.clone)
         self.inputs = leaves(self.given)
         self.function = function

@@ -60,8 +60,8 @@ class Counted(Wrapper[State]):
         self.own += tokens.numel()
         return self.model.forced(state, tokens)  # type: ignore[attr-defined, no-any-return]
 
-    def _likelihood(self, state: State, tokens: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-        scored, calls = self.model.likelihood(state, tokens, targets)  # type: ignore[attr-defined]
+    def _likelihood(self, state: State, tokens: Tensor, targets: Tensor, reads: Tensor) -> tuple[Tensor, int]:
+        scored, calls = self.model.likelihood(state, tokens, targets, reads)  # type: ignore[attr-defined]
         self.own += calls
         return scored, calls
 

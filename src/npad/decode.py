@@ -55,7 +55,7 @@ def decode(
             state = model.keyed(state, keys)
         if not getattr(model, "steered", False) or isinstance(decoder, NPAD):  # which has its own judge
             return decoder.search(model, state, problems).hypotheses()
-        found = decoder.search(model, model.select(state, torch.arange(sentences, device=device)), problems).to(device)
+        found = decoder.search(model, model.select(state, torch.arange(sentences, device=device)), problems)
         return replace(found, log_prob=judge(model, state, found)[0]).hypotheses()
 
 

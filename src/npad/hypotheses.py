@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from npad.rows import descending, place_in_run, take
+from npad.alike import side_by_side
+from npad.rows import descending, take
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Found:
         """The given groups."""
         return self._map(lambda x: x[index])
 
-    def to(self, device: torch.device) -> Found:
-        return self._map(lambda x: x.to(device))
+    def cpu(self) -> Found:
+        return self._map(lambda x: x.cpu())
 
     def regroup(self, times: int) -> Found:
         """Merge each `times` consecutive groups into one."""
@@ -73,52 +76,41 @@ class Found:
         return self.at(order.gather(1, descending(rank.gather(1, order))))
 
     def distinct(self) -> tuple[Found, Tensor]:
-        """Merge equal hypotheses of a group into their first, with its count; and where each one went.
+        """Merge equal hypotheses of a group into their first, with its count; and where each one went. On a CPU.
 
         The second value is [groups, n]: the place of each old hypothesis among the distinct ones (0 if empty).
         """
         groups, n = self.lengths.shape
-        device = self.lengths.device
-        owner = torch.arange(groups, device=device)[:, None].expand(groups, n)
-        content = torch.cat([torch.stack([owner, self.lengths, self.finished.long()], -1), self.tokens], -1)
-        where = self.exists.flatten().nonzero().squeeze(1)
-        _, kind, count = torch.unique(content.flatten(0, 1)[where], dim=0, return_inverse=True, return_counts=True)
+        lengths, finished = self.lengths.numpy().ravel(), self.finished.numpy().ravel()
+        owner = np.repeat(np.arange(groups), n)
+        content = np.column_stack([owner, lengths, finished, self.tokens.numpy().reshape(groups * n, -1)])
+        where = np.flatnonzero(lengths >= 0)
+        where = where[side_by_side(content[where])]  # with the first of its kind first
+        opens = np.ones(len(where), dtype=bool)
+        opens[1:] = (content[where[1:]] != content[where[:-1]]).any(1)
+        starts = np.flatnonzero(opens)
 
-        first = torch.full_like(count, groups * n).scatter_reduce(0, kind, where, "amin")
-        first, order = first.sort()  # by first occurrence, so groups stay in order
-        place = place_in_run(first // n)
+        order = where[starts].argsort()  # by first occurrence, so groups stay in order
+        first, count = where[starts][order], np.diff(starts, append=len(where))[order]
+        place = np.arange(len(first)) - np.searchsorted(first // n, first // n)  # in its group
         width = int(place.max()) + 1 if len(place) else 1
-        target = (first // n) * width + place
-
-        source = torch.zeros(groups * width, dtype=torch.long, device=device).scatter(0, target, first % n)
-        merged = self.at(source.view(groups, width))
-        filled = torch.zeros(groups * width, dtype=torch.bool, device=device).scatter(0, target, True)
-        counts = torch.zeros(groups * width, dtype=count.dtype, device=device).scatter(0, target, count[order])
-        lengths = merged.lengths.masked_fill(~filled.view(groups, width), -1)
-        merged = replace(merged, lengths=lengths, count=counts.view(groups, width))
-        place_of_kind = torch.empty_like(place).scatter(0, order, place)
-        went = torch.zeros(groups * n, dtype=torch.long, device=device).scatter(0, where, place_of_kind[kind])
-        return merged, went.view(groups, n)
+        index = np.zeros((3, groups, width), dtype=np.int64)  # where it is now, whether it is, and how often it was
+        index[:, first // n, place] = first % n, np.ones_like(first), count
+        went = np.zeros(groups * n, dtype=np.int64)
+        went[where] = place[order.argsort()][np.cumsum(opens) - 1]
+        source, filled, counts = torch.from_numpy(index)
+        merged = self.at(source)
+        lengths_now = merged.lengths.masked_fill(filled == 0, -1)
+        return replace(merged, lengths=lengths_now, count=counts), torch.from_numpy(went).view(groups, n)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """As plain objects, one list per group."""
-        columns = (self.chain, self.noisy_log_prob, self.proven)
-        chain, noisy, proven = (None if column is None else column.tolist() for column in columns)
-        tokens, log_prob, finished = self.tokens.tolist(), self.log_prob.tolist(), self.finished.tolist()
+        given = [x.tolist() for x in (self.lengths, self.tokens, self.log_prob, self.finished)]
+        columns = ((self.chain, 0), (self.noisy_log_prob, None), (self.proven, None))
+        also = [repeat(repeat(other)) if x is None else x.tolist() for x, other in columns]
         return [
-            [
-                Hypothesis(
-                    tokens=tuple(tokens[g][i][:length]),
-                    log_prob=log_prob[g][i],
-                    finished=finished[g][i],
-                    chain=0 if chain is None else chain[g][i],
-                    noisy_log_prob=None if noisy is None else noisy[g][i],
-                    proven=None if proven is None else proven[g][i],
-                )
-                for i, length in enumerate(row)
-                if length >= 0
-            ]
-            for g, row in enumerate(self.lengths.tolist())
+            [Hypothesis(tuple(tokens[:n]), *rest) for n, tokens, *rest in zip(*group, strict=False) if n >= 0]
+            for group in zip(*given, *also, strict=False)
         ]
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Found:

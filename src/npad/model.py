@@ -29,7 +29,8 @@ class Perturb(Protocol):
     """A change to what flows through a model: called at every noise site, returns the same shape.
 
     `keys(site)` [rows] and `scales` [rows] name the random stream and the standard deviation of each row, so that a
-    fast model may draw the very same noise inside its own kernel instead of calling.
+    fast model may draw the very same noise inside its own kernel instead of calling. Where it offers `reaches(site)`,
+    a call that it does not reach changes nothing and may be left out.
     """
 
     @property
@@ -49,8 +50,8 @@ class Model(Protocol[State]):
     Optional, used where present:
 
     - `forced(state, tokens [rows, T]) -> logits [rows, T, V]`: teacher forcing in one go, instead of T steps;
-    - `likelihood(state, tokens [rows, T], targets [rows, T]) -> (log p of the targets [rows, T], model calls)`: where
-      the rows of a sentence, which are alike, may share what they have in common;
+    - `likelihood(state, tokens [rows, T], targets [rows, T], reads [rows]) -> (log p of the targets [rows, T], model
+      calls)`: of each row the first `reads` count; the rows of a sentence are alike and may share what they read;
     - `attention(state) -> [rows, source length]`: the weights of the last step, zero at padding;
     - `judge`: the model that re-scores from the same states, where it is not this one;
     - `hasty(state) -> (model, state)`: the same in lower precision, for chains whose output will be judged;
@@ -153,6 +154,11 @@ class Wrapper(Generic[State]):
 def covers(site: str, call: str) -> bool:
     """Whether noise at a site reaches a call of perturb: `hidden` covers `hidden` and `hidden.0`."""
     return call == site or call.startswith(site + ".")
+
+
+def reached(perturb: Any, site: str) -> bool:
+    """Whether a call at a site may change anything."""
+    return perturb is not untouched and bool(getattr(perturb, "reaches", lambda site: True)(site))
 
 
 def untouched(site: str, x: Tensor) -> Tensor:

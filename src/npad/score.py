@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +19,6 @@ from npad.model import Model, device_of, ensure_known, ensure_length, ensure_mod
 from npad.prediction import Prediction
 from npad.ragged import rectangles
 from npad.rows import descending, repeat, take
-
-POSITIONS = 1 << 12  # symbols scored at a time by a model that does it in one go: bounds its logits [rows, T, V]
-SPARE = 8  # rows: what an extra step of the model costs
-MORE = 32  # times as many positions on a GPU, and rows, which has to wait for each step
 
 
 def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:
@@ -50,40 +45,47 @@ def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[in
 def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> tuple[Tensor, Tensor | None]:
     """log p of each hypothesis [sentences, n] from the clean state of its sentence, which is left as it was.
 
-    With `coverage`, also the attention summed over each one's symbols [sentences, n, source length].
+    With `coverage`, also the attention summed over each one's symbols [sentences, n, source length]. Both on the CPU.
     """
     model = getattr(model, "judge", model)
     if coverage and not optional(model, "attention"):
         raise InvalidInput(f"coverage needs attention, which {name_of(model)} does not offer; use beta=0")
-    ways = {"likelihood": _likely, "forced": _forced}
-    way = next((way for part, way in ways.items() if optional(model, part) and not coverage), _stepwise)
-    read = partial(way, model, coverage=coverage)
-    log_prob, seen = torch.zeros_like(found.log_prob), None
+    way = COVERING if coverage else next((way for way in WAYS if optional(model, way.needs)), STEPWISE)
+    found = found.cpu()
     reads = torch.where(found.exists, (found.lengths + found.finished).clamp(min=1), 0)
     order = descending(reads)
-    found = found.at(order)
-    for part in _parts(take(reads, order), bounded=way is not _stepwise):
-        for some, places, scored, weights in _read(model, state, found, *part, read):
-            log_prob = log_prob.to(scored.dtype)
-            log_prob[some[:, None], places] = scored.view(len(some), -1)
-            if weights is not None:
-                seen = weights.new_zeros(*found.lengths.shape, weights.shape[-1]) if seen is None else seen
-                seen[some[:, None], places] = weights.view(len(some), len(places), -1)
+    found, reads = found.at(order), take(reads, order)
+    parts = rectangles(reads.numpy(), *(way.on_gpu if device_of(model).type == "cuda" else way.on_cpu))
+    scored = [
+        one
+        for some, places in parts
+        for one in _read(model, state, found, torch.from_numpy(some), torch.arange(places.start, places.stop), way)
+    ]
+    log_prob, seen = torch.zeros_like(found.log_prob), None
+    for some, places, scores, weights in scored:  # by now the GPU is at work on all of them
+        log_prob = log_prob.to(scores.dtype)
+        log_prob[some[:, None], places] = scores.cpu().view(len(some), -1)
+        if weights is not None:
+            seen = torch.zeros(*found.lengths.shape, weights.shape[-1], dtype=weights.dtype) if seen is None else seen
+            seen[some[:, None], places] = weights.cpu().view(len(some), len(places), -1)
     if bool((log_prob.isnan() & found.exists).any()):
         raise ModelError(f"{name_of(model)} returned NaN, +inf or nothing but −inf as a row of logits while scoring")
     back = order.argsort(1)
     return take(log_prob, back), None if seen is None else take(seen, back)
 
 
-def _read(
-    model: Model[Any], state: Any, found: Found, some: Tensor, places: Tensor, read: Callable[..., Any]
-) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+Scored = tuple[Tensor, Tensor, Tensor, Tensor | None]  # some sentences, some places, their scores, their attention
+
+
+def _read(model: Model[Any], state: Any, found: Found, some: Tensor, places: Tensor, way: Way) -> list[Scored]:
     """Score one rectangle, the hypotheses at `places` of `some` sentences; in halves where it does not fit."""
+    device = device_of(model)
     try:
         with plain_memory_errors():
-            here = model.select(state, some)  # dropping and expanding are calls of their own
-            here = model.select(here, repeat(len(some), len(places), some.device))
-            return [(some, places, *read(state=here, found=found.groups(some).at(places.expand(len(some), -1))))]
+            here = model.select(state, some.to(device))  # dropping and expanding are calls of their own
+            here = model.select(here, repeat(len(some), len(places), device))
+            given = _teacher(model, found.groups(some).at(places.expand(len(some), -1)))
+            return [(some, places, *way.read(model, here, *given, device))]
     except OutOfMemory:
         if len(places) > 1:
             halves = [(some, half) for half in places.chunk(2)]
@@ -92,24 +94,22 @@ def _read(
         else:
             raise
         halved()
-    return [part for half in halves for part in _read(model, state, found, *half, read)]
+    return [part for half in halves for part in _read(model, state, found, *half, way)]
 
 
-def _parts(reads: Tensor, bounded: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """The work in rectangles of hypotheses about as long; reads [sentences, n]: the symbols of each, longest first.
-
-    In one go a model holds [rows, T, V] logits at a time, so that there the rectangles are bounded; step by step only
-    [rows, V].
-    """
-    device = reads.device
-    more = MORE if device.type == "cuda" else 1
-    most = POSITIONS * more if bounded else math.inf
-    for some, places in rectangles(reads.cpu().numpy(), most, SPARE * more):
-        yield torch.from_numpy(some).to(device), torch.arange(places.start, places.stop, device=device)
+Result = tuple[Tensor, Tensor | None]
 
 
-def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
-    inputs, outputs, counted = _teacher(model, found)
+def _stepwise(
+    model: Model[Any],
+    state: Any,
+    inputs: Tensor,
+    outputs: Tensor,
+    reads: Tensor,
+    device: torch.device,
+    coverage: bool = False,
+) -> Result:
+    inputs, outputs, counted = (x.to(device) for x in (inputs, outputs, _counted(inputs, reads)))
     total: Tensor | float = 0.0
     seen: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
@@ -124,8 +124,10 @@ def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool) -> tu
     return total, seen if isinstance(seen, Tensor) else None
 
 
-def _forced(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
-    inputs, outputs, counted = _teacher(model, found)
+def _forced(
+    model: Model[Any], state: Any, inputs: Tensor, outputs: Tensor, reads: Tensor, device: torch.device
+) -> Result:
+    inputs, outputs, counted = (x.to(device) for x in (inputs, outputs, _counted(inputs, reads)))
     logits: object = optional(model, "forced")(state, inputs)
     if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
         got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -136,23 +138,45 @@ def _forced(model: Model[Any], state: Any, found: Found, coverage: bool) -> tupl
     return scored.masked_fill(~counted, 0).sum(1), None
 
 
-def _likely(model: Model[Any], state: Any, found: Found, coverage: bool) -> tuple[Tensor, Tensor | None]:
-    inputs, outputs, counted = _teacher(model, found)
-    scored, _ = optional(model, "likelihood")(state, inputs, outputs)
-    return scored.masked_fill(~counted, 0).sum(1), None
+def _likely(
+    model: Model[Any], state: Any, inputs: Tensor, outputs: Tensor, reads: Tensor, device: torch.device
+) -> Result:
+    scored, _ = optional(model, "likelihood")(state, inputs, outputs, reads)
+    return scored.masked_fill(~_counted(inputs, reads).to(device), 0).sum(1), None
+
+
+class Way(NamedTuple):
+    """How hypotheses are read, where a model offers what it needs."""
+
+    needs: str
+    read: Callable[..., Result]
+    on_cpu: tuple[float, int]  # positions at a time, and rows that an extra step costs: see `rectangles`
+    on_gpu: tuple[float, int]  # which has to wait for each step, so that fewer and larger ones are better
+
+
+STEPWISE = Way("step", _stepwise, (math.inf, 8), (math.inf, 2048))  # which holds logits [rows, V]
+COVERING = STEPWISE._replace(needs="attention", read=partial(_stepwise, coverage=True))
+WAYS = (
+    Way("likelihood", _likely, (1 << 12, 8), (1 << 20, 2048)),  # [rows, T] readouts
+    Way("forced", _forced, (1 << 12, 8), (1 << 17, 256)),  # logits [rows, T, V]
+)
+
+
+def _counted(inputs: Tensor, reads: Tensor) -> Tensor:
+    """Which positions [rows, T] count."""
+    return torch.arange(inputs.shape[1]) < reads[:, None]
 
 
 def _teacher(model: Model[Any], found: Found) -> tuple[Tensor, Tensor, Tensor]:
-    """What is read, what is predicted, and which predictions count: each [rows, longest + 1]."""
+    """What is read and what is predicted, each [rows, longest + 1], and how much of it counts [rows]."""
     bos, eos, _ = model.special
     lengths, tokens = found.lengths.clamp(min=0).flatten(), found.tokens.flatten(0, 1)
-    ends = (found.finished & found.exists).flatten()
-    place = torch.arange(tokens.shape[1] + 1, device=tokens.device)
-    tokens = tokens.masked_fill(place[:-1] >= lengths[:, None], eos)  # fill with a symbol that every model can read
+    reads = lengths + (found.finished & found.exists).flatten()
+    beyond = torch.arange(tokens.shape[1]) >= lengths[:, None]
+    tokens = tokens.masked_fill(beyond, eos)  # fill with a symbol that every model can read
     first, last = (torch.full_like(lengths, symbol)[:, None] for symbol in (bos, eos))
-    longest = max(1, int((lengths + ends).max()))
-    inputs, outputs = torch.cat([first, tokens], 1)[:, :longest], torch.cat([tokens, last], 1)[:, :longest]
-    return inputs, outputs, place[:longest] < (lengths + ends)[:, None]
+    longest = max(1, int(reads.max()))
+    return torch.cat([first, tokens], 1)[:, :longest], torch.cat([tokens, last], 1)[:, :longest], reads
 
 
 def _symbols(wanted: Sequence[Sequence[int]], where: str, eos: int) -> list[list[int]]:
@@ -173,14 +197,11 @@ def _symbols(wanted: Sequence[Sequence[int]], where: str, eos: int) -> list[list
 
 
 def _as_found(model: Model[Any], targets: Sequence[Sequence[Sequence[int]]], most: int) -> Found:
-    special, device = model.special, device_of(model)
     longest = max(len(target) for wanted in targets for target in wanted)
-    tokens = torch.full((len(targets), most, longest), special.pad)
+    tokens = torch.full((len(targets), most, longest), model.special.pad)
     lengths = torch.full((len(targets), most), -1)
     for s, wanted in enumerate(targets):
         for i, target in enumerate(wanted):
             tokens[s, i, : len(target)] = torch.tensor(target, dtype=torch.long)
             lengths[s, i] = len(target)
-    zeros = torch.zeros(lengths.shape)
-    found = Found(tokens, lengths, lengths >= 0, zeros)
-    return replace(found, **{f: getattr(found, f).to(device) for f in ("tokens", "lengths", "finished", "log_prob")})
+    return Found(tokens, lengths, lengths >= 0, torch.zeros(lengths.shape))

@@ -61,7 +61,8 @@ class Transcriber:
         for top in range(0, len(flat), down):
             found += room.run(decoded, flat[top : top + down], decoder.rows)
         how = signature(decoder, self.model)
-        written = iter([Translation.of(hypotheses, self.detokenise, how) for hypotheses in found])
+        texts = (self.detokenise(one.tokens) for hypotheses in found for one in hypotheses)
+        written = iter([Translation.of(hypotheses, texts, how) for hypotheses in found])
         return [[next(written) for _ in each] for each in cut]
 
 

@@ -44,9 +44,9 @@ class Translation:
     alternatives: tuple[Translation, ...] = ()
 
     @classmethod
-    def of(cls, found: Sequence[Hypothesis], text: Callable[[tuple[int, ...]], str], how: str) -> Translation:
-        """The best of some hypotheses, with the others as alternatives."""
-        best, *rest = [cls(text(one.tokens), one.log_prob, one, how) for one in found]
+    def of(cls, found: Sequence[Hypothesis], texts: Iterator[str], how: str) -> Translation:
+        """The best of some hypotheses, with the others as alternatives; `texts` are theirs, and go on with others'."""
+        best, *rest = [cls(text, one.log_prob, one, how) for one, text in zip(found, texts, strict=False)]
         return replace(best, alternatives=tuple(rest))
 
 
@@ -55,6 +55,7 @@ class Translator:
     """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
 
     symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have.
+    detokenise_all: the texts of many hypotheses, where that is faster than one after the other.
     """
 
     model: Model[Any]
@@ -62,6 +63,7 @@ class Translator:
     detokenise: Callable[[tuple[int, ...]], str]
     symbols: Callable[[Sequence[str]], list[list[int]]] | None = None
     longest: int = 1000
+    detokenise_all: Callable[[Sequence[tuple[int, ...]]], list[str]] | None = None
 
     def translate(
         self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 1024
@@ -123,8 +125,9 @@ class Translator:
 
         for batch in batches:
             found = room.run(decoded, batch, decoder.rows * _weight(len(texts[batch[-1]])))
+            written = iter(self._texts([one.tokens for hypotheses in found for one in hypotheses]))
             for i, hypotheses in zip(batch, found, strict=True):
-                done[i] = Translation.of(hypotheses, self.detokenise, how)
+                done[i] = Translation.of(hypotheses, written, how)
         return [done[i] for i in range(len(texts))]
 
     def score(self, texts: Sequence[str], translations: Sequence[str], max_rows: int = 1024) -> list[float]:
@@ -166,6 +169,9 @@ class Translator:
                 )
         return source
 
+    def _texts(self, many: list[tuple[int, ...]]) -> list[str]:
+        return [self.detokenise(one) for one in many] if self.detokenise_all is None else self.detokenise_all(many)
+
     def _in_words(self, decoder: Decoder) -> Decoder:
         """MBR compares texts, where there are texts."""
         if isinstance(decoder, NPAD) and isinstance(decoder.selector, MBR) and decoder.selector.text is None:
@@ -190,7 +196,9 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
     else:
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
-        made = Translator(prepared(saved.model), source.encode, target.decode, target.encode)
+        made = Translator(
+            prepared(saved.model), source.encode, target.decode, target.encode, detokenise_all=target.decode_all
+        )
     return made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
 
 

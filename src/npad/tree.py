@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -13,25 +14,52 @@ def mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
     """The same tree with each tensor changed, and all else as it was."""
     if isinstance(tree, Tensor):
         return change(tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        parts = {field.name: getattr(tree, field.name) for field in fields(tree) if field.init}
-        return replace(tree, **{name: mapped(part, change) for name, part in parts.items()})
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(part, change) for part in tree))
-    if isinstance(tree, tuple | list):
-        return type(tree)(mapped(part, change) for part in tree)
-    if isinstance(tree, dict):
+    kind: Any = type(tree)
+    if names := _names(kind):
+        return kind(**{name: mapped(getattr(tree, name), change) for name in names})
+    if kind is dict:
         return {name: mapped(part, change) for name, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        parts = [mapped(part, change) for part in tree]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     return tree
 
 
 def leaves(tree: Any) -> list[Tensor]:
     """The tensors of a tree, in order."""
     found: list[Tensor] = []
-    mapped(tree, found.append)
+    _gather(tree, found)
     return found
 
 
 def shape(tree: Any) -> Any:
-    """The tree with the shape and kind of each tensor in its place."""
-    return mapped(tree, lambda x: (tuple(x.shape), x.dtype, x.device))
+    """The tree with the shape and kind of each tensor in its place, as tuples within each other."""
+    if isinstance(tree, Tensor):
+        return tree.shape, tree.dtype, tree.device
+    if parts := _parts(tree):
+        return type(tree), *map(shape, parts)
+    return tree
+
+
+def _gather(tree: Any, found: list[Tensor]) -> None:
+    if isinstance(tree, Tensor):
+        found.append(tree)
+    else:
+        for part in _parts(tree):
+            _gather(part, found)
+
+
+def _parts(tree: Any) -> Any:
+    """What is within, in order."""
+    kind: Any = type(tree)
+    if names := _names(kind):
+        return [getattr(tree, name) for name in names]
+    if kind is dict:
+        return [*tree, *tree.values()]
+    return tree if isinstance(tree, tuple | list) else ()
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The fields of a dataclass."""
+    return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else ()

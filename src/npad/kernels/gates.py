@@ -14,18 +14,16 @@ def gates(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
     """A GRU's new state [rows, units] from what its two matrices made, [rows, 3 · units] each, biases included."""
     rows, units = old.shape
     new = torch.empty_strided((rows, units), (units, 1), dtype=old.dtype, device=old.device)
-    _gates[(triton.cdiv(rows * units, BLOCK),)](
-        inputs, recurrent, old, new, rows * units, units, inputs.stride(0), recurrent.stride(0), old.stride(0),
-        BLOCK=BLOCK,
-    )  # fmt: skip
+    strides = inputs.stride(0), recurrent.stride(0), old.stride(0)
+    if rows:
+        _gates[rows, triton.cdiv(units, BLOCK)](inputs, recurrent, old, new, units, *strides, BLOCK=BLOCK)
     return new
 
 
 @triton.jit
-def _gates(inputs, recurrent, old, new, size, units, of_inputs, of_recurrent, of_old, BLOCK: tl.constexpr):  # noqa: N803
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < size
-    row, unit = place // units, place % units
+def _gates(inputs, recurrent, old, new, units, of_inputs, of_recurrent, of_old, BLOCK: tl.constexpr):  # noqa: N803
+    row, unit = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = unit < units
     inputs += row * of_inputs + unit
     recurrent += row * of_recurrent + unit
     reset = tl.sigmoid(tl.load(inputs, inside).to(tl.float32) + tl.load(recurrent, inside).to(tl.float32))
@@ -35,4 +33,4 @@ def _gates(inputs, recurrent, old, new, size, units, of_inputs, of_recurrent, of
     x = tl.load(inputs + units, inside).to(tl.float32) + reset * tl.load(recurrent + units, inside).to(tl.float32)
     fresh = 2 * tl.sigmoid(2 * x) - 1
     before = tl.load(old + row * of_old + unit, inside).to(tl.float32)
-    tl.store(new + place, (fresh + update * (before - fresh)).to(new.dtype.element_ty), inside)
+    tl.store(new + row * units + unit, (fresh + update * (before - fresh)).to(new.dtype.element_ty), inside)

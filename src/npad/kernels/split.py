@@ -12,9 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024
-
-
+BLOCK = 512
 MORE = 8  # columns, of which three are the bias's: products like widths that are multiples of it
 
 
@@ -40,22 +38,19 @@ def input_parts(x: Tensor) -> Tensor:
     """[x₁ | x₁ | x₂ | 1 …] of x [rows, in]: [rows, 3 · in + MORE]."""
     rows, width = x.shape
     out = torch.empty(rows, 3 * width + MORE, dtype=torch.bfloat16, device=x.device)
-    padded = width + MORE
-    _input_parts[(triton.cdiv(rows * padded, BLOCK),)](
-        x, out, rows * padded, width, padded, *x.stride(), out.stride(0), BLOCK=BLOCK
-    )
+    if rows:
+        _input_parts[rows, triton.cdiv(width + MORE, BLOCK)](x, out, width, width + MORE, *x.stride(), BLOCK=BLOCK)
     return out
 
 
 @triton.jit
-def _input_parts(x, out, size, width, padded, of_row, of_column, of_out, BLOCK: tl.constexpr):  # noqa: N803
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row, column = place // padded, place % padded
-    inside, real = place < size, (place < size) & (column < width)
+def _input_parts(x, out, width, padded, of_row, of_column, BLOCK: tl.constexpr):  # noqa: N803
+    row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside, real = column < padded, column < width
     whole = tl.load(x + row * of_row + column * of_column, real, other=1.0)
     first = whole.to(tl.bfloat16)
     second = (whole - first.to(tl.float32)).to(tl.bfloat16)
-    out += row * of_out + column
+    out += row * (2 * width + padded) + column
     tl.store(out, first, real)
     tl.store(out + width, first, real)
     tl.store(out + 2 * width, tl.where(column < width, second, first), inside)

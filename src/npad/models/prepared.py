@@ -22,16 +22,17 @@ from torch.nn import functional as F
 
 from npad.captured import captured
 from npad.kernels import fused
-from npad.model import ensure_known, untouched
+from npad.model import ensure_known, reached, untouched
 from npad.models.attention import AttentionModel
 from npad.models.network import Network
 from npad.models.product import Product
 from npad.prediction import Prediction
-from npad.prefixes import prefixes
-from npad.rows import Layout, rows_from
+from npad.prefixes import reading, spans
+from npad.rows import Layout
 from npad.tree import mapped
 
 LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
+LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # that there are at a time
 FEW = 1024  # source symbols up to which a GPU waits for the launches of their encoding
 GRID = 8  # symbols to which sources are padded on a GPU: few shapes, each of which may be captured as a graph
 BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they stay in its cache
@@ -83,7 +84,7 @@ class Prepared(Network[PreparedState]):
         with torch.backends.cudnn.flags(enabled=False), captured(self) as graphs:  # as the plain one has it
             if graphs is None or lengths is not None or symbols.numel() > FEW:
                 return self._begin(symbols, lengths)[0]
-            begun: PreparedState = graphs.call(self._begin, self, symbols)[0]
+            begun: PreparedState = graphs.call(self._begin, self, "begin", symbols)[0]
             return mapped(begun, torch.clone)  # type: ignore[no-any-return]
 
     def _begin(self, symbols: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
@@ -112,34 +113,41 @@ class Prepared(Network[PreparedState]):
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def transition(self, state: PreparedState, tokens: Tensor, perturb: Any) -> tuple[Tensor, PreparedState]:
-        x = None if perturb is untouched else self.plain._embedded(tokens)
-        noisy = None if x is None else perturb("embedding", x)
-        read = self._read(tokens) if noisy is x else self.read(noisy)
+        if reached(perturb, "embedding"):
+            x = self.plain._embedded(tokens)
+            noisy = perturb("embedding", x)
+            read = self._read(tokens) if noisy is x else self.read(noisy)
+        else:
+            read = self._read(tokens)
         state, context = self._recur(state, read, perturb)
         return perturb("output", self._readout(state.hidden[-1], read, context)), state
 
-    def likelihood(self, state: PreparedState, tokens: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    def likelihood(self, state: PreparedState, tokens: Tensor, targets: Tensor, reads: Tensor) -> tuple[Tensor, int]:
         """log p of targets [rows, T] after tokens [rows, T], and the row-steps it took: prefixes are read once."""
         ensure_known(self, targets, self.logits.out_features)
         sentences, each = state.layout
-        symbols = tokens.view(sentences, each, -1)
-        one_each = {"hidden": state.hidden[:, ::each], "weights": state.weights[::each]}  # all of a sentence are alike
-        state = replace(state, layout=Layout(sentences, 1), **one_each)
-        hidden, contexts, reads = [], [], []
-        where: list[Tensor] = []
-        done = 0
-        for one in prefixes(symbols):
-            state = self.select(state, rows_from(one.parents, state.layout.each))
-            read = self._read(symbols[:, :, len(where)].gather(1, one.first).flatten())
-            state, context = self._recur(state, read, untouched)
-            hidden.append(state.hidden[-1])
-            contexts.append(context)
-            reads.append(read)
-            where.append(done + rows_from(one.which, state.layout.each))
-            done += len(read)
-        readout = self._readout(*(torch.cat(each) for each in (hidden, reads, contexts)))
-        predicted, at = Prediction.of(self, self.logits(readout), done), torch.stack(where, 1)
-        return predicted.logits[at, targets].to(predicted.norm.dtype) - predicted.norm[at], done
+        symbols = tokens.cpu().view(sentences, each, -1).numpy()
+        plan = reading(symbols, reads.cpu().view(sentences, each).numpy())
+        device = self.logits.weight.device
+        parents, symbol, which = (torch.from_numpy(x).to(device) for x in (plan.parents, plan.symbols, plan.which))
+        hidden, readouts = state.hidden[:, ::each], []  # all rows of a sentence are alike
+        for rows, read in zip(*(torch.split(x, plan.rows) for x in (parents, symbol)), strict=True):
+            state = replace(state, hidden=hidden[:, rows], layout=Layout(sentences, len(rows) // sentences))
+            meaning = self._read(read)
+            state, context = self._recur(state, meaning, untouched)
+            hidden = state.hidden
+            readouts.append(self._readout(hidden[-1], meaning, context))
+        most = LOGITS.get(device.type, LOGITS["cpu"]) // self.logits.out_features
+        found = [
+            self._at(torch.cat(readouts[some]), which[:, some] - start, targets[:, some].to(device))
+            for start, some in spans(plan.rows, most)
+        ]
+        return torch.cat(found, 1), sum(plan.rows)
+
+    def _at(self, readouts: Tensor, which: Tensor, targets: Tensor) -> Tensor:
+        """log p of targets [rows, T], each after one of the readouts."""
+        predicted = Prediction.of(self, self.logits(readouts), len(readouts))
+        return predicted.logits[which, targets].to(predicted.norm.dtype) - predicted.norm[which]
 
     def _read(self, tokens: Tensor) -> Tensor:
         """What a symbol means to GRU₁ and to the readout, biases included: [..., 3 · units + embedding]."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, an_object, number, yes_or_no
-from npad.model import Model, Perturb, State, Wrapper, covers, name_of, offers
+from npad.model import Model, Perturb, State, Wrapper, covers, name_of, offers, reached
 from npad.noise.distribution import Distribution, Gaussian, Orthogonal, ensure_distribution
 from npad.noise.keyed import Keys
 from npad.noise.schedule import Annealed, Schedule
@@ -75,6 +75,9 @@ class Perturbation:
 
     def keys(self, site: str) -> Tensor:
         return self.whose.at(site).streams()
+
+    def reaches(self, site: str) -> bool:
+        return covers(self.noise.site, site) or (self.outer is not None and reached(self.outer, site))
 
     def __call__(self, site: str, x: Tensor) -> Tensor:
         if covers(self.noise.site, site):

@@ -40,4 +40,4 @@ class BestOf(Decoder):
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
         found = [replace(one.search(model, state, problems), proven=None) for one in self.decoders]
-        return join([one.to(problems.ids.device) for one in found], model.special.pad).best_first()
+        return join([one.cpu() for one in found], model.special.pad).best_first()

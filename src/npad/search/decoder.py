@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -82,49 +83,60 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     GPU that look is the only host synchronisation.
     """
     device = problems.ids.device
-    every = patience(device)
-    whose = torch.arange(len(problems), device=device)
+    whose, told = torch.arange(len(problems), device=device), torch.zeros(3, dtype=torch.bool, device=device)
     pieces: list[tuple[Tensor, Found]] = []
-    iteration = Iteration(model, len(problems) * rows)
-    broken = torch.zeros((), dtype=torch.bool, device=device)
-    state = model.select(state, whose)
+    work = Steps(model, len(problems) * rows, problems.per_sentence)
     with captured(model) as graphs:
-        for step in range(1, problems.max_length + 1):
-            if graphs is None or frontier.tokens.numel() > LAUNCHED:
-                state, frontier, broken = iteration(state, frontier, broken)
+        if graphs is None:
+            state = model.select(state, whose)  # a step may change a state in place, unless it can be captured
+        step = 0
+        while step < problems.max_length:
+            few = min(patience(device), problems.max_length - step)
+            if graphs is None or len(whose) * rows > LAUNCHED:
+                state, frontier, told = work(few, state, frontier, told)
             else:
-                state, frontier, broken = graphs.call(iteration, model, state, frontier, broken)
-            if step == problems.max_length:
-                ensure_sound(model, broken, step)
-            elif step % every == 0:
+                what = Steps, few, problems.per_sentence
+                state, frontier, told = graphs.call(partial(work, few), model, what, state, frontier, told)
+            step += few
+            failed, all_done, some_done = told.tolist()
+            ensure_sound(model, failed, step)
+            if all_done or step == problems.max_length:
+                break
+            if some_done:
                 done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
-                failed, all_done, some_done = torch.stack([broken, done.all(), worth_dropping(done)]).tolist()
-                ensure_sound(model, failed, step)
-                if all_done:
-                    break
-                if some_done:
-                    over, going = (rows_of(each.nonzero().squeeze(1), problems.per_sentence) for each in (done, ~done))
-                    pieces.append((whose[over], frontier.groups(over).found()))
-                    state = model.select(state, rows_of(going, frontier.tokens.shape[1]))
-                    whose, frontier = whose[going], frontier.groups(going)
+                over, going = (rows_of(each.nonzero().squeeze(1), problems.per_sentence) for each in (done, ~done))
+                pieces.append((whose[over].cpu(), frontier.groups(over).found().cpu()))
+                state = model.select(state, rows_of(going, frontier.tokens.shape[1]))
+                whose, frontier = whose[going], frontier.groups(going)
         if not pieces and whose.is_cuda and frontier.tokens.numel() <= FEW:
             whose, frontier = mapped((whose, frontier), lambda x: x.cpu())  # what is left are many small operations
         elif graphs is not None:
             frontier = mapped(frontier, torch.clone)  # a graph's own tensors last until its next call
-        pieces.append((whose, frontier.found()))
+        pieces.append((whose.cpu(), frontier.found().cpu()))
     found = gather_groups(pieces, model.special.pad)
     return found if optional(model, "both") else replace(found, clean=None)
 
 
-class Iteration:
-    """One step of a search as a function of tensors: from a state and a frontier to the next ones."""
+class Steps:
+    """Some steps of a search as a function of tensors, from a state and a frontier to later ones.
 
-    def __init__(self, model: Model[Any], most: int) -> None:
-        self.model, self.most = model, most  # rows that there will be
+    The third is what the host is told: whether logits were no distribution, whether all is done, and whether so many
+    sentences are done that it pays to drop them.
+    """
+
+    def __init__(self, model: Model[Any], most: int, per_sentence: int) -> None:
+        self.model, self.most, self.per_sentence = model, most, per_sentence  # rows that there will be
         self.both = optional(model, "both")
         self.vocabulary: int | None = None
 
-    def __call__(self, state: Any, frontier: Any, broken: Tensor) -> tuple[Any, Any, Tensor]:
+    def __call__(self, steps: int, state: Any, frontier: Any, told: Tensor) -> tuple[Any, Any, Tensor]:
+        broken = told[0]
+        for _ in range(steps):
+            state, frontier, broken = self._step(state, frontier, broken)
+        done = frontier.done().view(-1, self.per_sentence).all(1)  # by sentence
+        return state, frontier, torch.stack([broken, done.all(), worth_dropping(done)])
+
+    def _step(self, state: Any, frontier: Any, broken: Tensor) -> tuple[Any, Any, Tensor]:
         groups, width = frontier.tokens.shape
         if self.both is None:
             logits, state = self.model.step(state, frontier.tokens.flatten())

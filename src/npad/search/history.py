@@ -13,21 +13,26 @@ class History:
     """Symbols and back-pointers, one row per step. Written in place at a step that is itself a tensor."""
 
     tokens: Tensor  # [T, groups, width]
-    parents: Tensor  # [T, groups, width], each one's slot a step before
+    parents: Tensor | None  # [T, groups, width], each one's slot a step before; None: its own
     step: Tensor  # [1], how many are written
 
     @classmethod
-    def empty(cls, groups: int, width: int, length: int, pad: int, device: torch.device) -> History:
+    def empty(
+        cls, groups: int, width: int, length: int, pad: int, device: torch.device, straight: bool = False
+    ) -> History:
         tokens = torch.full((length, groups, width), pad, device=device)
-        return cls(tokens, torch.zeros_like(tokens), torch.zeros(1, dtype=torch.long, device=device))
+        parents = None if straight else torch.zeros_like(tokens)
+        return cls(tokens, parents, torch.zeros(1, dtype=torch.long, device=device))
 
-    def append(self, tokens: Tensor, parents: Tensor) -> History:
+    def append(self, tokens: Tensor, parents: Tensor | None = None) -> History:
         self.tokens.index_copy_(0, self.step, tokens[None])
-        self.parents.index_copy_(0, self.step, parents[None])
+        if self.parents is not None and parents is not None:
+            self.parents.index_copy_(0, self.step, parents[None])
         return replace(self, step=self.step + 1)
 
     def groups(self, index: Tensor) -> History:
-        return replace(self, tokens=self.tokens[:, index], parents=self.parents[:, index])
+        parents = None if self.parents is None else self.parents[:, index]
+        return replace(self, tokens=self.tokens[:, index], parents=parents)
 
     def straight(self, lengths: Tensor, pad: int) -> Tensor:
         """`trace` where every slot came from itself: the first `lengths` [groups, width] symbols of each."""
@@ -39,6 +44,7 @@ class History:
         """The first `lengths` [groups, n] symbols that lead to `slots` [groups, n]: -> [groups, n, T], padded."""
         steps = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
         out = torch.full((*slots.shape, steps), pad, device=slots.device)
+        assert self.parents is not None
         for t in reversed(range(steps)):
             inside = t < lengths
             out[:, :, t] = torch.where(inside, self.tokens[t].gather(1, slots), pad)

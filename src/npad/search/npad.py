@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from npad.captured import captured
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
 from npad.memory import halved, plain_memory_errors
-from npad.model import Model, device_of, optional
+from npad.model import Model, optional
 from npad.noise.noisy import Noise, Noisy
 from npad.noise.twins import Twins
 from npad.rows import Problems, repeat
 from npad.score import judge
-from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.decoder import LAUNCHED, Decoder, ensure_decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
@@ -71,7 +73,7 @@ class NPAD(Decoder):
         return self.chains * self.inner.rows
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        chains = torch.arange(self.chains, device=problems.ids.device) + (0 if self.clean_chain else 1)
+        chains = torch.arange(self.chains) + (0 if self.clean_chain else 1)
         return select(model, state, self._found(model, state, problems, chains), self.selector)
 
     def _found(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor) -> Found:
@@ -82,7 +84,7 @@ class NPAD(Decoder):
         first = 1 if self.clean_chain else 0
         parts = [(model, state, chains[:first]), (*hasty(state), chains[first:])]
         found = [self._run(which, its, problems, some) for which, its, some in parts if len(some)]
-        return join([one.to(chains.device) for one in found], model.special.pad)
+        return join(found, model.special.pad)
 
     def _run(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor, twins: bool = False) -> Found:
         """What some chains find, [sentences, n]; half of them at a time where all are too many, or do not fit.
@@ -98,26 +100,41 @@ class NPAD(Decoder):
                 if alone:
                     raise
                 halved()
-        halves = [self._run(model, state, problems, half, twins).to(chains.device) for half in chains.chunk(2)]
+        halves = [self._run(model, state, problems, half, twins) for half in chains.chunk(2)]
         return join(halves, model.special.pad)
 
     def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Tensor, twins: bool) -> Found:
         noisy: Any = Noisy(model, self.noise, self.seed, self.share_noise)
         if twins and twins_pay(model, len(problems) * len(chains) * self.inner.rows):
             noisy = Twins(noisy)
-        each = problems.expand(chains)
-        rows = model.select(state, repeat(len(problems), len(chains), chains.device))
         inner = self.inner if self.candidates == "best" else self.inner.all_candidates()
-        found = inner.search(noisy, noisy.attach(rows, each, self._sigma(each.chains)), each)
+        device, begin = problems.ids.device, partial(begun, model, noisy, problems)
+        given = state, problems.ids, chains.to(device), self._sigma(chains).to(device)
+        with captured(noisy) as graphs:
+            if graphs is None or len(problems) * len(chains) > LAUNCHED:
+                rows, ids, own = begin(*given)
+            else:
+                rows, ids, own = graphs.call(begin, noisy, ("begun", problems.per_sentence), *given)
+            each = replace(problems, ids=ids, chains=own, per_sentence=problems.per_sentence * len(chains))
+            found = inner.search(noisy, rows, each).cpu()
         if self.candidates == "all":
             found = finished_only(found)
-        own = each.chains.to(found.lengths.device)[:, None].expand_as(found.lengths)
-        return replace(found, chain=own, noisy_log_prob=found.log_prob, proven=None).regroup(len(chains))
+        of_each = chains.repeat(len(problems))[:, None].expand_as(found.lengths)
+        return replace(found, chain=of_each, noisy_log_prob=found.log_prob, proven=None).regroup(len(chains))
 
     def _sigma(self, chains: Tensor) -> Tensor:
         """σ₀ of each; the clean chain's is 0."""
-        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=chains.device).expand(self.chains)
+        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32).expand(self.chains)
         return sigma[chains - (0 if self.clean_chain else 1)].masked_fill(chains == 0, 0)
+
+
+def begun(
+    model: Model[Any], noisy: Any, problems: Problems, state: Any, ids: Tensor, chains: Tensor, sigma: Tensor
+) -> tuple[Any, Tensor, Tensor]:
+    """The state of every chain, with noise of its sigma, and whose and which each one is."""
+    each = replace(problems, ids=ids).expand(chains)
+    rows = model.select(state, repeat(len(problems), len(chains), chains.device))
+    return noisy.attach(rows, each, sigma.repeat(len(problems))), each.ids, each.chains
 
 
 def finished_only(found: Found) -> Found:
@@ -134,12 +151,10 @@ def twins_pay(model: Model[Any], rows: int) -> bool:
 def select(model: Model[Any], state: Any, found: Found, selector: Selector) -> Found:
     """The distinct ones of [sentences, n] candidates, scored by the clean model, the selector's best first."""
     needs_attention = getattr(selector, "needs_attention", False)
-    if found.clean is not None and not needs_attention:
-        distinct, _ = found.to(torch.device("cpu")).distinct()  # few, and then many small operations
-        assert distinct.clean is not None
+    distinct, _ = found.distinct()
+    if distinct.clean is not None and not needs_attention:
         clean = replace(distinct, log_prob=distinct.clean).best_first()
     else:
-        distinct, _ = found.to(device_of(model)).distinct()
         log_prob, coverage = judge(model, state, distinct, coverage=needs_attention)
         clean = replace(distinct, log_prob=log_prob, coverage=coverage).best_first()
     return clean if isinstance(selector, MostProbable) else clean.best_first(ranking(selector, clean))

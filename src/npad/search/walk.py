@@ -46,6 +46,8 @@ class Walk:
 
     def advance(self, predicted: Prediction, clean: Prediction) -> tuple[Walk, Tensor | None]:
         groups, width = self.tokens.shape
+        if self.choice is None and width == self.width and predicted.first is not None:
+            return self._walked(predicted.first, predicted, clean), None
         one, other = (each.expand(groups, self.width) for each in (predicted, clean))
         chosen = one.best() if self.choice is None else self.choice(one.dense(), self.history.step + 1)
         chosen = chosen.masked_fill(self.finished, self.eos)
@@ -59,9 +61,22 @@ class Walk:
             clean=self.clean + truly.masked_fill(self.finished, 0),
             lengths=self.lengths + ~(self.finished | ends),
             finished=self.finished | ends,
-            history=self.history.append(chosen, torch.arange(self.width, device=chosen.device).expand_as(chosen)),
+            history=self.history.append(chosen),
         )
         return after, repeat(groups, self.width, chosen.device) if width != self.width else None
+
+    def _walked(self, first: Tensor, predicted: Prediction, clean: Prediction) -> Walk:
+        """The same in one kernel, where a kernel has found the most probable symbols."""
+        from npad.kernels.walk import walked
+
+        known, truly = ((each.logits, each.norm) for each in (predicted, clean))
+        now = self.scores, self.clean, self.lengths, self.finished
+        symbols, after, step = walked(first, known, truly, now, self.history.tokens, self.history.step, self.eos)
+        scores, judged, lengths, finished = after
+        history = replace(self.history, step=step)
+        return replace(
+            self, tokens=symbols, scores=scores, clean=judged, lengths=lengths, finished=finished, history=history
+        )
 
     def done(self) -> Tensor:
         return self.finished.all(1)
@@ -89,6 +104,6 @@ def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice | Non
         clean=torch.zeros(groups, width, device=device),
         lengths=torch.zeros(groups, width, dtype=torch.long, device=device),
         finished=torch.zeros(groups, width, dtype=torch.bool, device=device),
-        history=History.empty(groups, width, problems.max_length, special.pad, device),
+        history=History.empty(groups, width, problems.max_length, special.pad, device, straight=True),
     )
     return run(model, state, frontier, problems, rows=width)
