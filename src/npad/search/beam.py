@@ -134,6 +134,7 @@ class BeamFrontier:
     clean: Tensor  # [groups, width], the scores by the clean model
     ended: Ended
     history: History
+    broken: Tensor  # [], whether a live row was no distribution
 
     @property
     def live(self) -> Tensor:
@@ -157,7 +158,8 @@ class BeamFrontier:
         _, parents, tokens, _, truly = candidates.at(torch.where(scores > -torch.inf, order, order[:, :1]))
 
         history = self.history.append(tokens, parents)
-        after = replace(self, tokens=tokens, scores=scores, clean=truly, ended=ended, history=history)
+        broken = self.broken | ((predicted.norm + clean.norm).isnan() & self.live).any()
+        after = replace(self, tokens=tokens, scores=scores, clean=truly, ended=ended, history=history, broken=broken)
         return after, rows_from(parents, self.tokens.shape[1])
 
     def _candidates(self, predicted: Prediction, clean: Prediction) -> Candidates:
@@ -222,5 +224,6 @@ def beam_search(
         clean=torch.zeros(groups, 1, device=device),
         ended=Ended(nothing, zero, zero, nothing),
         history=History.empty(groups, how.width, problems.max_length, special.pad, device),
+        broken=torch.zeros((), dtype=torch.bool, device=device),
     )
     return run(model, state, frontier, problems, rows=how.width)

@@ -49,8 +49,8 @@ class Frontier(Protocol):
         """[groups, width], the symbols to read next."""
 
     @property
-    def live(self) -> Tensor:
-        """[groups, width], whether what the row predicts matters."""
+    def broken(self) -> Tensor:
+        """Whether what a row predicted that mattered was no distribution, at any step so far."""
 
     def advance(self, predicted: Prediction, clean: Prediction) -> tuple[Any, Tensor | None]:
         """The next frontier after what the rows [groups, width] predict, and the rows it continues (None: as they are).
@@ -130,13 +130,12 @@ class Steps:
         self.vocabulary: int | None = None
 
     def __call__(self, steps: int, state: Any, frontier: Any, told: Tensor) -> tuple[Any, Any, Tensor]:
-        broken = told[0]
         for _ in range(steps):
-            state, frontier, broken = self._step(state, frontier, broken)
+            state, frontier = self._step(state, frontier)
         done = frontier.done().view(-1, self.per_sentence).all(1)  # by sentence
-        return state, frontier, torch.stack([broken, done.all(), worth_dropping(done)])
+        return state, frontier, torch.stack([frontier.broken, done.all(), worth_dropping(done)])
 
-    def _step(self, state: Any, frontier: Any, broken: Tensor) -> tuple[Any, Any, Tensor]:
+    def _step(self, state: Any, frontier: Any) -> tuple[Any, Any]:
         groups, width = frontier.tokens.shape
         if self.both is None:
             logits, state = self.model.step(state, frontier.tokens.flatten())
@@ -146,9 +145,8 @@ class Steps:
             logits, state = self.both(state, frontier.tokens.flatten())
             each = self._predicted(logits, 2 * groups * width).view(sentences, 2, groups // sentences, width)
             predicted, clean = (each.map(lambda x, i=i: x[:, i].flatten(0, 1)) for i in (0, 1))  # type: ignore[misc]
-        broken = broken | ((predicted.norm + clean.norm).isnan() & frontier.live).any()
         frontier, parents = frontier.advance(predicted, clean)
-        return (state if parents is None else self.model.select(state, parents)), frontier, broken
+        return (state if parents is None else self.model.select(state, parents)), frontier
 
     def _predicted(self, logits: object, rows: int) -> Prediction:
         predicted = Prediction.of(self.model, logits, rows, self.vocabulary)

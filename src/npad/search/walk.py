@@ -41,8 +41,8 @@ class Walk:
     history: History
 
     @property
-    def live(self) -> Tensor:
-        return ~self.finished[:, : self.tokens.shape[1]]
+    def broken(self) -> Tensor:
+        return (self.scores + self.clean).isnan().any()  # NaN stays NaN
 
     def advance(self, predicted: Prediction, clean: Prediction) -> tuple[Walk, Tensor | None]:
         groups, width = self.tokens.shape
