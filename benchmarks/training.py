@@ -2,6 +2,7 @@
 
 python benchmarks/training.py --data STORE [--units 1024 --embedding 512 --batch 4096 --epochs 3]
 python benchmarks/training.py                    generated pairs of Multi30k's size and lengths, no store needed
+python benchmarks/training.py --profile          on a GPU, with where the time of ten updates goes, kernel by kernel
 
 On a GPU also the same without the captured recurrence, and how far apart the two are: the gradient of one batch.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gpu import profiled
 from npad.models.attention import AttentionModel
 from npad.training.recipe import Recipe
 from npad.training.store import Corpus, Store, Writer, dtypes
@@ -66,6 +68,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a store that npad prepare made")
     for name, value in {"pairs": 29_000, "units": 1024, "embedding": 512, "batch": 4096, "epochs": 3}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--updates", type=int, help="of each epoch, only so many")
     asked = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -98,7 +101,11 @@ def main() -> None:
             print("plain recurrence")
             epochs(plain, 2, asked.updates)
             print("captured recurrence")
-        epochs(updater(), asked.epochs, asked.updates)
+        fast = updater()
+        epochs(fast, asked.epochs, asked.updates)
+        if asked.profile:
+            some = fast.batcher.epoch(0, 0)[:10]
+            profiled(lambda: [fast.update(pairs, 1) for pairs in some], "ten updates")
 
 
 if __name__ == "__main__":

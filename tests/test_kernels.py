@@ -23,6 +23,7 @@ from npad.kernels.gates import gates
 from npad.kernels.gaussian import add_gaussian
 from npad.kernels.normaliser import normaliser
 from npad.kernels.split import input_parts, weight_parts
+from npad.kernels.top import top
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared, gru
 from npad.noise.distribution import Distribution
@@ -100,6 +101,18 @@ def test_gates_are_those_of_a_gru(dtype, near, units):
     recurrent, old = random(4, 3 * units + 7, dtype=dtype)[:, 7:], random(4, units, dtype=dtype)
     plain = gru(*(x.cpu().float() for x in (inputs, recurrent, old)))
     torch.testing.assert_close(gates(inputs, recurrent, old).cpu().float(), plain, atol=near, rtol=near)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize(("symbols", "k"), [(1100, 1), (1100, 11), (1025, 16), (5000, 7)])
+def test_the_top_is_the_top(dtype, symbols, k):
+    x = random(3, 2, symbols, dtype=dtype)
+    x[0, 0, 5:] = -torch.inf
+    x[1, 1, 64:200] = 9  # of equals the first
+    values, chosen = top(x, normaliser(x.view(6, -1))[2].view(3, 2, -1), k)
+    expected, places = (each[..., :k] for each in x.float().cpu().sort(dim=-1, descending=True, stable=True))
+    torch.testing.assert_close(values.cpu(), expected)
+    assert torch.equal(chosen.cpu(), places)
 
 
 @pytest.mark.parametrize("groups", [1, 7, 300])

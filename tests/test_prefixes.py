@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npad import NPAD, Counted, Greedy, InvalidInput, Noise, decode, score
-from npad.models.prepared import Prepared
+from npad.models.prepared import LOGITS, Prepared
 from npad.prefixes import prefixes, spans
 from test_attention import SOURCE, build
 
@@ -28,6 +28,16 @@ def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, leng
                 assert begun[int(one.first[s, k])] == begin
                 assert int(one.parents[s, k]) == int(before[s, int(one.first[s, k])])
         before = one.which
+
+
+@pytest.mark.parametrize("least", [1, 4, 100])
+def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
+    plain = build()
+    monkeypatch.setattr("npad.models.prepared.SENT", least)
+    monkeypatch.setitem(LOGITS, "cpu", least)
+    targets = [[[3, 4, 5, 6], [3, 4], [3, 4, 5], []]] * len(SOURCE)
+    expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
+    assert score(Prepared(plain), SOURCE, targets) == expected
 
 
 def test_there_may_be_many_sentences():

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from npad.errors import InvalidInput
 
@@ -31,6 +32,11 @@ def device_named(name: str | torch.device, what: str = "device") -> torch.device
     if device.type == "cuda" and (device.index or 0) >= there:
         raise InvalidInput(f"{what} {name}: torch can use {there} GPUs on this machine; take another, or cpu")
     return device
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU there; a GPU at work is not waited for."""
+    return x if device.type == "cpu" else x.pin_memory().to(device, non_blocking=True)
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:

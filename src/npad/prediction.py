@@ -14,6 +14,7 @@ from npad.model import log_probs, sound_logits
 from npad.tree import mapped
 
 CHUNK = 64  # symbols: the k best of all are in the k chunks with the best best
+FEW = 16  # best ones, which a kernel finds faster
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Prediction:
         symbols = self.logits.shape[-1]
         if symbols <= k * CHUNK:
             values, chosen = self.logits.topk(k, -1)
+        elif self.peaks is not None and k <= FEW:
+            from npad.kernels.top import top
+
+            values, chosen = top(self.logits, self.peaks, k, CHUNK)
         else:
             chunks = self._peaks().topk(k, -1).indices.sort(-1).values
             values, place = self._within(chunks).topk(k, -1)

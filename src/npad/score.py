@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from npad.devices import on
+from npad.devices import on, sent
 from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
 from npad.memory import halved, plain_memory_errors
@@ -142,7 +142,7 @@ def _likely(
     model: Model[Any], state: Any, inputs: Tensor, outputs: Tensor, reads: Tensor, device: torch.device
 ) -> Result:
     scored, _ = optional(model, "likelihood")(state, inputs, outputs, reads)
-    return scored.masked_fill(~_counted(inputs, reads).to(device), 0).sum(1), None
+    return scored.masked_fill(sent(~_counted(inputs, reads), device), 0).sum(1), None
 
 
 class Way(NamedTuple):

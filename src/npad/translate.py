@@ -33,7 +33,7 @@ SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterd
 WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Translation:
     """What one text became. `alternatives` are the decoder's other hypotheses, best first, without their own."""
 

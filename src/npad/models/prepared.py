@@ -16,22 +16,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from npad.alike import Rows
 from npad.captured import captured
+from npad.devices import sent
 from npad.kernels import fused
 from npad.model import ensure_known, reached, untouched
 from npad.models.attention import AttentionModel
 from npad.models.network import Network
 from npad.models.product import Product
 from npad.prediction import Prediction
-from npad.prefixes import reading, spans
+from npad.prefixes import reading, spans, together
 from npad.rows import Layout
 from npad.tree import mapped
 
 LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
+SENT = 1 << 16  # rows that are planned and sent to a GPU together
 LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # that there are at a time
 FEW = 1024  # source symbols up to which a GPU waits for the launches of their encoding
 GRID = 8  # symbols to which sources are padded on a GPU: few shapes, each of which may be captured as a graph
@@ -126,23 +130,29 @@ class Prepared(Network[PreparedState]):
         """log p of targets [rows, T] after tokens [rows, T], and the row-steps it took: prefixes are read once."""
         ensure_known(self, targets, self.logits.out_features)
         sentences, each = state.layout
-        symbols = tokens.cpu().view(sentences, each, -1).numpy()
-        plan = reading(symbols, reads.cpu().view(sentences, each).numpy())
+        symbols, targets = tokens.cpu().view(sentences, each, -1).numpy(), targets.cpu()
         device = self.logits.weight.device
-        parents, symbol, which = (torch.from_numpy(x).to(device) for x in (plan.parents, plan.symbols, plan.which))
-        hidden, readouts = state.hidden[:, ::each], []  # all rows of a sentence are alike
-        for rows, read in zip(*(torch.split(x, plan.rows) for x in (parents, symbol)), strict=True):
-            state = replace(state, hidden=hidden[:, rows], layout=Layout(sentences, len(rows) // sentences))
-            meaning = self._read(read)
-            state, context = self._recur(state, meaning, untouched)
-            hidden = state.hidden
-            readouts.append(self._readout(hidden[-1], meaning, context))
-        most = LOGITS.get(device.type, LOGITS["cpu"]) // self.logits.out_features
+        hidden = state.hidden[:, ::each]  # all rows of a sentence are alike
+        readouts: list[Tensor] = []
+        which: list[Rows] = []
+        plan = reading(symbols, reads.cpu().view(sentences, each).numpy())
+        for steps in together(plan, SENT):  # the next are planned while a GPU is at work on these
+            parents, read, at = zip(*steps, strict=True)
+            given = sent(torch.from_numpy(np.stack([np.concatenate(parents), np.concatenate(read)])), device)
+            for rows, symbol in given.split([len(one) for one in parents], 1):  # type: ignore[no-untyped-call]
+                state = replace(state, hidden=hidden[:, rows], layout=Layout(sentences, len(rows) // sentences))
+                meaning = self._read(symbol)
+                state, context = self._recur(state, meaning, untouched)
+                hidden = state.hidden
+                readouts.append(self._readout(hidden[-1], meaning, context))
+            which.extend(at)
+        sizes, most = [len(each) for each in readouts], LOGITS.get(device.type, LOGITS["cpu"])
+        places = torch.from_numpy(np.stack(which, 1) + np.cumsum([0, *sizes[:-1]]))
         found = [
-            self._at(torch.cat(readouts[some]), which[:, some] - start, targets[:, some].to(device))
-            for start, some in spans(plan.rows, most)
+            self._at(torch.cat(readouts[some]), *(sent(x[:, some], device) for x in (places - start, targets)))
+            for start, some in spans(sizes, most // self.logits.out_features)
         ]
-        return torch.cat(found, 1), sum(plan.rows)
+        return torch.cat(found, 1), sum(sizes)
 
     def _at(self, readouts: Tensor, which: Tensor, targets: Tensor) -> Tensor:
         """log p of targets [rows, T], each after one of the readouts."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from npad.captured import captured
+from npad.devices import sent
 from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
 from npad.memory import halved, plain_memory_errors
@@ -109,7 +110,7 @@ class NPAD(Decoder):
             noisy = Twins(noisy)
         inner = self.inner if self.candidates == "best" else self.inner.all_candidates()
         device, begin = problems.ids.device, partial(begun, model, noisy, problems)
-        given = state, problems.ids, chains.to(device), self._sigma(chains).to(device)
+        given = state, problems.ids, sent(chains, device), sent(self._sigma(chains), device)
         with captured(noisy) as graphs:
             if graphs is None or len(problems) * len(chains) > LAUNCHED:
                 rows, ids, own = begin(*given)
