@@ -72,7 +72,7 @@ def curves(panels: Sequence[Panel], path: Path) -> None:
         if panel.log:
             axes.set_xscale("log")
             ticks = sorted({x for points in panel.series.values() for x, _, _ in points if len(points) > 1})
-            if len(ticks) <= 6:
+            if len(ticks) <= 8:
                 axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
                 axes.minorticks_off()
         elif all(float(x).is_integer() for points in panel.series.values() for x, _, _ in points):

@@ -30,8 +30,9 @@ def command(
     """How fast this machine decodes, strategy by strategy, with an untrained model and outputs of one length.
 
     Latency is of one sentence, all else of many at a time. Tokens are those of the best outputs; a row-step is one row
-    (sentence × chain × beam) through one step of the model; the share is of the rate of a large matrix product, by the
-    operations of the plain formulas; memory is the most that was in use, the model included.
+    (sentence × chain × beam) through one step of the model; the share is of the rate of a large matrix product in
+    float32, or in the chains' precision, by the operations of the plain formulas; memory is the most that was in use,
+    the model included.
 
     Examples:
 
@@ -52,15 +53,16 @@ def command(
         whole(name, value, 2 if name == "symbols" else 1)
     sizes = speed.Sizes(**given)
     machine = torch.cuda.get_device_name(where) if gpu else f"CPU, {torch.get_num_threads()} threads"
-    rate = speed.matrix_rate(where, PRECISIONS[precision])
-    note(f"{machine}; {precision} chains; a large product runs at {rate / 1e12:,.2f} TFLOP/s")
+    rates = {name: speed.matrix_rate(where, PRECISIONS[name]) for name in dict.fromkeys(("float32", precision))}
+    products = ", ".join(f"{rate / 1e12:,.2f} TFLOP/s in {PRECISIONS[name]}" for name, rate in rates.items())
+    note(f"{machine}; {precision} chains; a large product runs at {products}".replace("torch.", ""))
     said = ", ".join(f"{name} {value:,}" for name, value in asdict(sizes).items())
     table = Table(title=said, title_style="", title_justify="left")
     table.add_column("strategy")
     for column in ("latency", "tokens/s", "row-steps/s", "share", "memory"):
         table.add_column(column, justify="right")
     with bar("greedy", len(speed.STRATEGIES)) as watch:
-        for done, one in enumerate(speed.measured(sizes, where, precision, rate), start=1):
+        for done, one in enumerate(speed.measured(sizes, where, precision, rates), start=1):
             watch(f"{one.strategy} is done", done, len(speed.STRATEGIES))
             cells = (f"{1e3 * one.latency:,.1f} ms", f"{one.tokens:,.0f}", f"{one.row_steps:,.0f}", f"{one.share:.0%}")
             table.add_row(one.strategy, *cells, f"{one.memory / 2**30:.2f} GiB")

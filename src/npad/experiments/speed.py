@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -110,8 +110,10 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * size**3 / clock(lambda: a @ b, 10, device)
 
 
-def measured(sizes: Sizes, device: torch.device, precision: str, rate: float, repeats: int = 3) -> Iterator[Speed]:
-    """Each strategy in turn."""
+def measured(
+    sizes: Sizes, device: torch.device, precision: str, rates: Mapping[str, float], repeats: int = 3
+) -> Iterator[Speed]:
+    """Each strategy in turn; the precision is of NPAD's chains. rates: of a large product, by precision."""
     fast: Any = Prepared(untrained(sizes.units, sizes.embedding, sizes.symbols)).to(device).eval()
     model = fast if precision == "float32" else LowPrecision(fast, precision)
     for name, decoder in STRATEGIES.items():
@@ -127,6 +129,7 @@ def measured(sizes: Sizes, device: torch.device, precision: str, rate: float, re
         latency = clock(partial(decode, model, some[:1], decoder, sizes.length), repeats, device)
         seconds = clock(partial(decode, model, some, decoder, sizes.length), repeats, device)
         tokens, steps = each * sizes.length / seconds, counted.calls / seconds
+        rate = rates[precision if isinstance(decoder, NPAD) else "float32"]
         yield Speed(name, latency, tokens, steps, steps * sizes.operations() / rate, peak_memory(device))
 
 
