@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from cases import EVERY, assert_same, by_name, tokens
-from npad import NPAD, Antithetic, Beam, Fixed, Greedy, Noise, Orthogonal, Sampling, decode
+from npad import NPAD, Antithetic, Beam, BestOf, Exact, Fixed, Greedy, Noise, Orthogonal, Sampling, decode
 from npad.captured import Graph
 from npad.models.prepared import Prepared
+from npad.tree import leaves
 from test_attention import SOURCE, build
 
 
@@ -37,6 +38,30 @@ def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
         assert_same(decode(fast, SOURCE, decoder, 8), expected)
     other = [[7, 2], [1], [5, 5, 5]]
     assert_same(decode(fast, other, decoder, 8), decode(build(), other, decoder, 8))
+
+
+OTHERS = [NPAD(BestOf((Greedy(), Sampling(2))), 3, Noise(0.4)), NPAD(Exact(50), 3, Noise(0.4))]
+
+
+@pytest.mark.parametrize("decoder", [*EVERY.values(), *OTHERS], ids=repr)
+def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, decoder, monkeypatch):
+    """On a GPU all share one memory: what a later one made may lie where an earlier one works."""
+    made, again = [], Graph.again
+
+    def replayed(self):
+        found = again(self)
+        made.extend([self] if self not in made else [])
+        for other in made[made.index(self) + 1 :]:
+            kept = {id(x) for x in other.inputs}
+            for x in leaves(other.result):
+                if id(x) not in kept:
+                    x.copy_(x == 0)  # anything else
+        return found
+
+    monkeypatch.setattr(Graph, "again", replayed)
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(4):
+        assert_same(decode(fast, SOURCE, decoder, 8), expected)
 
 
 @pytest.mark.parametrize("decoder", [Greedy(), Beam(3), Sampling(3), NPAD(Beam(2), 4, Noise(0.4))], ids=repr)

@@ -68,6 +68,16 @@ def test_rows_that_are_no_distribution_have_no_normaliser():
     assert normaliser(x)[0].isnan().tolist() == [True, True, True, False]
 
 
+@pytest.mark.parametrize("symbols", [301, 1300])
+def test_logits_may_lie_as_they_like(symbols, monkeypatch):
+    monkeypatch.setattr("npad.prediction.fused", lambda x: True)
+    x = random(symbols, 5).t()
+    one, other = (Prediction.of(build(), each, 5) for each in (x, x.contiguous()))
+    assert torch.equal(one.best(), other.best())
+    for a, b in zip(one.top(7), other.top(7), strict=True):
+        assert torch.equal(a, b)
+
+
 @precisions
 @pytest.mark.parametrize("width", [1, 2, 101, 1028])
 @pytest.mark.parametrize("seed", [0, 1, 16, 2**63])

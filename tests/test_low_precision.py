@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ import npad
 from cases import PLAIN, by_name, key, recurrent, summaries
 from npad import NPAD, Beam, Counted, Greedy, InvalidInput, Noise, decode, score, signature
 from npad.models.low_precision import LowPrecision, lowered
+from npad.tree import leaves
 from test_attention import SOURCE, build
 
 MODELS = {"attention": (lambda: build(torch.float32), SOURCE), "gru": (lambda: recurrent(dtype=torch.float32), None)}
@@ -85,3 +88,8 @@ def test_mistakes_are_named():
         npad.load("en-de", precision="int4")
     with pytest.raises(InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"):
         npad.load("toy", precision="bfloat16")
+
+
+def test_a_state_may_be_any_dictionary():
+    state = OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3])
+    assert [x.dtype for x in leaves(lowered(state, torch.bfloat16))] == [torch.bfloat16] * 2

@@ -7,27 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad import NPAD, Counted, Greedy, InvalidInput, Noise, decode, score
+from npad import NPAD, Counted, Greedy, InvalidInput, MemoryWarning, Noise, OutOfMemory, decode, score
 from npad.models.prepared import LOGITS, Prepared
-from npad.prefixes import prefixes, spans
+from npad.prefixes import reading, spans
 from test_attention import SOURCE, build
 
 
-@given(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 6), st.integers(1, 5), st.integers(1, 3))
+@given(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
 def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, length, symbols):
     random = np.random.default_rng(seed)
     x, reads = random.integers(symbols, size=(sentences, n, length)), random.integers(length + 1, size=(sentences, n))
-    before = np.zeros((sentences, n), dtype=int)
-    for t, one in enumerate(prefixes(x, reads)):
-        for s in range(sentences):
-            begun = {i: tuple(x[s, i, : t + 1].tolist()) for i in range(n) if reads[s, i] > t}
-            kinds = {int(one.which[s, i]): begin for i, begin in begun.items()}
-            assert all(kinds[int(one.which[s, i])] == begin for i, begin in begun.items())  # one number, one prefix
-            assert len(kinds) == len(set(begun.values())) <= one.first.shape[1]
-            for k, begin in kinds.items():
-                assert begun[int(one.first[s, k])] == begin
-                assert int(one.parents[s, k]) == int(before[s, int(one.first[s, k])])
-        before = one.which
+    x, reads = x[:, :, : reads.max()], reads
+    read = [(s, ()) for s in range(sentences)]  # what each row has read, and of which sentence
+    for t, step in enumerate(reading(x, reads)):
+        read = [(*read[p][:1], (*read[p][1], symbol)) for p, symbol in zip(step.parents, step.symbols, strict=True)]
+        going = {(s, i): (s, tuple(x[s, i, : t + 1])) for s, i in np.argwhere(reads > t)}
+        rows = {(s, i): int(step.which.reshape(sentences, n)[s, i]) for s, i in going}
+        assert {where: read[row] for where, row in rows.items()} == going
+        assert len(set(rows.values())) == len(set(going.values()))  # each prefix once
+        assert all(step.owner[row // step.each] == s for (s, _), row in rows.items())
+        assert len(step.parents) == len(step.owner) * step.each
 
 
 @pytest.mark.parametrize("least", [1, 4, 100])
@@ -40,10 +39,25 @@ def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
     assert score(Prepared(plain), SOURCE, targets) == expected
 
 
+def test_what_does_not_fit_is_read_in_halves(monkeypatch):
+    plain, whole = build(), Prepared.likelihood
+
+    def cramped(self, state, tokens, targets, reads):
+        if reads.shape[0] * reads.shape[1] > 1:
+            raise OutOfMemory("no")
+        return whole(self, state, tokens, targets, reads)
+
+    monkeypatch.setattr(Prepared, "likelihood", cramped)
+    targets = [[[3, 4, 5]] * (1 + i % 2) + [[4]] * (i % 3) for i in range(len(SOURCE))]
+    expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
+    with pytest.warns(MemoryWarning):
+        assert score(Prepared(plain), SOURCE, targets) == expected
+
+
 def test_there_may_be_many_sentences():
     x = np.random.default_rng(0).integers(3, size=(600, 4, 3))
-    for one in prefixes(x, np.full((600, 4), 3)):
-        assert one.which.max() < one.first.shape[1] <= 4
+    for step in reading(x, np.full((600, 4), 3)):
+        assert np.array_equal(np.unique(step.owner), np.arange(600))
 
 
 @given(st.lists(st.integers(1, 9), max_size=9), st.integers(1, 20))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
 import npad
 from cases import EVERY, assert_same, by_name
-from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad import NPAD, Beam, GNMTLength, Greedy, Noise, decode, score
 from npad.models import prepared as module
 from npad.models.attention import AttentionModel
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import Prepared, gru, prepared
+from npad.ragged import rectangles
 from npad.testing import check_model
 from test_attention import SOURCE, build
 
@@ -99,3 +102,14 @@ def test_loaded_models_are_prepared_and_the_trained_one_is_left_alone():
     assert model.name == model.plain.name
     source = npad.load("en-de").encode(["How do I get to the station?"])
     assert decode(model, source, Greedy(), 30)[0][0].tokens == decode(model.plain, source, Greedy(), 30)[0][0].tokens
+
+
+def test_coverage_is_that_of_the_plain_model_in_rectangles_of_other_sources(monkeypatch):
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))  # sources are padded to a grid
+    judging = sys.modules["npad.score"]
+    monkeypatch.setattr(
+        judging, "COVERING", judging.COVERING._replace(parts=lambda reads, gpu: rectangles(reads, 1, 1))
+    )
+    decoder = NPAD(Beam(2), 3, Noise(0.5), selector=GNMTLength(0.6, beta=0.3))
+    source = [[1], [2, 3, 4, 5, 6, 7, 8, 9, 1, 2], [3, 4]]
+    assert_same(decode(Prepared(build()), source, decoder, 8), decode(build(), source, decoder, 8))

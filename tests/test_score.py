@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cases import recurrent, summaries, tables
 from npad import Counted, InvalidInput, ModelError, score
 from npad.models.table import TableModel
+from npad.ragged import rectangles
 
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 
@@ -50,7 +51,8 @@ def test_splitting_the_work_changes_nothing(positions, monkeypatch):
     model, source = recurrent(), summaries(3)
     whole = score(model, source, TARGETS)
     module = sys.modules["npad.score"]  # npad.score is the function
-    monkeypatch.setattr(module, "WAYS", tuple(way._replace(on_cpu=(positions, 8)) for way in module.WAYS))
+    small = tuple(way._replace(parts=lambda reads, gpu: rectangles(reads, positions, 8)) for way in module.WAYS)
+    monkeypatch.setattr(module, "WAYS", small)
     for got, wanted in zip(score(model, source, TARGETS), whole, strict=True):
         assert got == pytest.approx(wanted, abs=1e-12)
 

@@ -15,7 +15,7 @@ from npad.alike import side_by_side
 from npad.rows import descending, take
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hypothesis:
     """One output for one sentence.
 

@@ -50,8 +50,9 @@ class Model(Protocol[State]):
     Optional, used where present:
 
     - `forced(state, tokens [rows, T]) -> logits [rows, T, V]`: teacher forcing in one go, instead of T steps;
-    - `likelihood(state, tokens [rows, T], targets [rows, T], reads [rows]) -> (log p of the targets [rows, T], model
-      calls)`: of each row the first `reads` count; the rows of a sentence are alike and may share what they read;
+    - `likelihood(state, tokens [sentences, n, T], targets [sentences, n, T], reads [sentences, n]) -> (log p of the
+      targets, model calls)`: from one row per sentence; of each hypothesis the first `reads` symbols count, and those
+      of a sentence may share what they read. The three are on the CPU;
     - `attention(state) -> [rows, source length]`: the weights of the last step, zero at padding;
     - `judge`: the model that re-scores from the same states, where it is not this one;
     - `hasty(state) -> (model, state)`: the same in lower precision, for chains whose output will be judged;

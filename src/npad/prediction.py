@@ -33,6 +33,7 @@ class Prediction:
         if fused(checked) and not getattr(model, "normalised", False):
             from npad.kernels.normaliser import normaliser
 
+            checked = checked if checked.stride(-1) == 1 else checked.contiguous()  # as every kernel wants them
             return cls(checked, *normaliser(checked, CHUNK))
         scored = log_probs(model, checked, rows)
         # One NaN makes the whole row's log-softmax NaN, unless there was none to take.

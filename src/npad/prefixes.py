@@ -12,11 +12,13 @@ from npad.alike import Rows, side_by_side
 
 
 class Prefixes(NamedTuple):
-    """The distinct prefixes of one length, `width` a sentence; a sentence with fewer fills up with anything."""
+    """The distinct prefixes of one length, those of a sentence together and numbered within it."""
 
-    which: Rows  # [sentences, n], the prefix of each hypothesis, numbered within its sentence; 0 where it has ended
-    first: Rows  # [sentences, width], a hypothesis that begins so
-    parents: Rows  # [sentences, width], the prefix one symbol shorter
+    owner: Rows  # [prefixes], the sentence of each, from the first
+    place: Rows  # [prefixes], its number
+    first: Rows  # [prefixes], a hypothesis that begins so
+    parents: Rows  # [prefixes], the number of the one that is one symbol shorter
+    which: Rows  # [sentences, n], the prefix of each hypothesis; 0 where it has ended
 
 
 def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
@@ -32,19 +34,17 @@ def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
     before = np.zeros_like(sentence)  # of each row, the prefix one symbol shorter
     for t in range(length):
         rows = np.flatnonzero(reads > t)
-        kind = opening[t].cumsum(dtype=np.int32)[rows]
-        opens = _starts(kind)
+        opens = _starts(opening[t].cumsum(dtype=np.int32)[rows])
         head = rows[opens]
         owner = sentence[head]
         place = np.arange(len(head))
         place -= np.maximum.accumulate(np.where(_starts(owner), place, 0))
-        first, parents = np.zeros((2, sentences, int(place.max(initial=0)) + 1), dtype=np.int64)
-        first[owner, place], parents[owner, place] = mine[head], before[head]
+        parents = before[head]
         before = np.zeros_like(before)
         before[rows] = place[opens.cumsum() - 1]
         which = np.zeros(sentences * n, dtype=np.int64)
         which[order] = before
-        yield Prefixes(which.reshape(sentences, n), first, parents)
+        yield Prefixes(owner, place, mine[head], parents, which.reshape(sentences, n))
 
 
 def _starts(x: NDArray[Any]) -> NDArray[np.bool_]:
@@ -55,23 +55,42 @@ def _starts(x: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 class Reading(NamedTuple):
-    """What to read at one step: a row for each prefix, those of a sentence together and as many for every one."""
+    """What to read at one step: a row for each prefix, in groups of `each` rows of one sentence, the last filled up."""
 
-    parents: Rows  # [rows], the row of the step before that each one continues; at first the sentence itself
-    symbols: Rows  # [rows], what each one reads
+    each: int
+    owner: Rows  # [groups], the sentence of each group
+    parents: Rows  # [groups · each], the row of the step before that each one continues; at first the sentence itself
+    symbols: Rows  # [groups · each], what each one reads
     which: Rows  # [sentences · n], the row of each hypothesis
 
 
 def reading(symbols: Rows, reads: Rows) -> Iterator[Reading]:
     """How to read hypotheses [sentences, n, T], of each the first `reads` symbols, step by step, every prefix once."""
-    sentences, width, at = np.arange(len(symbols))[:, None], 1, np.ascontiguousarray(symbols.transpose(2, 0, 1))
+    sentences, at = np.arange(len(symbols)), np.ascontiguousarray(symbols.transpose(2, 0, 1))
+    before = sentences  # the first row of each sentence
     for t, one in enumerate(prefixes(symbols, reads)):
-        parents, width = sentences * width + one.parents, one.first.shape[1]
-        which = sentences * width + one.which
-        yield Reading(parents.ravel(), at[t, sentences, one.first].ravel(), which.ravel())
+        width = np.bincount(one.owner, minlength=len(sentences))
+        each = together(len(one.owner) / np.count_nonzero(width))
+        groups = -(-width // each)
+        now = each * (groups.cumsum() - groups)
+        row, size = now[one.owner] + one.place, each * int(groups.sum())
+        read = at[t, one.owner, one.first]
+        parents, said = np.zeros(size, dtype=np.int64), np.full(size, read[0])
+        parents[row], said[row] = before[one.owner] + one.parents, read
+        which = np.minimum(now[:, None] + one.which, size - 1)
+        yield Reading(each, np.repeat(sentences, groups), parents, said, which.ravel())
+        before = now
 
 
-def together(steps: Iterator[Reading], least: int) -> Iterator[list[Reading]]:
+def together(width: float) -> int:
+    """How many prefixes of a sentence to read as one group, where sentences have so many on average.
+
+    What belongs to the sentence is fetched once a group; of a group that is not full some rows are idle.
+    """
+    return 1 if width < 2 else 2 if width < 4 else 4 if width < 16 else 8
+
+
+def batched(steps: Iterator[Reading], least: int) -> Iterator[list[Reading]]:
     """Steps that follow each other, as many as have so many rows together."""
     some: list[Reading] = []
     for one in steps:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from npad.alike import Rows
 from npad.devices import on, sent
 from npad.errors import InvalidInput, ModelError, OutOfMemory
 from npad.hypotheses import Found
 from npad.memory import halved, plain_memory_errors
 from npad.model import Model, device_of, ensure_known, ensure_length, ensure_model, name_of, optional
 from npad.prediction import Prediction
+from npad.prefixes import spans
 from npad.ragged import rectangles
 from npad.rows import descending, repeat, take
 
@@ -55,19 +58,21 @@ def judge(model: Model[Any], state: Any, found: Found, coverage: bool = False) -
     reads = torch.where(found.exists, (found.lengths + found.finished).clamp(min=1), 0)
     order = descending(reads)
     found, reads = found.at(order), take(reads, order)
-    parts = rectangles(reads.numpy(), *(way.on_gpu if device_of(model).type == "cuda" else way.on_cpu))
     scored = [
         one
-        for some, places in parts
+        for some, places in way.parts(reads.numpy(), device_of(model).type == "cuda")
         for one in _read(model, state, found, torch.from_numpy(some), torch.arange(places.start, places.stop), way)
     ]
     log_prob, seen = torch.zeros_like(found.log_prob), None
+    if coverage:
+        longest = max((weights.shape[-1] for *_, weights in scored if weights is not None), default=0)
+        seen = torch.zeros(*found.lengths.shape, longest)
     for some, places, scores, weights in scored:  # by now the GPU is at work on all of them
         log_prob = log_prob.to(scores.dtype)
         log_prob[some[:, None], places] = scores.cpu().view(len(some), -1)
-        if weights is not None:
-            seen = torch.zeros(*found.lengths.shape, weights.shape[-1], dtype=weights.dtype) if seen is None else seen
-            seen[some[:, None], places] = weights.cpu().view(len(some), len(places), -1)
+        if seen is not None and weights is not None:
+            seen = seen.to(weights.dtype)
+            seen[some[:, None], places, : weights.shape[-1]] = weights.cpu().view(len(some), len(places), -1)
     if bool((log_prob.isnan() & found.exists).any()):
         raise ModelError(f"{name_of(model)} returned NaN, +inf or nothing but −inf as a row of logits while scoring")
     back = order.argsort(1)
@@ -79,13 +84,12 @@ Scored = tuple[Tensor, Tensor, Tensor, Tensor | None]  # some sentences, some pl
 
 def _read(model: Model[Any], state: Any, found: Found, some: Tensor, places: Tensor, way: Way) -> list[Scored]:
     """Score one rectangle, the hypotheses at `places` of `some` sentences; in halves where it does not fit."""
-    device = device_of(model)
+    if not found.groups(some).at(places.expand(len(some), -1)).exists.any():
+        return []
     try:
         with plain_memory_errors():
-            here = model.select(state, some.to(device))  # dropping and expanding are calls of their own
-            here = model.select(here, repeat(len(some), len(places), device))
-            given = _teacher(model, found.groups(some).at(places.expand(len(some), -1)))
-            return [(some, places, *way.read(model, here, *given, device))]
+            here = model.select(state, some.to(device_of(model)))
+            return [(some, places, *way.read(model, here, found.groups(some).at(places.expand(len(some), -1))))]
     except OutOfMemory:
         if len(places) > 1:
             halves = [(some, half) for half in places.chunk(2)]
@@ -100,16 +104,8 @@ def _read(model: Model[Any], state: Any, found: Found, some: Tensor, places: Ten
 Result = tuple[Tensor, Tensor | None]
 
 
-def _stepwise(
-    model: Model[Any],
-    state: Any,
-    inputs: Tensor,
-    outputs: Tensor,
-    reads: Tensor,
-    device: torch.device,
-    coverage: bool = False,
-) -> Result:
-    inputs, outputs, counted = (x.to(device) for x in (inputs, outputs, _counted(inputs, reads)))
+def _stepwise(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> Result:
+    state, inputs, outputs, counted = _rows(model, state, found)
     total: Tensor | float = 0.0
     seen: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
@@ -124,10 +120,8 @@ def _stepwise(
     return total, seen if isinstance(seen, Tensor) else None
 
 
-def _forced(
-    model: Model[Any], state: Any, inputs: Tensor, outputs: Tensor, reads: Tensor, device: torch.device
-) -> Result:
-    inputs, outputs, counted = (x.to(device) for x in (inputs, outputs, _counted(inputs, reads)))
+def _forced(model: Model[Any], state: Any, found: Found) -> Result:
+    state, inputs, outputs, counted = _rows(model, state, found)
     logits: object = optional(model, "forced")(state, inputs)
     if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
         got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -138,45 +132,67 @@ def _forced(
     return scored.masked_fill(~counted, 0).sum(1), None
 
 
-def _likely(
-    model: Model[Any], state: Any, inputs: Tensor, outputs: Tensor, reads: Tensor, device: torch.device
-) -> Result:
-    scored, _ = optional(model, "likelihood")(state, inputs, outputs, reads)
-    return scored.masked_fill(sent(~_counted(inputs, reads), device), 0).sum(1), None
+def _likely(model: Model[Any], state: Any, found: Found) -> Result:
+    inputs, outputs, reads = _teacher(model, found)
+    least = torch.where(found.exists, reads.clamp(min=1), 0)
+    scored, _ = optional(model, "likelihood")(state, inputs, outputs, least)
+    return scored.masked_fill(sent(~_counted(inputs, reads), scored.device), 0).sum(-1), None
+
+
+def _rows(model: Model[Any], state: Any, found: Found) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """A row for each hypothesis: its state, what it reads, what it predicts, and which predictions count: [rows, T]."""
+    device, (inputs, outputs, reads) = device_of(model), _teacher(model, found)
+    sentences, n = found.lengths.shape
+    state = model.select(state, repeat(sentences, n, device))  # dropping and expanding are calls of their own
+    return state, *(x.flatten(0, 1).to(device) for x in (inputs, outputs, _counted(inputs, reads)))
 
 
 class Way(NamedTuple):
-    """How hypotheses are read, where a model offers what it needs."""
+    """How hypotheses are read, where a model offers what it needs, and how many at a time."""
 
     needs: str
     read: Callable[..., Result]
-    on_cpu: tuple[float, int]  # positions at a time, and rows that an extra step costs: see `rectangles`
-    on_gpu: tuple[float, int]  # which has to wait for each step, so that fewer and larger ones are better
+    parts: Callable[[Rows, bool], Iterator[tuple[Rows, slice]]]  # of how much each reads, and whether on a GPU
 
 
-STEPWISE = Way("step", _stepwise, (math.inf, 8), (math.inf, 2048))  # which holds logits [rows, V]
-COVERING = STEPWISE._replace(needs="attention", read=partial(_stepwise, coverage=True))
-WAYS = (
-    Way("likelihood", _likely, (1 << 12, 8), (1 << 20, 2048)),  # [rows, T] readouts
-    Way("forced", _forced, (1 << 12, 8), (1 << 17, 256)),  # logits [rows, T, V]
-)
+def _steps(reads: Rows, gpu: bool) -> Iterator[tuple[Rows, slice]]:
+    """Few, where each step is waited for; there are logits [rows, V] at a time."""
+    return rectangles(reads, math.inf, 2048 if gpu else 8)
+
+
+def _positions(reads: Rows, gpu: bool) -> Iterator[tuple[Rows, slice]]:
+    """There are logits [rows, T, V] at a time."""
+    return rectangles(reads, 1 << 17 if gpu else 1 << 12, 256 if gpu else 8)
+
+
+def _sentences(reads: Rows, gpu: bool) -> Iterator[tuple[Rows, slice]]:
+    """Whole sentences, so many hypotheses that what belongs to a sentence fits once for each."""
+    counts = (reads > 0).sum(1)
+    for _, some in spans(counts.tolist(), 1 << 15 if gpu else 1 << 10):
+        if counts[some].any():
+            yield np.arange(len(reads))[some], slice(0, int(counts[some].max()))
+
+
+STEPWISE = Way("step", _stepwise, _steps)
+COVERING = Way("attention", partial(_stepwise, coverage=True), _steps)
+WAYS = (Way("likelihood", _likely, _sentences), Way("forced", _forced, _positions))
 
 
 def _counted(inputs: Tensor, reads: Tensor) -> Tensor:
-    """Which positions [rows, T] count."""
-    return torch.arange(inputs.shape[1]) < reads[:, None]
+    """Which positions [sentences, n, T] count."""
+    return torch.arange(inputs.shape[-1]) < reads[..., None]
 
 
 def _teacher(model: Model[Any], found: Found) -> tuple[Tensor, Tensor, Tensor]:
-    """What is read and what is predicted, each [rows, longest + 1], and how much of it counts [rows]."""
+    """What is read and what is predicted, each [sentences, n, longest], and how much of it counts [sentences, n]."""
     bos, eos, _ = model.special
-    lengths, tokens = found.lengths.clamp(min=0).flatten(), found.tokens.flatten(0, 1)
-    reads = lengths + (found.finished & found.exists).flatten()
-    beyond = torch.arange(tokens.shape[1]) >= lengths[:, None]
-    tokens = tokens.masked_fill(beyond, eos)  # fill with a symbol that every model can read
-    first, last = (torch.full_like(lengths, symbol)[:, None] for symbol in (bos, eos))
+    lengths = found.lengths.clamp(min=0)
+    reads = lengths + (found.finished & found.exists)
+    beyond = torch.arange(found.tokens.shape[-1]) >= lengths[..., None]
+    tokens = found.tokens.masked_fill(beyond, eos)  # fill with a symbol that every model can read
+    first, last = (torch.full_like(lengths, symbol)[..., None] for symbol in (bos, eos))
     longest = max(1, int(reads.max()))
-    return torch.cat([first, tokens], 1)[:, :longest], torch.cat([tokens, last], 1)[:, :longest], reads
+    return torch.cat([first, tokens], -1)[..., :longest], torch.cat([tokens, last], -1)[..., :longest], reads
 
 
 def _symbols(wanted: Sequence[Sequence[int]], where: str, eos: int) -> list[list[int]]:

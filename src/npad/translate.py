@@ -27,13 +27,14 @@ from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.npad import NPAD
 from npad.selectors import MBR
 from npad.signature import signature
+from npad.text.subwords import Spelling
 from npad.training import checkpoint
 
 SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterdir() if path.is_dir()}
 WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Translation:
     """What one text became. `alternatives` are the decoder's other hypotheses, best first, without their own."""
 
@@ -55,7 +56,7 @@ class Translator:
     """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
 
     symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have.
-    detokenise_all: the texts of many hypotheses, where that is faster than one after the other.
+    Where `detokenise` has a method `all`, of many hypotheses at once, that is used.
     """
 
     model: Model[Any]
@@ -63,7 +64,6 @@ class Translator:
     detokenise: Callable[[tuple[int, ...]], str]
     symbols: Callable[[Sequence[str]], list[list[int]]] | None = None
     longest: int = 1000
-    detokenise_all: Callable[[Sequence[tuple[int, ...]]], list[str]] | None = None
 
     def translate(
         self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 1024
@@ -170,7 +170,8 @@ class Translator:
         return source
 
     def _texts(self, many: list[tuple[int, ...]]) -> list[str]:
-        return [self.detokenise(one) for one in many] if self.detokenise_all is None else self.detokenise_all(many)
+        together: Callable[[Any], list[str]] | None = getattr(self.detokenise, "all", None)
+        return [self.detokenise(one) for one in many] if together is None else together(many)
 
     def _in_words(self, decoder: Decoder) -> Decoder:
         """MBR compares texts, where there are texts."""
@@ -196,9 +197,7 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
     else:
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
-        made = Translator(
-            prepared(saved.model), source.encode, target.decode, target.encode, detokenise_all=target.decode_all
-        )
+        made = Translator(prepared(saved.model), source.encode, Spelling(target), target.encode)
     return made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
 
 

@@ -17,7 +17,7 @@ def mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
     kind: Any = type(tree)
     if names := _names(kind):
         return kind(**{name: mapped(getattr(tree, name), change) for name in names})
-    if kind is dict:
+    if isinstance(tree, dict):
         return {name: mapped(part, change) for name, part in tree.items()}
     if isinstance(tree, tuple | list):
         parts = [mapped(part, change) for part in tree]
@@ -54,7 +54,7 @@ def _parts(tree: Any) -> Any:
     kind: Any = type(tree)
     if names := _names(kind):
         return [getattr(tree, name) for name in names]
-    if kind is dict:
+    if isinstance(tree, dict):
         return [*tree, *tree.values()]
     return tree if isinstance(tree, tuple | list) else ()
 

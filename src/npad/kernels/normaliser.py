@@ -17,8 +17,6 @@ def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]
     norm = torch.empty(rows, dtype=torch.float32, device=logits.device)
     best = torch.empty(rows, dtype=torch.long, device=logits.device)
     peaks = torch.empty(rows, triton.cdiv(symbols, chunk), dtype=logits.dtype, device=logits.device)
-    if logits.stride(1) != 1:
-        logits = logits.contiguous()
     most, warps = (2048, 4) if rows > MANY else (4096, 8)
     block = max(chunk, min(most, triton.next_power_of_2(symbols)))
     _normaliser[(rows,)](

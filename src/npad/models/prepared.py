@@ -30,7 +30,7 @@ from npad.models.attention import AttentionModel
 from npad.models.network import Network
 from npad.models.product import Product
 from npad.prediction import Prediction
-from npad.prefixes import reading, spans, together
+from npad.prefixes import batched, reading, spans
 from npad.rows import Layout
 from npad.tree import mapped
 
@@ -127,32 +127,32 @@ class Prepared(Network[PreparedState]):
         return perturb("output", self._readout(state.hidden[-1], read, context)), state
 
     def likelihood(self, state: PreparedState, tokens: Tensor, targets: Tensor, reads: Tensor) -> tuple[Tensor, int]:
-        """log p of targets [rows, T] after tokens [rows, T], and the row-steps it took: prefixes are read once."""
+        """log p of targets [sentences, n, T] after tokens, and the row-steps it took: prefixes are read once."""
         ensure_known(self, targets, self.logits.out_features)
-        sentences, each = state.layout
-        symbols, targets = tokens.cpu().view(sentences, each, -1).numpy(), targets.cpu()
-        device = self.logits.weight.device
-        hidden = state.hidden[:, ::each]  # all rows of a sentence are alike
+        device, whole, owners = self.logits.weight.device, state, np.arange(len(tokens))
         readouts: list[Tensor] = []
         which: list[Rows] = []
-        plan = reading(symbols, reads.cpu().view(sentences, each).numpy())
-        for steps in together(plan, SENT):  # the next are planned while a GPU is at work on these
-            parents, read, at = zip(*steps, strict=True)
-            given = sent(torch.from_numpy(np.stack([np.concatenate(parents), np.concatenate(read)])), device)
-            for rows, symbol in given.split([len(one) for one in parents], 1):  # type: ignore[no-untyped-call]
-                state = replace(state, hidden=hidden[:, rows], layout=Layout(sentences, len(rows) // sentences))
-                meaning = self._read(symbol)
-                state, context = self._recur(state, meaning, untouched)
-                hidden = state.hidden
-                readouts.append(self._readout(hidden[-1], meaning, context))
-            which.extend(at)
+        for steps in batched(reading(tokens.numpy(), reads.numpy()), SENT):  # planned while a GPU is at work
+            parts = [part for step in steps for part in (step.owner, step.parents, step.symbols)]
+            there = torch.split(sent(torch.from_numpy(np.concatenate(parts)), device), [len(part) for part in parts])
+            for step, owner, parents, symbols in zip(steps, there[::3], there[1::3], there[2::3], strict=True):
+                if not np.array_equal(step.owner, owners):
+                    state = replace(whole, hidden=state.hidden)  # without what the groups before had
+                    keys, values, mask = (x[owner] for x in (whole.keys, whole.values, whole.mask))
+                    state, owners = replace(state, keys=keys, values=values, mask=mask), step.owner
+                state = replace(state, hidden=state.hidden[:, parents], layout=Layout(len(owners), step.each))
+                read = self._read(symbols)
+                state, context = self._recur(state, read, untouched)
+                readouts.append(self._readout(state.hidden[-1], read, context))
+                which.append(step.which)
         sizes, most = [len(each) for each in readouts], LOGITS.get(device.type, LOGITS["cpu"])
-        places = torch.from_numpy(np.stack(which, 1) + np.cumsum([0, *sizes[:-1]]))
+        at = torch.from_numpy(np.stack(which, 1) + np.cumsum([0, *sizes[:-1]]))
+        wanted = targets.flatten(0, 1)
         found = [
-            self._at(torch.cat(readouts[some]), *(sent(x[:, some], device) for x in (places - start, targets)))
+            self._at(torch.cat(readouts[some]), sent(at[:, some] - start, device), sent(wanted[:, some], device))
             for start, some in spans(sizes, most // self.logits.out_features)
         ]
-        return torch.cat(found, 1), sum(sizes)
+        return torch.cat(found, 1).view(targets.shape), sum(sizes)
 
     def _at(self, readouts: Tensor, which: Tensor, targets: Tensor) -> Tensor:
         """log p of targets [rows, T], each after one of the readouts."""

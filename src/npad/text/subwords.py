@@ -74,14 +74,24 @@ class Subwords:
         """The text of some symbols."""
         return str(self.tokenizer.decode([symbol - 1 for symbol in symbols], skip_special_tokens=False))
 
-    def decode_all(self, many: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each, by all the cores there are."""
-        ids = [[symbol - 1 for symbol in symbols] for symbols in many]
-        return [str(text) for text in self.tokenizer.decode_batch(ids, skip_special_tokens=False)]
-
     def pieces(self, symbols: Sequence[int]) -> list[str]:
         """Each symbol by itself, for people to look at."""
         return [self.decode([symbol]) if symbol != END else "⏎" for symbol in symbols]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """Symbols as text."""
+
+    subwords: Subwords
+
+    def __call__(self, symbols: Sequence[int]) -> str:
+        return self.subwords.decode(symbols)
+
+    def all(self, many: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each, by all the cores there are."""
+        ids = [[symbol - 1 for symbol in symbols] for symbols in many]
+        return [str(text) for text in self.subwords.tokenizer.decode_batch(ids, skip_special_tokens=False)]
 
 
 def _reason(texts: Sequence[str], error: Exception) -> str:
