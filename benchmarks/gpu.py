@@ -2,7 +2,6 @@
 
 python benchmarks/gpu.py                           1028 units, embeddings of 512, 30,000 symbols, 16 in and 20 out
 python benchmarks/gpu.py --profile --json FILE     with where the time goes, kernel by kernel; and the figures as JSON
-python benchmarks/gpu.py --text FILE               also what re-scoring takes of the model that ships, on a text
 
 The weights are random and the end symbol is never written, so that all do the same work. A row-step is one row
 (sentence × chain × beam) through one step. Operations are those of the plain formulas, whatever is done instead. The
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from npad import NPAD, Beam, Greedy, Noise, decode, load
+from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.experiments.speed import Sizes, matrix_rate, untrained
 from npad.experiments.speed import clock as timed
 from npad.models.low_precision import LowPrecision
@@ -50,31 +49,6 @@ def profiled(work: Callable[[], Any], title: str) -> None:
         print(f"  {share:6.1%} {e.self_device_time_total / 1e3:9.3f} ms {e.count:6} × {e.key[:100]}")
 
 
-def trained(texts: list[str], repeats: int) -> dict[str, Any]:
-    """Fifty chains in bfloat16 of the model that ships: to search, to judge, and all of it with text in and out."""
-    translator = load("en-de", GPU, "bfloat16")
-    low, source, chains, found = translator.model, translator.encode(texts), torch.arange(50), {}
-    print(f"\nthe model that ships, {len(texts)} sentences × 50 chains, ms")
-    for sigma in (0.1, 0.3, 0.5):
-        decoder = NPAD(Greedy(), 50, Noise(sigma))
-        with torch.inference_mode():
-            ids = torch.arange(len(texts), device=GPU)
-            problems, state = Problems(ids, torch.zeros_like(ids), 60), low.start(source)
-            all_found = decoder._found(low, state, problems, chains)
-            searching = clock(lambda s=state, d=decoder, p=problems: d._found(low, s, p, chains), repeats)
-            distinct = all_found.distinct()[0]
-            judging = clock(lambda s=state, f=distinct: judge(low, s, f), repeats)
-        whole = clock(lambda d=decoder: translator.translate(texts, d, 60, 50 * len(texts)), repeats)
-        few = int(distinct.exists.sum())
-        found[f"{sigma:g}"] = {"chains": searching, "re-scoring": judging, "whole": whole, "distinct": few}
-        print(
-            f"  σ₀ {sigma:g}: chains {1e3 * searching:.0f}, re-scoring {few:,} distinct ones {1e3 * judging:.0f}, "
-            f"{judging / searching:.0%}; text to text {1e3 * whole:.0f}",
-            flush=True,
-        )
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sizes = {"units": 1028, "embedding": 512, "symbols": 30_000, "source": 16, "length": 20, "sentences": 512}
@@ -82,7 +56,6 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--text", type=Path, help="English, a sentence a line")
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks/gpu.py needs a GPU, and torch sees none")
@@ -181,8 +154,6 @@ def main() -> None:
     if asked.profile:
         for name in ("greedy", "NPAD-50 over greedy"):
             profiled(lambda d=strategies[name]: decode(fast, source[:1], d, n), f"one sentence, {name}")
-    if asked.text:
-        figures["trained"] = trained(asked.text.read_text(encoding="utf-8").splitlines()[: asked.sentences], few)
     if asked.json:
         asked.json.write_text(json.dumps(figures, indent=1))
 
