@@ -18,7 +18,7 @@ pytest.importorskip("triton")
 import npad.kernels
 from cases import EVERY, by_name
 from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
-from npad.kernels.attention import energies
+from npad.kernels.attention import contexts, energies
 from npad.kernels.gates import gates
 from npad.kernels.gaussian import add_gaussian
 from npad.kernels.normaliser import normaliser
@@ -102,6 +102,11 @@ def test_energies_are_those_of_the_attention(dtype, near, each, length):
     found = energies(query, keys, energy, mask)
     assert torch.equal(found.isinf(), plain.isinf())
     torch.testing.assert_close(found.softmax(-1), plain.softmax(-1), atol=10 * near, rtol=0)
+    owner, values = torch.tensor([2, 0, 2, 1], device=DEVICE), random(3, length, 310, dtype=dtype)[..., :300]
+    owned = energies(query[owner], keys, energy, mask, owner)
+    torch.testing.assert_close(owned, found[owner], equal_nan=True)
+    weights = owned.softmax(-1).to(dtype)
+    torch.testing.assert_close(contexts(weights, values, owner), weights @ values[owner], atol=3 * near, rtol=3 * near)
 
 
 @precisions

@@ -84,12 +84,12 @@ Scored = tuple[Tensor, Tensor, Tensor, Tensor | None]  # some sentences, some pl
 
 def _read(model: Model[Any], state: Any, found: Found, some: Tensor, places: Tensor, way: Way) -> list[Scored]:
     """Score one rectangle, the hypotheses at `places` of `some` sentences; in halves where it does not fit."""
-    if not found.groups(some).at(places.expand(len(some), -1)).exists.any():
+    part = found.groups(some).at(places.expand(len(some), -1))
+    if not part.exists.any():
         return []
     try:
         with plain_memory_errors():
-            here = model.select(state, some.to(device_of(model)))
-            return [(some, places, *way.read(model, here, found.groups(some).at(places.expand(len(some), -1))))]
+            return [(some, places, *way.read(model, model.select(state, some.to(device_of(model))), part))]
     except OutOfMemory:
         if len(places) > 1:
             halves = [(some, half) for half in places.chunk(2)]
@@ -98,7 +98,7 @@ def _read(model: Model[Any], state: Any, found: Found, some: Tensor, places: Ten
         else:
             raise
         halved()
-    return [part for half in halves for part in _read(model, state, found, *half, way)]
+    return [one for half in halves for one in _read(model, state, found, *half, way)]
 
 
 Result = tuple[Tensor, Tensor | None]
@@ -166,7 +166,7 @@ def _positions(reads: Rows, gpu: bool) -> Iterator[tuple[Rows, slice]]:
 
 
 def _sentences(reads: Rows, gpu: bool) -> Iterator[tuple[Rows, slice]]:
-    """Whole sentences, so many hypotheses that what belongs to a sentence fits once for each."""
+    """Whole sentences: of a position there is little, and rows are few where many would not be faster."""
     counts = (reads > 0).sum(1)
     for _, some in spans(counts.tolist(), 1 << 15 if gpu else 1 << 10):
         if counts[some].any():

@@ -50,6 +50,7 @@ class PreparedState:
     mask: Tensor  # [sentences, length], true at padding
     layout: Layout
     weights: Tensor  # [rows, length], the attention of the last step
+    owner: Tensor | None = None  # [groups], where the layout is of groups of rows, the sentence of each
 
 
 class Prepared(Network[PreparedState]):
@@ -129,18 +130,15 @@ class Prepared(Network[PreparedState]):
     def likelihood(self, state: PreparedState, tokens: Tensor, targets: Tensor, reads: Tensor) -> tuple[Tensor, int]:
         """log p of targets [sentences, n, T] after tokens, and the row-steps it took: prefixes are read once."""
         ensure_known(self, targets, self.logits.out_features)
-        device, whole, owners = self.logits.weight.device, state, np.arange(len(tokens))
+        device = self.logits.weight.device
         readouts: list[Tensor] = []
         which: list[Rows] = []
         for steps in batched(reading(tokens.numpy(), reads.numpy()), SENT):  # planned while a GPU is at work
             parts = [part for step in steps for part in (step.owner, step.parents, step.symbols)]
             there = torch.split(sent(torch.from_numpy(np.concatenate(parts)), device), [len(part) for part in parts])
             for step, owner, parents, symbols in zip(steps, there[::3], there[1::3], there[2::3], strict=True):
-                if not np.array_equal(step.owner, owners):
-                    state = replace(whole, hidden=state.hidden)  # without what the groups before had
-                    keys, values, mask = (x[owner] for x in (whole.keys, whole.values, whole.mask))
-                    state, owners = replace(state, keys=keys, values=values, mask=mask), step.owner
-                state = replace(state, hidden=state.hidden[:, parents], layout=Layout(len(owners), step.each))
+                rows = state.hidden[:, parents]
+                state = replace(state, hidden=rows, layout=Layout(len(owner), step.each), owner=owner)
                 read = self._read(symbols)
                 state, context = self._recur(state, read, untouched)
                 readouts.append(self._readout(state.hidden[-1], read, context))
@@ -193,28 +191,36 @@ class Prepared(Network[PreparedState]):
         return replace(state, hidden=hidden, weights=weights), context
 
     def _attend(self, state: PreparedState, query: Tensor) -> tuple[Tensor, Tensor]:
-        sentences, each = state.layout
+        groups, each = state.layout
+        query = query.view(groups, each, -1)
         if fused(query):
-            from npad.kernels.attention import energies
+            from npad.kernels.attention import contexts, energies
 
-            energy = energies(query.view(sentences, each, -1), state.keys, self.energy.weight[0], state.mask)
+            energy = energies(query, state.keys, self.energy.weight[0], state.mask, state.owner)
+            weights = F.softmax(energy, -1).to(query.dtype)
+            owner = state.owner
+            context = weights @ state.values if owner is None else contexts(weights, state.values, owner)
         else:
-            energy = self._energies(state, query.view(sentences, each, 1, -1))
-        weights = F.softmax(energy, -1).to(query.dtype)
-        return (weights @ state.values).flatten(0, 1), weights.flatten(0, 1)
+            weights, context = self._attended(state, query)
+        return context.flatten(0, 1), weights.flatten(0, 1)
 
-    def _energies(self, state: PreparedState, query: Tensor) -> Tensor:
-        """[sentences, each, length], −inf at padding."""
-        sentences, each = state.layout
-        down = max(1, BLOCK // max(1, each * state.keys[0].numel()))
-        right = max(1, BLOCK // state.keys[0].numel()) if down == 1 else each
-        energy = query.new_empty(sentences, each, state.keys.shape[1])
-        for top in range(0, sentences, down):
-            keys = state.keys[top : top + down, None]
+    def _attended(self, state: PreparedState, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights [groups, each, length] and context, so much at a time as a cache holds."""
+        groups, each = state.layout
+        owner, size = state.owner, state.keys[0].numel()
+        down = max(1, BLOCK // max(1, each * size))
+        right = max(1, BLOCK // max(1, size)) if down == 1 else each
+        weights, context = query.new_empty(groups, each, state.keys.shape[1]), []
+        for top in range(0, groups, down):
+            some = slice(top, top + down) if owner is None else owner[top : top + down]
+            keys, here = state.keys[some, None], weights[top : top + down]
             for left in range(0, each, right):
-                some = slice(top, top + down), slice(left, left + right)
-                energy[some] = self.energy((query[some] + keys).sigmoid_()).squeeze(-1)
-        return energy.masked_fill_(state.mask[:, None], -torch.inf)
+                part = slice(left, left + right)
+                here[:, part] = self.energy((query[top : top + down, part, None] + keys).sigmoid_()).squeeze(-1)
+            here.copy_(F.softmax(here.masked_fill_(state.mask[some, None], -torch.inf), -1))
+            if owner is not None:
+                context.append(here @ state.values[some])
+        return weights, weights @ state.values if owner is None else torch.cat(context)
 
 
 def gru(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
