@@ -56,7 +56,7 @@ class Graphs:
         self.lock = threading.RLock()
         self.met: OrderedDict[Any, int | Graph] = OrderedDict()
         self.pool: Any = None
-        self.last: Graph | None = None  # the one just replayed: nine steps of ten go on with it
+        self.last: Graph | None = None  # the one just replayed: the next steps go on with it
 
     def __deepcopy__(self, memo: Any) -> Graphs:
         return Graphs()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from npad.alike import side_by_side
+from npad.alike import place_in_run, side_by_side, starts
 from npad.rows import descending, take
 
 
@@ -86,13 +86,12 @@ class Found:
         content = np.column_stack([owner, lengths, finished, self.tokens.numpy().reshape(groups * n, -1)])
         where = np.flatnonzero(lengths >= 0)
         where = where[side_by_side(content[where])]  # with the first of its kind first
-        opens = np.ones(len(where), dtype=bool)
-        opens[1:] = (content[where[1:]] != content[where[:-1]]).any(1)
-        starts = np.flatnonzero(opens)
+        opens = starts(content[where])
+        heads = np.flatnonzero(opens)
 
-        order = where[starts].argsort()  # by first occurrence, so groups stay in order
-        first, count = where[starts][order], np.diff(starts, append=len(where))[order]
-        place = np.arange(len(first)) - np.searchsorted(first // n, first // n)  # in its group
+        order = where[heads].argsort()  # by first occurrence, so groups stay in order
+        first, count = where[heads][order], np.diff(heads, append=len(where))[order]
+        place = place_in_run(first // n)
         width = int(place.max()) + 1 if len(place) else 1
         index = np.zeros((3, groups, width), dtype=np.int64)  # where it is now, whether it is, and how often it was
         index[:, first // n, place] = first % n, np.ones_like(first), count

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from npad.alike import Rows, side_by_side
+from npad.alike import Rows, place_in_run, side_by_side, starts
 
 
 class Prefixes(NamedTuple):
@@ -34,24 +33,15 @@ def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
     before = np.zeros_like(sentence)  # of each row, the prefix one symbol shorter
     for t in range(length):
         rows = np.flatnonzero(reads > t)
-        opens = _starts(opening[t].cumsum(dtype=np.int32)[rows])
+        opens = starts(opening[t].cumsum(dtype=np.int32)[rows])
         head = rows[opens]
         owner = sentence[head]
-        place = np.arange(len(head))
-        place -= np.maximum.accumulate(np.where(_starts(owner), place, 0))
-        parents = before[head]
+        place, parents = place_in_run(owner), before[head]
         before = np.zeros_like(before)
         before[rows] = place[opens.cumsum() - 1]
         which = np.zeros(sentences * n, dtype=np.int64)
         which[order] = before
         yield Prefixes(owner, place, mine[head], parents, which.reshape(sentences, n))
-
-
-def _starts(x: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a run of equals starts."""
-    found = np.ones(len(x), dtype=bool)
-    np.not_equal(x[1:], x[:-1], out=found[1:])
-    return found
 
 
 class Reading(NamedTuple):
