@@ -22,7 +22,9 @@ def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, leng
     for t, step in enumerate(reading(x, reads)):
         read = [(*read[p][:1], (*read[p][1], symbol)) for p, symbol in zip(step.parents, step.symbols, strict=True)]
         going = {(s, i): (s, tuple(x[s, i, : t + 1])) for s, i in np.argwhere(reads > t)}
-        rows = {(s, i): int(step.which.reshape(sentences, n)[s, i]) for s, i in going}
+        rows = {
+            (s, i): int(row) for (s, i), row in zip(np.argwhere(reads > 0), step.which, strict=True) if reads[s, i] > t
+        }
         assert {where: read[row] for where, row in rows.items()} == going
         assert len(set(rows.values())) == len(set(going.values()))  # each prefix once
         assert all(step.owner[row // step.each] == s for (s, _), row in rows.items())

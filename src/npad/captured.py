@@ -64,11 +64,14 @@ class Graphs:
     def __reduce__(self) -> tuple[type[Graphs], tuple[()]]:
         return Graphs, ()
 
-    def call(self, function: Function, model: Any, what: Any, *given: Any) -> tuple[Any, ...]:
-        """function(*given), by a graph where there is one; it depends on model, `what` and what is given alone."""
+    def call(self, function: Function, model: Any, what: Any, *given: Any, own: bool = False) -> tuple[Any, ...]:
+        """function(*given), by a graph where there is one; it depends on model, `what` and what is given alone.
+
+        The results last until the next call of any graph; with `own`, of this one.
+        """
         if self.last is not None and self.last.what == what and self.last.holds(given):
             return self.last.again()
-        self.last = None
+        before, self.last = self.last, None
         weights = next(owner(model).parameters())
         key = (what, model, weights.data_ptr(), shape(given))
         try:
@@ -76,7 +79,8 @@ class Graphs:
         except TypeError:  # something in it has no hash
             return function(*given)
         if known == MEETINGS:
-            known = self._capture(function, what, given, weights.device)
+            shared = before is not None and before.holds(given)
+            known = self._capture(function, what, given, weights.device, shared, own)
         elif isinstance(known, int):
             known += 1
         self.met[key] = known
@@ -87,29 +91,35 @@ class Graphs:
         self.last = known
         return known(*given)
 
-    def _capture(self, function: Function, what: Any, given: tuple[Any, ...], device: torch.device) -> int | Graph:
+    def _capture(
+        self, function: Function, what: Any, given: tuple[Any, ...], device: torch.device, shared: bool, own: bool
+    ) -> int | Graph:
+        pool = None
         if device.type == "cuda":
             if torch.cuda.memory_reserved(device) > ROOM * total_memory(device):
                 return MEETINGS + 1
             self.pool = self.pool or torch.cuda.graph_pool_handle()
+            pool = torch.cuda.graph_pool_handle() if own else self.pool
         try:
-            return Graph(function, what, given, self.pool)
+            return Graph(function, what, given, pool, shared)
         except (RuntimeError, OutOfMemory):  # it asks the host, as a schedule of one's own may, or does not fit
             self.pool = None
             return MEETINGS + 1
 
 
 class Graph:
-    """A function, recorded. What it returns are its own tensors: they last until the next call."""
+    """A function, recorded. What it returns are tensors of its memory pool, or its inputs, if it loops.
 
-    def __init__(self, function: Function, what: Any, given: tuple[Any, ...], pool: Any) -> None:
+    shared: what is given are the inputs of a graph that it goes on from, so they may be its own, too.
+    """
+
+    def __init__(self, function: Function, what: Any, given: tuple[Any, ...], pool: Any, shared: bool) -> None:
         self.what = what
-        self.given = mapped(given, torch.clone)
+        self.given = given if shared else mapped(given, torch.clone)
         self.inputs = leaves(self.given)
         self.function = function
         if pool is None:  # on a CPU, where tests replay by calling again
             self.graph = None
-            self._record()
             return
         self.graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -144,7 +154,12 @@ class Graph:
 
 
 def copy(to: list[torch.Tensor], of: list[torch.Tensor]) -> None:
-    """Copy tensors into tensors, but for those that are the same."""
-    pairs = [(a, b) for a, b in zip(to, of, strict=True) if a is not b]
-    if pairs:
-        torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
+    """Copy tensors into tensors, but for those that are the same: all of a kind by one kernel."""
+    kinds: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for a, b in zip(to, of, strict=True):
+        if a is not b:
+            left, right = kinds.setdefault(a.dtype, ([], []))
+            left.append(a)
+            right.append(b)
+    for left, right in kinds.values():
+        torch._foreach_copy_(left, right)

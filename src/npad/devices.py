@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.tree import Tree, mapped
 
 PRECISIONS = {  # of states; int8 is of weights alone
     "float32": torch.float32,
@@ -37,6 +38,13 @@ def device_named(name: str | torch.device, what: str = "device") -> torch.device
 def sent(x: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU there; a GPU at work is not waited for."""
     return x if device.type == "cpu" else x.pin_memory().to(device, non_blocking=True)
+
+
+def fetched(tree: Tree) -> Tree:
+    """Tensors of a GPU on the CPU: all on their way at once, and waited for once."""
+    here = mapped(tree, lambda x: x.to("cpu", non_blocking=True))
+    torch.cuda.current_stream().synchronize()
+    return here
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:

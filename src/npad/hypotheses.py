@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import repeat
 
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 
 from npad.alike import place_in_run, side_by_side, starts
 from npad.rows import descending, take
+from npad.tree import mapped
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class Found:
 
     def at(self, index: Tensor) -> Found:
         """Per group, the hypotheses at index [groups, k]."""
-        return self._map(lambda x: take(x, index))
+        return mapped(self, lambda x: take(x, index))
 
     def groups(self, index: Tensor) -> Found:
         """The given groups."""
-        return self._map(lambda x: x[index])
+        return mapped(self, lambda x: x[index])
 
     def cpu(self) -> Found:
-        return self._map(lambda x: x.cpu())
+        return mapped(self, lambda x: x.cpu())
 
     def regroup(self, times: int) -> Found:
         """Merge each `times` consecutive groups into one."""
-        return self._map(lambda x: x.reshape(len(x) // times, times * x.shape[1], *x.shape[2:]))
+        return mapped(self, lambda x: x.reshape(len(x) // times, times * x.shape[1], *x.shape[2:]))
 
     def best_first(self, score: Tensor | None = None) -> Found:
         """Order by (exists, finished, score), ties as they were; the score is log_prob unless given."""
@@ -93,14 +93,13 @@ class Found:
         first, count = where[heads][order], np.diff(heads, append=len(where))[order]
         place = place_in_run(first // n)
         width = int(place.max()) + 1 if len(place) else 1
-        index = np.zeros((3, groups, width), dtype=np.int64)  # where it is now, whether it is, and how often it was
-        index[:, first // n, place] = first % n, np.ones_like(first), count
+        source, counts = np.zeros((2, groups, width), dtype=np.int64)
+        source[first // n, place], counts[first // n, place] = first % n, count
         went = np.zeros(groups * n, dtype=np.int64)
         went[where] = place[order.argsort()][np.cumsum(opens) - 1]
-        source, filled, counts = torch.from_numpy(index)
-        merged = self.at(source)
-        lengths_now = merged.lengths.masked_fill(filled == 0, -1)
-        return replace(merged, lengths=lengths_now, count=counts), torch.from_numpy(went).view(groups, n)
+        merged, found = self.at(torch.from_numpy(source)), torch.from_numpy(counts)
+        lengths_now = merged.lengths.masked_fill(found == 0, -1)
+        return replace(merged, lengths=lengths_now, count=found), torch.from_numpy(went).view(groups, n)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """As plain objects, one list per group."""
@@ -111,10 +110,6 @@ class Found:
             [Hypothesis(tuple(tokens[:n]), *rest) for n, tokens, *rest in zip(*group, strict=False) if n >= 0]
             for group in zip(*given, *also, strict=False)
         ]
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Found:
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: change(x) for name, x in given.items() if x is not None})
 
 
 def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
@@ -127,7 +122,5 @@ def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
 
 def gather_groups(pieces: list[tuple[Tensor, Found]], pad: int) -> Found:
     """Put pieces found at different times, each with the groups it belongs to, back in the order of the groups."""
-    if len(pieces) == 1:
-        return pieces[0][1]
     order = torch.cat([owner for owner, _ in pieces]).argsort()
     return join([piece for _, piece in pieces], pad, dim=0).groups(order)

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@cache
 def total_memory(device: torch.device) -> int:
     """Bytes that there are at all: of the GPU, or of the machine as far as this process is let."""
     if device.type == "cuda":

@@ -92,8 +92,10 @@ def ensure_model(model: Any) -> None:
     if not isinstance(model.special, Special):
         raise ModelError(f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {model.special!r}")
     for module in model.modules() if isinstance(model, torch.nn.Module) else ():
+        if not module.training:
+            continue
         share = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0)
-        if module.training and isinstance(share, float) and share > 0:
+        if isinstance(share, float) and share > 0:
             raise InvalidInput(
                 f"{name_of(model)} is in training mode and would drop units at random: call .eval() first"
             )

@@ -42,7 +42,7 @@ class Prediction:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Prediction:
         """Each part, whose first dimensions are the rows, changed alike."""
-        return mapped(self, change)  # type: ignore[no-any-return]
+        return mapped(self, change)
 
     def view(self, *shape: int) -> Prediction:
         """The rows [n] in another shape."""

@@ -17,7 +17,8 @@ class Prefixes(NamedTuple):
     place: Rows  # [prefixes], its number
     first: Rows  # [prefixes], a hypothesis that begins so
     parents: Rows  # [prefixes], the number of the one that is one symbol shorter
-    which: Rows  # [sentences, n], the prefix of each hypothesis; 0 where it has ended
+    which: Rows  # [hypotheses that read anything], the prefix of each; 0 where it has ended
+    whose: Rows  # [the same], the sentence of each
 
 
 def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
@@ -25,7 +26,8 @@ def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
     sentences, n, length = symbols.shape
     content = np.column_stack([np.repeat(np.arange(sentences), n), symbols.reshape(sentences * n, length)])
     there = np.flatnonzero(reads > 0)
-    order = there[side_by_side(content[there])]
+    turn = side_by_side(content[there])
+    order, back = there[turn], turn.argsort()
     content, reads = content[order], reads.ravel()[order]
     differs = np.ones(content.shape, dtype=bool)  # from the row above, here or before
     differs[1:] = np.logical_or.accumulate(content[1:] != content[:-1], axis=1)
@@ -39,9 +41,7 @@ def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
         place, parents = place_in_run(owner), before[head]
         before = np.zeros_like(before)
         before[rows] = place[opens.cumsum() - 1]
-        which = np.zeros(sentences * n, dtype=np.int64)
-        which[order] = before
-        yield Prefixes(owner, place, mine[head], parents, which.reshape(sentences, n))
+        yield Prefixes(owner, place, mine[head], parents, before[back], there // n)
 
 
 class Reading(NamedTuple):
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
     owner: Rows  # [groups], the sentence of each group
     parents: Rows  # [groups · each], the row of the step before that each one continues; at first the sentence itself
     symbols: Rows  # [groups · each], what each one reads
-    which: Rows  # [sentences · n], the row of each hypothesis
+    which: Rows  # [hypotheses that read anything], the row of each
 
 
 def reading(symbols: Rows, reads: Rows) -> Iterator[Reading]:
@@ -67,8 +67,8 @@ def reading(symbols: Rows, reads: Rows) -> Iterator[Reading]:
         read = at[t, one.owner, one.first]
         parents, said = np.zeros(size, dtype=np.int64), np.full(size, read[0])
         parents[row], said[row] = before[one.owner] + one.parents, read
-        which = np.minimum(now[:, None] + one.which, size - 1)
-        yield Reading(each, np.repeat(sentences, groups), parents, said, which.ravel())
+        which = np.minimum(now[one.whose] + one.which, size - 1)
+        yield Reading(each, np.repeat(sentences, groups), parents, said, which)
         before = now
 
 

@@ -81,5 +81,7 @@ def descending(x: Tensor) -> Tensor:
 
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Per group, the entries of x [groups, n, …] at index [groups, k]."""
+    if x.dim() == 2:
+        return x.gather(1, index)
     shape = index.shape + (1,) * (x.dim() - 2)
     return x.gather(1, index.view(shape).expand(index.shape + x.shape[2:]))

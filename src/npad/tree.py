@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
+Tree = TypeVar("Tree")
 
-def mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
+
+def mapped(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
     """The same tree with each tensor changed, and all else as it was."""
-    if isinstance(tree, Tensor):
-        return change(tree)
-    kind: Any = type(tree)
-    if names := _names(kind):
-        return kind(**{name: mapped(getattr(tree, name), change) for name in names})
-    if isinstance(tree, dict):
-        return {name: mapped(part, change) for name, part in tree.items()}
-    if isinstance(tree, tuple | list):
-        parts = [mapped(part, change) for part in tree]
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
-    return tree
+    return cast(Tree, _mapped(tree, change))
 
 
 def leaves(tree: Any) -> list[Tensor]:
@@ -38,6 +30,20 @@ def shape(tree: Any) -> Any:
         return tree.shape, tree.dtype, tree.device
     if parts := _parts(tree):
         return type(tree), *map(shape, parts)
+    return tree
+
+
+def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        return change(tree)
+    kind: Any = type(tree)
+    if names := _names(kind):
+        return kind(**{name: _mapped(getattr(tree, name), change) for name in names})
+    if isinstance(tree, dict):
+        return {name: _mapped(part, change) for name, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        parts = [_mapped(part, change) for part in tree]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     return tree
 
 

@@ -90,7 +90,7 @@ class Prepared(Network[PreparedState]):
             if graphs is None or lengths is not None or symbols.numel() > FEW:
                 return self._begin(symbols, lengths)[0]
             begun: PreparedState = graphs.call(self._begin, self, "begin", symbols)[0]
-            return mapped(begun, torch.clone)  # type: ignore[no-any-return]
+            return mapped(begun, torch.clone)
 
     def _begin(self, symbols: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
         begun = self.plain.begin(symbols, lengths)
@@ -133,27 +133,31 @@ class Prepared(Network[PreparedState]):
         device = self.logits.weight.device
         readouts: list[Tensor] = []
         which: list[Rows] = []
+        rows = 0
         for steps in batched(reading(tokens.numpy(), reads.numpy()), SENT):  # planned while a GPU is at work
             parts = [part for step in steps for part in (step.owner, step.parents, step.symbols)]
             there = torch.split(sent(torch.from_numpy(np.concatenate(parts)), device), [len(part) for part in parts])
             for step, owner, parents, symbols in zip(steps, there[::3], there[1::3], there[2::3], strict=True):
-                rows = state.hidden[:, parents]
-                state = replace(state, hidden=rows, layout=Layout(len(owner), step.each), owner=owner)
+                hidden = state.hidden[:, parents]
+                state = replace(state, hidden=hidden, layout=Layout(len(owner), step.each), owner=owner)
                 read = self._read(symbols)
                 state, context = self._recur(state, read, untouched)
                 readouts.append(self._readout(state.hidden[-1], read, context))
-                which.append(step.which)
+                which.append(step.which + rows)
+                rows += len(parents)
         sizes, most = [len(each) for each in readouts], LOGITS.get(device.type, LOGITS["cpu"])
-        at = torch.from_numpy(np.stack(which, 1) + np.cumsum([0, *sizes[:-1]]))
-        wanted = targets.flatten(0, 1)
+        some = reads.flatten().nonzero().squeeze(1)
+        at, wanted = torch.from_numpy(np.stack(which)), targets.flatten(0, 1)[some].t()  # [T, hypotheses]
         found = [
-            self._at(torch.cat(readouts[some]), sent(at[:, some] - start, device), sent(wanted[:, some], device))
-            for start, some in spans(sizes, most // self.logits.out_features)
+            self._at(torch.cat(readouts[span]), sent(at[span], device) - start, sent(wanted[span], device))
+            for start, span in spans(sizes, most // self.logits.out_features)
         ]
-        return torch.cat(found, 1).view(targets.shape), sum(sizes)
+        scored = found[0].new_zeros(reads.numel(), targets.shape[-1])
+        scored[sent(some, device)] = torch.cat(found).t()
+        return scored.view(targets.shape), rows
 
     def _at(self, readouts: Tensor, which: Tensor, targets: Tensor) -> Tensor:
-        """log p of targets [rows, T], each after one of the readouts."""
+        """log p of targets, each after one of the readouts."""
         predicted = Prediction.of(self, self.logits(readouts), len(readouts))
         return predicted.logits[which, targets].to(predicted.norm.dtype) - predicted.norm[which]
 

@@ -31,7 +31,7 @@ class Annealed:
     label: ClassVar[str] = "1/t"
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
-        return 1 / step
+        return step.reciprocal()
 
 
 @dataclass(frozen=True)

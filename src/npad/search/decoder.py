@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from npad.captured import captured
+from npad.devices import fetched
 from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Found, gather_groups
 from npad.memory import ensure_fits
@@ -108,12 +109,13 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
                 pieces.append((whose[over].cpu(), frontier.groups(over).found().cpu()))
                 state = model.select(state, rows_of(going, frontier.tokens.shape[1]))
                 whose, frontier = whose[going], frontier.groups(going)
-        if not pieces and whose.is_cuda and frontier.tokens.numel() <= FEW:
-            whose, frontier = mapped((whose, frontier), lambda x: x.cpu())  # what is left are many small operations
+        if whose.is_cuda and frontier.tokens.numel() <= FEW:
+            frontier = fetched(frontier)  # what is left are many small operations
         elif graphs is not None:
             frontier = mapped(frontier, torch.clone)  # a graph's own tensors last until its next call
-        pieces.append((whose.cpu(), frontier.found().cpu()))
-    found = gather_groups(pieces, model.special.pad)
+        found = frontier.found().cpu()
+    if pieces:
+        found = gather_groups([*pieces, (whose.cpu(), found)], model.special.pad)
     return found if optional(model, "both") else replace(found, clean=None)
 
 

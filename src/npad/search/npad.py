@@ -23,7 +23,6 @@ from npad.search.decoder import LAUNCHED, Decoder, ensure_decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
-from npad.tree import mapped
 
 TWINS = 256  # rows that a GPU steps in little more time than one
 
@@ -116,8 +115,8 @@ class NPAD(Decoder):
             if graphs is None or len(problems) * len(chains) > LAUNCHED:
                 rows, ids, own = begin(*given)
             else:
-                made = graphs.call(begin, noisy, ("begun", problems.per_sentence), *given)
-                rows, ids, own = mapped(made, torch.clone)  # which later graphs would write over
+                what = "begun", problems.per_sentence
+                rows, ids, own = graphs.call(begin, noisy, what, *given, own=True)
             each = replace(problems, ids=ids, chains=own, per_sentence=problems.per_sentence * len(chains))
             found = inner.search(noisy, rows, each).cpu()
         if self.candidates == "all":
