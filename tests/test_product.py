@@ -1,0 +1,63 @@
+"""Weights as the processor reads them multiply as they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from npad.models import product
+from npad.models.product import FEW, NARROW, Product
+
+here = product.packs()
+
+
+@pytest.fixture(params=[True, False], ids=["packed", "as they are"])
+def kind(request, monkeypatch):
+    if request.param and not here:
+        pytest.skip("this torch packs no weights")
+    monkeypatch.setattr(product, "packs", lambda: request.param)
+    return request.param
+
+
+def build(out=40, bias=True):
+    torch.manual_seed(0)
+    return Product(torch.randn(out, 24), torch.randn(out) if bias else None)
+
+
+@pytest.mark.parametrize("shape", [(0, 24), (1, 24), (FEW, 24), (50, 24), (2, 3, 24), (4, 1, 5, 24)], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_rows_of_any_shape(kind, shape, bias):
+    made, x = build(bias=bias), torch.randn(shape)
+    torch.testing.assert_close(made(x), F.linear(x, made.weight, made.bias))
+    x = torch.randn(*shape[:-1], 48)[..., ::2]
+    torch.testing.assert_close(made(x), F.linear(x, made.weight, made.bias))
+
+
+def test_weights_are_packed_where_that_is_faster(kind):
+    for rows, out in ((FEW - 1, 40), (FEW, NARROW - 1)):
+        made = build(out)
+        made(torch.randn(rows, 24))
+        assert made.laid_out is None
+    made = build()
+    made(torch.randn(FEW, 24))
+    assert (made.laid_out is not None) == kind
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
+def test_what_has_multiplied_can_be_copied(kind, copied):
+    made, x = build(), torch.randn(5, 24)
+    expected = made(x)
+    assert torch.equal(copied(made)(x), expected)
+    assert made.double()(x.double()).dtype == torch.float64
+
+
+def test_a_torch_that_packs_nothing_multiplies(monkeypatch):
+    def fails(*given):
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", fails)
+    assert not product.packs.__wrapped__()
