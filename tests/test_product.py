@@ -61,3 +61,21 @@ def test_a_torch_that_packs_nothing_multiplies(monkeypatch):
 
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", fails)
     assert not product.packs.__wrapped__()
+
+
+WAYS = [(0, torch.float32, True), (1, torch.float32, False), (2, torch.float32, True), (2, torch.float64, False)]
+
+
+@pytest.mark.parametrize(("rows", "dtype", "way"), WAYS)
+def test_a_gpu_multiplies_rows_of_float32_in_parts(rows, dtype, way, monkeypatch):
+    used = []
+    monkeypatch.setattr(product, "fused", lambda x: True)
+    monkeypatch.setattr(Product, "_in_parts", lambda self, x: used.append(len(x)))
+    build().to(dtype)(torch.randn(rows, 24, dtype=dtype))
+    assert used == [rows] * way
+
+
+def test_what_is_differentiated_is_not_packed(kind):
+    made, x = build(), torch.randn(5, 24, requires_grad=True)
+    made(x).sum().backward()
+    torch.testing.assert_close(x.grad, made.weight.sum(0).expand(5, -1))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from npad.kernels import fused
 
-FEW = 3  # rows from which a CPU multiplies faster with packed weights; up to fifty, by half and more
+FEW = 3  # rows from which a CPU multiplies faster with packed weights
 NARROW = 16  # outputs; with fewer there is nothing to pack
 
 
@@ -35,7 +35,8 @@ class Product(nn.Module):
         rows, single = x.numel() // self.in_features, x.dtype == torch.float32
         if single and fused(x) and rows != 1:  # one row is read, not multiplied
             return self._in_parts(x)
-        if single and rows >= FEW and self.out_features >= NARROW and x.device.type == "cpu" and packs():
+        few = rows < FEW or self.out_features < NARROW
+        if single and not few and x.device.type == "cpu" and not x.requires_grad and packs():
             return self._packed(x)
         return F.linear(x, self.weight, self.bias)
 
