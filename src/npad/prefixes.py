@@ -18,7 +18,6 @@ class Prefixes(NamedTuple):
     first: Rows  # [prefixes], a hypothesis that begins so
     parents: Rows  # [prefixes], the number of the one that is one symbol shorter
     which: Rows  # [hypotheses that read anything], the prefix of each; 0 where it has ended
-    whose: Rows  # [the same], the sentence of each
 
 
 def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
@@ -41,7 +40,7 @@ def prefixes(symbols: Rows, reads: Rows) -> Iterator[Prefixes]:
         place, parents = place_in_run(owner), before[head]
         before = np.zeros_like(before)
         before[rows] = place[opens.cumsum() - 1]
-        yield Prefixes(owner, place, mine[head], parents, before[back], there // n)
+        yield Prefixes(owner, place, mine[head], parents, before[back])
 
 
 class Reading(NamedTuple):
@@ -58,6 +57,7 @@ def reading(symbols: Rows, reads: Rows) -> Iterator[Reading]:
     """How to read hypotheses [sentences, n, T], of each the first `reads` symbols, step by step, every prefix once."""
     sentences, at = np.arange(len(symbols)), np.ascontiguousarray(symbols.transpose(2, 0, 1))
     before = sentences  # the first row of each sentence
+    whose = np.nonzero(reads > 0)[0]  # the sentence of each hypothesis that reads anything
     for t, one in enumerate(prefixes(symbols, reads)):
         width = np.bincount(one.owner, minlength=len(sentences))
         each = together(len(one.owner) / np.count_nonzero(width))
@@ -67,7 +67,7 @@ def reading(symbols: Rows, reads: Rows) -> Iterator[Reading]:
         read = at[t, one.owner, one.first]
         parents, said = np.zeros(size, dtype=np.int64), np.full(size, read[0])
         parents[row], said[row] = before[one.owner] + one.parents, read
-        which = np.minimum(now[one.whose] + one.which, size - 1)
+        which = np.minimum(now[whose] + one.which, size - 1)
         yield Reading(each, np.repeat(sentences, groups), parents, said, which)
         before = now
 
