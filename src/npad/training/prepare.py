@@ -15,7 +15,8 @@ from npad.errors import InvalidInput, whole
 from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import Subwords
 from npad.training.folders import alone, whole_folder
-from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes
+from npad.training.sealed import file_digest, seal
+from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
 
 CHUNK = 10_000  # pairs at a time
 Files = tuple[str | Path, str | Path]  # source, target
@@ -74,7 +75,8 @@ def prepare(
             "max_length": max_length,
             "splits": {split: asdict(one) for split, one in counts.items()},
         }
-        (part / "store.json").write_text(json.dumps(about, indent=2) + "\n")
+        about["sha256"] = {name: file_digest(part / name) for name in members(list(counts))}
+        (part / "store.json").write_text(json.dumps(seal(about), indent=2) + "\n")
         shutil.rmtree(part / "streams", ignore_errors=True)
     return Store.open(folder)
 
