@@ -194,7 +194,7 @@ def test_every_file_of_a_store_is_held_to_its_checksum(tmp_path):
 @pytest.mark.parametrize(
     ("name", "dtype", "place", "value", "message"),
     [
-        ("source.symbols", "uint16", 5, 65535, "source.symbols is damaged: a symbol is not among 1"),
+        ("source.symbols", "uint16", 5, 65535, "source.symbols is damaged: a symbol is not among"),
         ("target.symbols", "uint16", 5, 0, "target.symbols is damaged: a symbol is not among 1 to"),
         ("source.ends", "int64", 5, 0, "source.ends is damaged: the ends do not rise"),
         ("target.ends", "int64", 0, -4, "target.ends is damaged: the ends do not rise"),

@@ -1,4 +1,4 @@
-"""JSON files that carry the SHA-256 of their own content, and files that are read only if they are regular."""
+"""JSON files that carry the SHA-256 of their own content; reading of regular files only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from npad.errors import StorageError
 
 DIGEST = "digest"
 LIMIT = 16 << 20  # bytes of a JSON file; npad writes a few thousand
-NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+# A pipe is not waited for. The flags are those that the system has.
+NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def digest(plain: Any) -> str:
@@ -76,7 +77,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file, or a link to one; a FIFO or a device is refused without waiting for it."""
+    """Open a regular file, or a link to one; a pipe or a device is refused without waiting."""
     try:
         handle = os.open(path, os.O_RDONLY | NOT_BLOCKING)
     except (OSError, ValueError) as error:
