@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch import distributed
 
 from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Noisy, Orthogonal, StudentT
 from npad.errors import NpadError, StorageError, TrainingError
@@ -22,6 +23,7 @@ from npad.training.folders import alone
 from npad.training.likelihood import nll
 from npad.training.loop import Loop, Watch
 from npad.training.noise import TrainingNoise
+from npad.training.processes import Processes
 from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.update import Updater
@@ -103,6 +105,28 @@ def test_dropout_is_of_the_update_alone(store):
     one = updater(store, dropout=0.5)
     pairs = np.arange(20)
     assert float(one.gradient(pairs, 7)) == float(one.gradient(pairs, 7)) != float(one.gradient(pairs, 8))
+
+
+class WholeBatch(Processes):
+    """A process of some rank that is given all pairs, and has no others to add to."""
+
+    def share(self, pairs):
+        return pairs
+
+
+def test_dropout_differs_between_processes(store):
+    """Else the shares of a batch would all drop the same units."""
+    pairs = np.arange(20)
+
+    def losses(dropout):
+        model, device = tiny(store, dropout=dropout), torch.device("cpu")
+        updaters = [Updater(model, store.train, SHORT, device, WholeBatch(rank)) for rank in (0, 1)]
+        return [float(one.gradient(pairs, 7)) for one in updaters]
+
+    first, second = losses(dropout=0.5)
+    assert first != second
+    first, second = losses(dropout=0.0)
+    assert first == second
 
 
 def test_training_noise_is_decoding_noise(store):
@@ -365,18 +389,29 @@ with joined(torch.device("cpu")) as processes:
 
 
 def test_two_processes_find_the_gradient_of_one(tmp_path, store):
+    """One alone and two together, all at once.
+
+    The two meet at a port that the system chooses, held by this process from the start.
+    """
     (tmp_path / "two.py").write_text(TWO)
-    command = [str(tmp_path / "two.py"), str(store.folder)]
-    environment = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    results = []
-    for start in ([sys.executable], torchrun):
-        done = subprocess.run(
-            [*start, *command], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        results.append([float(number) for number in done.stdout.split()])
-    (world, *single), (worlds, *together) = results
+    command = [sys.executable, str(tmp_path / "two.py"), str(store.folder)]
+    meeting = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    two = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+    two |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    changes = [{"WORLD_SIZE": "1"}, two | {"RANK": "0"}, two | {"RANK": "1"}]
+    started = []
+    for change in changes:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | change
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes))
+    try:
+        printed = [process.communicate(timeout=600) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0, 0], printed
+    numbers = [[float(number) for number in out.split()] for out, _ in printed]
+    (world, *single), (worlds, *together), _ = numbers
     assert (world, worlds) == (1, 2)
     np.testing.assert_allclose(together, single, rtol=1e-4, atol=1e-7)
 
@@ -392,7 +427,7 @@ def test_two_processes_train_as_one(tmp_path, store):
         ):
             command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
             done = subprocess.run(
-                command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=120
+                command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=600
             )
             assert done.returncode == 0, done.stderr
     one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
