@@ -14,6 +14,7 @@ from npad.noise.named import named, spelt
 from npad.noise.noisy import Noise
 from npad.training.noise import ensure_trainable
 
+LONGER = ("epochs", "updates", "patience")  # what may change as a run is resumed
 RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}
 
 
