@@ -24,9 +24,11 @@ from npad.training.folders import alone
 from npad.training.likelihood import nll
 from npad.training.loop import Loop, Watch
 from npad.training.noise import TrainingNoise
+from npad.training.prepare import prepare
 from npad.training.processes import Processes
 from npad.training.recipe import Recipe
 from npad.training.sealed import file_digest, seal
+from npad.training.sizes import parameters
 from npad.training.store import Store
 from npad.training.update import Updater
 from runs import ROOT, TINY, small_store, weights
@@ -288,6 +290,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
         (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
         (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
         (lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))), "Orthogonal noise relates the chains"),
+        (lambda: Recipe(batch=10**400), r"batch must be below 2\*\*63"),
+        (lambda: Recipe(epochs=1 << 63), r"epochs must be below 2\*\*63"),
+        (lambda: Recipe(learning_rate=1e300), r"learning_rate must be at most 3.4e\+38, not"),
         (lambda: Recipe(seed=1 << 70), r"seed must be below 2\*\*63"),
         (lambda: AttentionModel(5, 5, dropout=1.0), "dropout must be a finite number of at least 0 below 1, not 1.0"),
         (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot', 'none'"),
@@ -313,6 +318,49 @@ def test_mistakes_in_a_run_are_named(tmp_path, store):
     del about["splits"]["valid"]
     with pytest.raises(InvalidInput, match="has no validation pairs"):
         Loop(tmp_path, Store(store.folder, about), updater(store))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize(
+    ("cell", "layers", "units"),
+    [("gru", 1, 7), ("lstm", 3, 7), ("gru", 2, 257)],
+)
+def test_parameters_are_counted_by_arithmetic(cell, layers, units, attention, tied):
+    options = {"cell": cell, "layers": layers, "units": units, "embedding": 5}
+    options |= {"attention": attention, "tied": tied}
+    with torch.device("meta"):
+        model = AttentionModel(11, 13, **options, initialisation="none")
+    assert parameters((11, 13), options) == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"units": 99999999999}, "a model of units 99,999,999,999, .* cannot be trained in the"),
+        ({"units": 10**400}, "cannot be trained in the"),
+        ({"embedding": 99999999999}, "embedding 99,999,999,999, .* cannot be trained"),
+        ({"layers": 99999999999}, "layers must be at most 100, not 99999999999"),
+        ({"layers": "2"}, "layers must be a whole number of at least 1, not '2'"),
+    ],
+)
+def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, options, message):
+    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
+    for data in (store.folder, text):
+        with pytest.raises(InvalidInput, match=message):
+            run.train(tmp_path / "run", data, TINY | options, SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
+    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
+    text |= {"vocabulary": [99999999999, 300]}
+    message = "vocabulary must be at most 10,000,000 symbols, not 99,999,999,999"
+    with pytest.raises(InvalidInput, match=message):
+        run.train(tmp_path / "run", text, TINY, SHORT)
+    with pytest.raises(InvalidInput, match=message):
+        prepare(tmp_path / "store", (__file__, __file__), vocabulary=(300, 99999999999))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mistake_leaves_no_run_behind(tmp_path, store):

@@ -27,10 +27,11 @@ from npad.models.attention import AttentionModel
 from npad.training.checkpoint import newest
 from npad.training.folders import alone, sweep, write_whole
 from npad.training.loop import Loop, Progress, Watch
-from npad.training.prepare import prepare
+from npad.training.prepare import SIZES, check_sizes, prepare
 from npad.training.processes import joined
 from npad.training.recipe import Recipe
 from npad.training.sealed import read_json, seal, unseal
+from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.update import Updater
 
@@ -86,7 +87,7 @@ def train(
     """Train a model from the start, in a folder of its own: how far it came, and why it stopped."""
     folder = Path(folder)
     plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options or {}, recipe or Recipe())
-    _check(plan)
+    _check(plan, torch.device(device))
 
     def begin() -> None:
         if newest(folder, "checkpoint") or (folder / "data").exists():
@@ -113,15 +114,20 @@ def resume(
     return _go(folder, device, watch or Watch(), begin)
 
 
-def _check(plan: Plan) -> None:
-    """Find mistakes before anything is written: in the model's options, the noise's site, the names of files."""
+def _check(plan: Plan, device: torch.device) -> None:
+    """Find mistakes before anything is written: sizes, noise, store, names of files."""
+    store = Store.open(plan.data) if isinstance(plan.data, str) else None
+    vocabulary = store.about["vocabulary"] if store else (1, 1)  # known once it is learnt
+    ensure_fits(vocabulary, plan.options, plan.recipe, device)
     with torch.device("meta"):
         model = AttentionModel(1, 1, **plan.options)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
+    if store:
+        store.verify()
     if isinstance(plan.data, str):
-        Store.open(plan.data).verify()
         return
+    check_sizes(**{name: plan.data[name] for name in SIZES if name in plan.data})
     for file in (file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()):
         if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
             reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
@@ -149,6 +155,7 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
         store = Store.open(plan.store(folder))
         torch.manual_seed(plan.recipe.seed)
         source, target = store.subwords
+        ensure_fits((source.size, target.size), plan.options, plan.recipe, device)
         model = AttentionModel(source.size, target.size, **plan.options)
         updater = Updater(model, store.train, plan.recipe, device, processes)
         loop = Loop(folder, store, updater, watch)
