@@ -52,7 +52,8 @@ class Recipe:
         if self.learning_rate is not None:
             number("learning_rate", self.learning_rate, above=0)
             if self.learning_rate > FLOAT32:
-                raise InvalidInput(f"learning_rate must be at most {FLOAT32}, not {self.learning_rate}")
+                rule = f"learning_rate must be at most {FLOAT32}"
+                raise InvalidInput(f"{rule}, not {self.learning_rate}")
         number("clip", self.clip, above=0)
         number("decay", self.decay, above=0)
         for name in ("batch", "epochs", "patience", "checkpoint"):

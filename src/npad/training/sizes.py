@@ -34,13 +34,21 @@ def ensure_fits(
     if sizes["layers"] > LAYERS:
         raise InvalidInput(f"layers must be at most {LAYERS}, not {sizes['layers']}")
     needed = 4 * COPIES[recipe.optimiser] * parameters(vocabulary, options)  # bytes
-    memory = total_memory(device)
+    memory = _memory(device)
     if needed > memory:
         given = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise InvalidInput(
             f"a model of {given} cannot be trained in the {memory / 2**30:,.0f} GiB of {device}; "
             "lower the units, the embedding, the layers or the vocabulary"
         )
+
+
+def _memory(device: torch.device) -> int:
+    """The memory of a device; the machine's for a GPU that is not there, which is reported later."""
+    try:
+        return total_memory(device)
+    except (AssertionError, RuntimeError):
+        return total_memory(torch.device("cpu"))
 
 
 def parameters(vocabulary: Sequence[int], options: Mapping[str, Any]) -> int:
