@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import os
 import threading
@@ -12,9 +13,11 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
+from npad.text.subwords import Subwords
 from npad.training import prepare as module
 from npad.training.folders import alone
 from npad.training.prepare import prepare
+from npad.training.sealed import LIMIT, seal
 from npad.training.store import Store
 from runs import reversal, small_store
 
@@ -149,18 +152,113 @@ def test_a_damaged_store_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(StorageError, match=r"source.symbols is damaged: [\d,]+ symbols, not [\d,]+"):
         _ = store.train
-    (tmp_path / "store/store.json").write_text('{"format": 9}')
-    with pytest.raises(StorageError, match=r"is of format 9; this npad reads 1"):
-        Store.open(tmp_path / "store")
     for content, message in (
-        ("[]", "is of format None"),
-        ('{"format": 1}', "'dtypes' is missing"),
+        ('{"format": 9}', "is of format 9; this npad reads 2; make it anew with npad prepare"),
+        ('{"format": 1}', "is of format 1; this npad reads 2; make it anew with npad prepare"),
+        ("[]", "holds no JSON object"),
+        ('{"format": 2}', "store.json is damaged or was edited: it has no digest"),
         ("{", "is damaged"),
+        ("[" * 100_000, "nests too deeply"),
+        ('{"format":' * 100_000, "nests too deeply"),
+        (json.dumps(seal({"format": 2})), "'vocabulary' is missing"),
+        (" " * (LIMIT + 1), "is larger than"),
     ):
         (tmp_path / "store/store.json").write_text(content)
         with pytest.raises(StorageError, match=message):
             Store.open(tmp_path / "store")
+    (tmp_path / "store/store.json").write_bytes(b'{"format": "\xff"}')
+    with pytest.raises(StorageError, match=r"store.json is damaged: 'utf-8' codec"):
+        Store.open(tmp_path / "store")
     with pytest.raises(StorageError, match=r"is no token store"):
         Store.open(tmp_path / "store/store.json")
     with pytest.raises(StorageError, match=r"is no token store: it has no store.json"):
         Store.open(tmp_path)
+
+
+def test_every_file_of_a_store_is_held_to_its_checksum(tmp_path):
+    """Each byte that is changed would train other weights, or fail in the middle of it."""
+    store = small_store(tmp_path)
+    paths = [path for path in store.folder.rglob("*") if path.is_file()]
+    listed = {str(path.relative_to(store.folder)) for path in paths}
+    assert set(store.about["sha256"]) == listed - {"store.json"}
+    assert store.verify() is store
+    for name in store.about["sha256"]:
+        path = store.folder / name
+        content = path.read_bytes()
+        path.write_bytes(content[:8] + bytes([content[8] ^ 1]) + content[9:])
+        with pytest.raises(StorageError, match=f"{path.name} is damaged: its checksum is not"):
+            store.verify()
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "place", "value", "message"),
+    [
+        ("source.symbols", "uint16", 5, 65535, "source.symbols is damaged: a symbol is not among"),
+        ("target.symbols", "uint16", 5, 0, "target.symbols is damaged: a symbol is not among 1 to"),
+        ("source.ends", "int64", 5, 0, "source.ends is damaged: the ends do not rise"),
+        ("target.ends", "int64", 0, -4, "target.ends is damaged: the ends do not rise"),
+    ],
+)
+def test_symbols_are_in_range_and_ends_rise(tmp_path, name, dtype, place, value, message):
+    store = small_store(tmp_path)
+    values = np.fromfile(store.folder / "train" / name, dtype)
+    values[place] = value
+    values.tofile(store.folder / "train" / name)
+    with pytest.raises(StorageError, match=message):
+        _ = store.train
+
+
+def test_sides_of_another_number_of_sentences_are_refused(tmp_path):
+    store = small_store(tmp_path)
+    for part in ("symbols", "ends"):
+        shorter = (store.folder / f"valid/target.{part}").read_bytes()
+        (store.folder / f"train/target.{part}").write_bytes(shorter)
+    with pytest.raises(StorageError, match=r"target.ends is damaged: 20 sentences, not 120"):
+        _ = store.train
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtypes": ["uint16", "float64"]}, "dtypes must be"),
+        ({"dtypes": 3}, "dtypes must be"),
+        ({"vocabulary": [300]}, "vocabulary must be two whole numbers of at least 2, not"),
+        ({"vocabulary": [300, True]}, "vocabulary must be two whole numbers of at least 2, not"),
+        ({"vocabulary": ["300", 300]}, "vocabulary must be two whole numbers of at least 2, not"),
+        ({"splits": ["train"]}, "splits must be train and valid, not"),
+        ({"splits": {"valid": {}}}, "splits must be train and valid, not"),
+        ({"splits": {"train": {"kept": "3"}}}, "the counts of train must be whole numbers, not"),
+        ({"joint": "no"}, "joint must be true or false, not 'no'"),
+        ({"sha256": {}}, "sha256 does not list the files"),
+    ],
+)
+def test_the_fields_of_a_store_have_their_types(tmp_path, change, message):
+    """Also where the digest is right."""
+    store = small_store(tmp_path)
+    plain = {name: value for name, value in store.about.items() if name != "digest"} | change
+    (store.folder / "store.json").write_text(json.dumps(seal(plain)))
+    with pytest.raises(StorageError, match=f"store.json is damaged: {message}"):
+        Store.open(store.folder)
+
+
+def test_a_tokenizer_of_another_size_is_refused(tmp_path):
+    store = small_store(tmp_path)
+    Subwords.learn(["x"], 257).save(store.folder / "target.tokenizer.json")
+    with pytest.raises(StorageError, match=r"target.tokenizer.json has 257 symbols, not \d+"):
+        _ = store.subwords
+
+
+@pytest.mark.parametrize("name", ["store.json", "train/source.symbols", "valid/target.ends"])
+def test_a_pipe_or_a_device_in_a_store_is_refused_without_waiting(tmp_path, name):
+    store = small_store(tmp_path)
+    path = store.folder / name
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir):
+        path.unlink()
+        put(path)
+        with pytest.raises(StorageError, match=rf"{path.name}: it is a .*, not a file"):
+            Store.open(store.folder).verify()
+        with pytest.raises(StorageError, match=rf"{path.name}: it is a .*, not a file"):
+            _ = Store.open(store.folder).train, Store.open(store.folder).valid
+        path.rmdir() if path.is_dir() else path.unlink()
+        path.touch()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from torch import distributed
 
 from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Noisy, Orthogonal, StudentT
 from npad.errors import NpadError, StorageError, TrainingError
@@ -22,7 +24,11 @@ from npad.training.folders import alone
 from npad.training.likelihood import nll
 from npad.training.loop import Loop, Watch
 from npad.training.noise import TrainingNoise
+from npad.training.prepare import prepare
+from npad.training.processes import Processes
 from npad.training.recipe import Recipe
+from npad.training.sealed import file_digest, seal
+from npad.training.sizes import parameters
 from npad.training.store import Store
 from npad.training.update import Updater
 from runs import ROOT, TINY, small_store, weights
@@ -103,6 +109,28 @@ def test_dropout_is_of_the_update_alone(store):
     one = updater(store, dropout=0.5)
     pairs = np.arange(20)
     assert float(one.gradient(pairs, 7)) == float(one.gradient(pairs, 7)) != float(one.gradient(pairs, 8))
+
+
+class WholeBatch(Processes):
+    """A process of some rank that is given all pairs, and has no others to add to."""
+
+    def share(self, pairs):
+        return pairs
+
+
+def test_dropout_differs_between_processes(store):
+    """Else the shares of a batch would all drop the same units."""
+    pairs = np.arange(20)
+
+    def losses(dropout):
+        model, device = tiny(store, dropout=dropout), torch.device("cpu")
+        updaters = [Updater(model, store.train, SHORT, device, WholeBatch(rank)) for rank in (0, 1)]
+        return [float(one.gradient(pairs, 7)) for one in updaters]
+
+    first, second = losses(dropout=0.5)
+    assert first != second
+    first, second = losses(dropout=0.0)
+    assert first == second
 
 
 def test_training_noise_is_decoding_noise(store):
@@ -262,6 +290,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
         (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
         (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
         (lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))), "Orthogonal noise relates the chains"),
+        (lambda: Recipe(batch=10**400), r"batch must be below 2\*\*63"),
+        (lambda: Recipe(epochs=1 << 63), r"epochs must be below 2\*\*63"),
+        (lambda: Recipe(learning_rate=1e300), r"learning_rate must be at most 3.4e\+38, not"),
         (lambda: Recipe(seed=1 << 70), r"seed must be below 2\*\*63"),
         (lambda: AttentionModel(5, 5, dropout=1.0), "dropout must be a finite number of at least 0 below 1, not 1.0"),
         (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot', 'none'"),
@@ -287,6 +318,49 @@ def test_mistakes_in_a_run_are_named(tmp_path, store):
     del about["splits"]["valid"]
     with pytest.raises(InvalidInput, match="has no validation pairs"):
         Loop(tmp_path, Store(store.folder, about), updater(store))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize(
+    ("cell", "layers", "units"),
+    [("gru", 1, 7), ("lstm", 3, 7), ("gru", 2, 257)],
+)
+def test_parameters_are_counted_by_arithmetic(cell, layers, units, attention, tied):
+    options = {"cell": cell, "layers": layers, "units": units, "embedding": 5}
+    options |= {"attention": attention, "tied": tied}
+    with torch.device("meta"):
+        model = AttentionModel(11, 13, **options, initialisation="none")
+    assert parameters((11, 13), options) == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"units": 99999999999}, "a model of units 99,999,999,999, .* cannot be trained in the"),
+        ({"units": 10**400}, "cannot be trained in the"),
+        ({"embedding": 99999999999}, "embedding 99,999,999,999, .* cannot be trained"),
+        ({"layers": 99999999999}, "layers must be at most 100, not 99999999999"),
+        ({"layers": "2"}, "layers must be a whole number of at least 1, not '2'"),
+    ],
+)
+def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, options, message):
+    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
+    for data in (store.folder, text):
+        with pytest.raises(InvalidInput, match=message):
+            run.train(tmp_path / "run", data, TINY | options, SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
+    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
+    text |= {"vocabulary": [99999999999, 300]}
+    message = "vocabulary must be at most 10,000,000 symbols, not 99,999,999,999"
+    with pytest.raises(InvalidInput, match=message):
+        run.train(tmp_path / "run", text, TINY, SHORT)
+    with pytest.raises(InvalidInput, match=message):
+        prepare(tmp_path / "store", (__file__, __file__), vocabulary=(300, 99999999999))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mistake_leaves_no_run_behind(tmp_path, store):
@@ -330,6 +404,183 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path, store, name):
         run.resume(tmp_path / "run", epochs=2)
 
 
+def reseal(path, **changes):
+    """Change fields of a sealed file, and give it the digest of its new content."""
+    plain = json.loads(path.read_text())
+    del plain["digest"]
+    path.write_text(json.dumps(seal(plain | changes)))
+
+
+def rewrite_progress(folder, change):
+    """Change progress.json, and its checksum in config.json with it."""
+    (progress,) = folder.glob("checkpoint-*/progress.json")
+    plain = json.loads(progress.read_text())
+    change(plain)
+    progress.write_text(json.dumps(plain))
+    config = progress.with_name("config.json")
+    about = json.loads(config.read_text())
+    about["sha256"]["progress.json"] = file_digest(progress)
+    config.write_text(json.dumps(about))
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory, store):
+    folder = tmp_path_factory.mktemp("short") / "run"
+    train(folder, store, Recipe(batch=400, updates=2))
+    return folder
+
+
+@pytest.fixture
+def copied(tmp_path, short_run):
+    return shutil.copytree(short_run, tmp_path / "run")
+
+
+def test_an_edited_plan_is_refused(copied):
+    """Sealed again or not: other weights would come of it."""
+    path = copied / "run.json"
+    content = path.read_text()
+    path.write_text(content.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(StorageError, match=r"run.json is damaged or was edited: its digest"):
+        run.resume(copied, updates=3)
+    path.write_text(content)
+    reseal(path, recipe=Recipe(batch=400, updates=2, seed=1).to_json())
+    with pytest.raises(StorageError, match=r"the recipe of .*run is not what checkpoint-2"):
+        run.resume(copied, updates=3)
+    reseal(path, recipe=Recipe(batch=400, updates=2).to_json(), model=TINY | {"dropout": 0.1})
+    with pytest.raises(StorageError, match=r"the model of .*run is not what checkpoint-2"):
+        run.resume(copied, updates=3)
+    reseal(path, model=TINY)
+    run.resume(copied, updates=3)
+    assert run.Plan.load(copied).recipe.updates == 3
+
+
+def test_other_data_under_the_same_name_is_refused(tmp_path, copied):
+    other = small_store(tmp_path / "other", train=100)
+    reseal(copied / "run.json", data=str(other.folder))
+    with pytest.raises(StorageError, match=r"the data of .*run is not what checkpoint-2"):
+        run.resume(copied, updates=3)
+
+
+def test_a_damaged_store_is_refused_before_anything_is_written(tmp_path, store, copied):
+    data = shutil.copytree(store.folder, tmp_path / "data")
+    values = np.fromfile(data / "train/target.symbols", "uint16")
+    values[:2] = values[1::-1]  # which trains as well as any
+    values.tofile(data / "train/target.symbols")
+    with pytest.raises(StorageError, match=r"target.symbols is damaged: its checksum"):
+        run.train(tmp_path / "new", data, TINY, SHORT)
+    assert not (tmp_path / "new").exists()
+    reseal(copied / "run.json", data=str(data))
+    with pytest.raises(StorageError, match=r"target.symbols is damaged: its checksum"):
+        run.resume(copied, updates=3)
+    assert run.Plan.load(copied).recipe.updates == 2
+
+
+def test_a_plan_is_checked_for_types(copied):
+    for changes, message in (
+        ({"data": 3}, "its data or model is of another type"),
+        ({"model": []}, "its data or model is of another type"),
+        ({"recipe": []}, "is damaged"),
+        ({"recipe": {"batch": 0}}, "batch must be a whole number of at least 1, not 0"),
+        ({"recipe": {"noise": 3}}, "is damaged"),
+        ({"format": 1}, "is a run of format 1; this npad reads 2; start another run"),
+    ):
+        content = (copied / "run.json").read_text()
+        reseal(copied / "run.json", **changes)
+        with pytest.raises(StorageError, match=message):
+            run.resume(copied)
+        (copied / "run.json").write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("update", "2", "update must be a whole number of at least 0, not '2'"),
+        ("epoch", -1, "epoch must be a whole number of at least 0, not -1"),
+        ("position", 1.0, "position must be a whole number of at least 0, not 1.0"),
+        ("worse", True, "worse must be a whole number of at least 0, not True"),
+        ("best", math.nan, "best must be a number of at least 0, not nan"),
+        ("rate", None, "rate must be a number of at least 0, not None"),
+        ("batches", 0, "batches must be at least 1, not 0"),
+        ("position", 10**6, "its position is above its batches"),
+        ("validated", 3, "its validated is above its update"),
+        ("update", 3, "checkpoint-2 is damaged: it is of update 3"),
+        ("more", 3, "it has 'more'"),
+        ("plan", [], "it has no plan"),
+    ],
+)
+def test_progress_is_checked_for_types_and_ranges(copied, key, value, message):
+    """Also where its checksum is right."""
+    rewrite_progress(copied, lambda plain: plain.update({key: value}))
+    with pytest.raises(StorageError, match=message):
+        run.resume(copied, updates=3)
+
+
+def test_a_run_goes_on_only_with_its_best_model(copied):
+    best = checkpoint.newest(copied, "best")
+    content = (best / "model.safetensors").read_bytes()
+    (best / "model.safetensors").write_bytes(content[:-1] + b"\7")
+    with pytest.raises(StorageError, match=r"best-2/model.safetensors is damaged: its checksum"):
+        run.resume(copied, updates=3)
+    (best / "model.safetensors").write_bytes(content)
+    best.rename(copied / "best-1")
+    with pytest.raises(StorageError, match=r"has lost best-2; restore it, or start another run"):
+        run.resume(copied, updates=3)
+
+
+def test_only_plain_numbers_name_a_checkpoint(copied):
+    """Other digits are digits to Python, too, and no numbers to `int`."""
+    for name in ("best-²", "checkpoint-²", "checkpoint-٣", "checkpoint-03", "best--1"):
+        (copied / name).mkdir()
+    assert checkpoint.newest(copied, "best") == copied / "best-2"
+    assert checkpoint.newest(copied, "checkpoint") == copied / "checkpoint-2"
+    run.resume(copied, updates=3)
+    assert (copied / "checkpoint-²").exists()
+
+
+def test_a_torn_last_line_of_the_log_is_dropped_and_any_other_named(copied):
+    path = copied / "log.jsonl"
+    whole, records = path.read_bytes(), log.read(path)
+    path.write_bytes(whole + whole[:30])
+    assert log.read(path) == records
+    path.write_bytes(whole[:-1])  # all but the line feed
+    assert log.read(path) == records
+    number = len(records) + 1
+    for line, message in (
+        (b"{}", "'update' must be a whole number of at least 1, not None"),
+        (b'{"update": true, "perplexity": 3}', "'update' must be a whole number .*, not True"),
+        (b'{"update": 3}', "it has no perplexity"),
+        (b'{"update": 3, "perplexity": "x"}', "'perplexity' must be a number, not 'x'"),
+        (b"[3]", "no JSON object"),
+        (b"{", "Expecting property name"),
+        (b"\xff", "'utf-8' codec"),
+        (b"[" * 10**5, "it nests too deeply"),
+        (b"", "Expecting value"),
+    ):
+        path.write_bytes(whole + line + b"\n" + whole)
+        with pytest.raises(StorageError, match=f"log.jsonl, line {number} is damaged: {message}"):
+            run.resume(copied, updates=3)
+
+
+@pytest.mark.parametrize("name", ["run.json", "log.jsonl", "checkpoint-2/progress.json", ".lock"])
+def test_a_pipe_or_a_device_in_a_run_is_refused_without_waiting(copied, name):
+    path = copied / name
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir):
+        path.unlink(missing_ok=True)
+        put(path)
+        with pytest.raises(StorageError, match=f"cannot (read|write) .*{path.name}: "):
+            run.resume(copied, updates=3)
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
+    """As of a run that is resumed where the batches are larger."""
+    loop = Loop(tmp_path, store, updater(store, Recipe(batch=120, epochs=2)))
+    loop.progress.position = 10**6
+    first = next(loop._todo())
+    assert (loop.progress.epoch, loop.progress.position) == (1, 0)
+    assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
+
+
 def test_a_recipe_survives_json():
     recipe = Recipe(optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True))
     assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
@@ -365,18 +616,29 @@ with joined(torch.device("cpu")) as processes:
 
 
 def test_two_processes_find_the_gradient_of_one(tmp_path, store):
+    """One alone and two together, all at once.
+
+    The two meet at a port that the system chooses, held by this process from the start.
+    """
     (tmp_path / "two.py").write_text(TWO)
-    command = [str(tmp_path / "two.py"), str(store.folder)]
-    environment = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    results = []
-    for start in ([sys.executable], torchrun):
-        done = subprocess.run(
-            [*start, *command], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        results.append([float(number) for number in done.stdout.split()])
-    (world, *single), (worlds, *together) = results
+    command = [sys.executable, str(tmp_path / "two.py"), str(store.folder)]
+    meeting = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    two = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+    two |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    changes = [{"WORLD_SIZE": "1"}, two | {"RANK": "0"}, two | {"RANK": "1"}]
+    started = []
+    for change in changes:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | change
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes))
+    try:
+        printed = [process.communicate(timeout=600) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0, 0], printed
+    numbers = [[float(number) for number in out.split()] for out, _ in printed]
+    (world, *single), (worlds, *together), _ = numbers
     assert (world, worlds) == (1, 2)
     np.testing.assert_allclose(together, single, rtol=1e-4, atol=1e-7)
 
@@ -392,7 +654,7 @@ def test_two_processes_train_as_one(tmp_path, store):
         ):
             command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
             done = subprocess.run(
-                command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=120
+                command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=600
             )
             assert done.returncode == 0, done.stderr
     one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))

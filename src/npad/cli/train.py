@@ -20,7 +20,7 @@ from npad.models.attention import PRESETS
 from npad.noise.named import named
 from npad.training import log, run
 from npad.training.loop import Progress
-from npad.training.recipe import Recipe
+from npad.training.recipe import LONGER, Recipe
 
 # What a preset stands for, besides its sizes.
 HABITS: dict[str, dict[str, Any]] = {
@@ -34,7 +34,6 @@ RECIPE = (
     *("validate", "checkpoint", "precision", "seed"),
 )
 NOISE = ("sigma", "schedule", "noise", "site", "relative")
-LONGER = ("epochs", "updates", "patience")
 
 
 def _data(help: str, *names: str, **rest: Any) -> Any:

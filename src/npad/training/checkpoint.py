@@ -6,8 +6,8 @@ A run of training keeps two of them: `best-N`, of the update N with the lowest v
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from npad.models.attention import AttentionModel
 from npad.text.subwords import Subwords
 from npad.training.folders import remove, whole_folder
 from npad.training.int8 import packed, unpacked
+from npad.training.sealed import file_digest, read_json
 from npad.training.store import SIDES
 from npad.version import __version__
 
@@ -29,6 +30,7 @@ FORMAT = 1
 WEIGHTS = "model.safetensors"
 TRAINING = "training.safetensors"
 PROGRESS = "progress.json"
+NUMBERED = re.compile(r"(best|checkpoint)-(0|[1-9][0-9]*)")
 TOKENIZERS = tuple(f"{side}.tokenizer.json" for side in SIDES)
 
 
@@ -68,7 +70,7 @@ def save(
             "npad": __version__,
             "kind": "attention",
             "model": model.options,
-            "sha256": {path.name: _digest(path) for path in sorted(part.iterdir())},
+            "sha256": {path.name: file_digest(path) for path in sorted(part.iterdir())},
             **about,
         }
         (part / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -99,11 +101,13 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
 def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     """What it takes to go on: the weights, the optimiser's tensors, and the progress made."""
     _verify(folder, read_config(folder), WEIGHTS, TRAINING, PROGRESS)
-    try:
-        progress = json.loads((folder / PROGRESS).read_text())
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{folder}/{PROGRESS} is damaged: {error}") from error
+    progress = read_json(folder / PROGRESS)
     return _tensors(folder / WEIGHTS), _tensors(folder / TRAINING), progress
+
+
+def verify(folder: Path) -> None:
+    """Hold a model's files to their checksums, without loading them."""
+    _verify(folder, read_config(folder), WEIGHTS, *TOKENIZERS)
 
 
 def set_weights(model: AttentionModel, weights: dict[str, Tensor]) -> None:
@@ -128,25 +132,34 @@ def resolve(folder: Path) -> Path:
 
 def newest(run: Path, kind: str) -> Path | None:
     """The latest folder `kind`-N of a run."""
-    numbered = [(path.name.rpartition("-")[2], path) for path in run.glob(f"{kind}-*")]
-    return max(((int(n), path) for n, path in numbered if n.isdigit()), default=(0, None))[1]
+    return max(_numbered(run, kind), default=(0, None))[1]
+
+
+def number_of(folder: Path) -> int:
+    """The N of a folder `best-N` or `checkpoint-N`."""
+    return int(folder.name.rpartition("-")[2])
 
 
 def keep_only(folder: Path) -> None:
     """Remove the older ones of its kind."""
-    kind, _, number = folder.name.rpartition("-")
-    for other in folder.parent.glob(f"{kind}-*"):
-        last = other.name.rpartition("-")[2]
-        if last.isdigit() and other.name == f"{kind}-{last}" and int(last) < int(number):
+    kind = folder.name.rpartition("-")[0]
+    for number, other in _numbered(folder.parent, kind):
+        if number < number_of(folder):
             remove(other)
+
+
+def _numbered(run: Path, kind: str) -> list[tuple[int, Path]]:
+    """The folders `kind`-N of a run with their N; best-012 and best-² are none."""
+    paths = [path for path in run.glob(f"{kind}-*") if NUMBERED.fullmatch(path.name)]
+    return [(number_of(path), path) for path in paths]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """A model's config.json, of a format that this npad reads."""
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = read_json(folder / "config.json")
         written = about["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
         raise StorageError(f"{folder}/config.json is damaged: {_first(error)}") from error
     if written != FORMAT:
         newer = isinstance(written, int) and written > FORMAT
@@ -159,8 +172,8 @@ def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
     """See that files are as they were written."""
     for name in names:
         try:
-            sound = _digest(folder / name) == about["sha256"][name]
-        except (OSError, KeyError, TypeError) as error:
+            sound = file_digest(folder / name) == about["sha256"][name]
+        except (KeyError, TypeError) as error:
             raise StorageError(f"cannot read {folder / name}: {_first(error)}") from error
         if not sound:
             raise StorageError(f"{folder / name} is damaged: its checksum is not the one in config.json")
@@ -171,11 +184,6 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise StorageError(f"cannot read {path}: {_first(error)}") from error
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _first(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +51,7 @@ def write_whole(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
         _flush(part)
         os.replace(part, path)
+        _flush(path.parent)
     except OSError as error:
         with suppress(OSError):
             part.unlink()
@@ -71,7 +73,7 @@ def sweep(folder: Path) -> None:
         if not name.exists():
             os.replace(old, name)
     for rest in (path for end in ("part", "gone", "old") for path in folder.glob(f".*.{end}")):
-        if rest.is_dir():
+        if rest.is_dir() and not rest.is_symlink():
             shutil.rmtree(rest, ignore_errors=True)
         else:
             rest.unlink(missing_ok=True)
@@ -79,22 +81,57 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def alone(lock: Path, what: str) -> Iterator[None]:
-    """Hold a lock for as long as this process works on something; the system frees it should we be killed."""
+    """Hold a lock while this process works on something; the system frees it should we be killed.
+
+    The lock file is removed at the end. A process that opened it before that would then lock a file
+    that nobody else can find, so what was locked is compared with what has the name.
+    """
+    while True:
+        handle = _open_lock(lock)
+        try:
+            _acquire(handle, lock, what)
+            if not _is_named(handle, lock):
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(handle)
+
+
+def _open_lock(lock: Path) -> int:
+    """Open or create a lock file; a pipe or a device of its name is refused without waiting."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = open(lock, "w")  # noqa: SIM115
+        handle = os.open(lock, flags, 0o666)
     except OSError as error:
         raise StorageError(f"cannot write {lock}: {error.strerror}") from error
-    with file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InvalidInput(f"another process is {what}; wait for it, or choose another folder") from error
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise StorageError(f"cannot write {lock}: it is a pipe or a device; remove it")
+    return handle
+
+
+def _acquire(handle: int, lock: Path, what: str) -> None:
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        way_out = "wait for it, or choose another folder"
+        raise InvalidInput(f"another process is {what}; {way_out}") from error
+    except OSError as error:
+        raise StorageError(f"cannot lock {lock}: {error.strerror}") from error
+
+
+def _is_named(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _flush(path: Path) -> None:

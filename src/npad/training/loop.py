@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, TrainingError
+from npad.errors import InvalidInput, StorageError, TrainingError
 from npad.training import checkpoint, log
 from npad.training.batches import Batcher, Index
 from npad.training.likelihood import nll
-from npad.training.recipe import Recipe
+from npad.training.recipe import LONGER, Recipe
+from npad.training.sealed import digest
 from npad.training.store import Store
 from npad.training.update import Updater, mixed
 
+State = dict[int, dict[str, Tensor]]  # an optimiser's tensors, by parameter and name
 REPORT = 10  # updates between two reports; a GPU is waited for no more often
 
 
@@ -37,6 +39,33 @@ class Progress:
     validated: int = 0  # the last update that was
     rate: float = 1.0  # the learning rate, as a share of the recipe's
     seconds: float = 0.0
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any], name: str) -> Progress:
+        """Read what `asdict` wrote; `name` is what an error calls it."""
+        progress = cls()
+        for key, default in asdict(progress).items():
+            value = plain.get(key)
+            if not _is_like(value, default):
+                kind = "whole number" if isinstance(default, int) else "number"
+                rule = f"{key} must be a {kind} of at least 0"
+                raise StorageError(f"{name} is damaged: {rule}, not {value!r:.40}")
+            setattr(progress, key, value)
+        if unknown := plain.keys() - asdict(progress).keys():
+            raise StorageError(f"{name} is damaged: it has {min(unknown)!r:.40}")
+        if progress.batches == 0:
+            raise StorageError(f"{name} is damaged: batches must be at least 1, not 0")
+        bounds = {"position": "batches", "best_update": "update", "validated": "update"}
+        for key, most in bounds.items():
+            if getattr(progress, key) > getattr(progress, most):
+                raise StorageError(f"{name} is damaged: its {key} is above its {most}")
+        return progress
+
+
+def _is_like(value: Any, default: float) -> bool:
+    """Whether a number is of the default's kind, and not negative or NaN."""
+    kinds = (int,) if isinstance(default, int) else (int, float)
+    return type(value) in kinds and value >= 0
 
 
 class Watch:
@@ -169,7 +198,7 @@ class Loop:
             folder = self.folder / f"checkpoint-{self.progress.update}"
             state = self.updater.optimiser.state_dict()["state"]
             tensors = {f"{i}.{name}": tensor for i, parts in state.items() for name, tensor in parts.items()}
-            training = (tensors, asdict(self.progress))
+            training = (tensors, asdict(self.progress) | {"plan": self.plan()})
             checkpoint.save(folder, self.model, self.store.subwords, self.about(), training)
             checkpoint.keep_only(folder)
 
@@ -177,15 +206,16 @@ class Loop:
         """Go on from the last checkpoint, if there is one."""
         last = checkpoint.newest(self.folder, "checkpoint")
         if last is not None:
-            weights, tensors, progress = checkpoint.load_training(last)
+            weights, tensors, saved = checkpoint.load_training(last)
+            self._ensure_planned(last, saved.pop("plan", None))
+            self.progress = Progress.from_json(saved, f"{last}/{checkpoint.PROGRESS}")
+            if self.progress.update != checkpoint.number_of(last):
+                raise StorageError(f"{last} is damaged: it is of update {self.progress.update}")
+            self._ensure_best()
             checkpoint.set_weights(self.model, weights)
-            state: dict[int, dict[str, Tensor]] = {}
-            for key, tensor in tensors.items():
-                number, _, name = key.partition(".")
-                state.setdefault(int(number), {})[name] = tensor
             groups = self.updater.optimiser.state_dict()["param_groups"]
+            state = self._optimiser_state(last, tensors)
             self.updater.optimiser.load_state_dict({"state": state, "param_groups": groups})
-            self.progress = Progress(**progress)
         if self.first:
             log.rewind(self.log, self.progress.update)
         self.reported = time.monotonic()
@@ -195,6 +225,46 @@ class Loop:
         """What a checkpoint tells about its making."""
         where = {"update": self.progress.update, "epoch": self.progress.epoch, "perplexity": self.progress.best}
         return {"training": where | {"recipe": self.recipe.to_json(), "data": self.store.about["splits"]}}
+
+    def plan(self) -> dict[str, str]:
+        """Digests of what decides the weights; the lengths of a run may change as it is resumed."""
+        recipe = self.recipe.to_json()
+        recipe = {name: recipe[name] for name in recipe if name not in LONGER}
+        parts = {"model": self.model.options, "recipe": recipe, "data": self.store.about}
+        return {name: digest(part) for name, part in parts.items()}
+
+    def _ensure_planned(self, last: Path, saved: Any) -> None:
+        """Refuse to go on from a checkpoint of another model, recipe or data."""
+        if not isinstance(saved, dict):
+            raise StorageError(f"{last}/{checkpoint.PROGRESS} is damaged: it has no plan")
+        for name, value in self.plan().items():
+            if saved.get(name) != value:
+                rule = f"the {name} of {self.folder} is not what {last.name} was trained with"
+                raise StorageError(f"{rule}; restore it, or start another run")
+
+    def _ensure_best(self) -> None:
+        """Refuse to go on without the best model so far; one that is later will be made again."""
+        if self.progress.best_update == 0 or not self.first:
+            return
+        best = checkpoint.newest(self.folder, "best")
+        number = checkpoint.number_of(best) if best else 0
+        expected = number == self.progress.best_update or number > self.progress.update
+        if best is None or not expected:
+            name = f"best-{self.progress.best_update}"
+            raise StorageError(f"{self.folder} has lost {name}; restore it, or start another run")
+        checkpoint.verify(best)
+
+    def _optimiser_state(self, last: Path, tensors: dict[str, Tensor]) -> State:
+        """The optimiser's tensors by parameter, each a scalar or of its parameter's shape."""
+        state: State = {}
+        shapes = {str(i): parameter.shape for i, parameter in enumerate(self.model.parameters())}
+        for key, tensor in tensors.items():
+            number, _, name = key.partition(".")
+            if number not in shapes or tensor.shape not in ((), shapes[number]):
+                reason = f"{key!r:.40} does not fit the model"
+                raise StorageError(f"{last}/{checkpoint.TRAINING} is damaged: {reason}")
+            state.setdefault(int(number), {})[name] = tensor
+        return state
 
     def _set_rate(self) -> None:
         rate = self.recipe.rate * self.progress.rate
@@ -213,7 +283,7 @@ class Loop:
             self.watch.epoch(progress, len(batches), self.recipe)
             while progress.position < len(batches) and not self.reason():
                 yield batches[progress.position]
-            if progress.position == len(batches):
+            if progress.position >= len(batches):  # above: it was cut into more on another device
                 progress.epoch, progress.position = progress.epoch + 1, 0
 
     def _validation_is_due(self) -> bool:

@@ -15,9 +15,12 @@ from npad.errors import InvalidInput, whole
 from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import Subwords
 from npad.training.folders import alone, whole_folder
-from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes
+from npad.training.sealed import file_digest, seal
+from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
 
 CHUNK = 10_000  # pairs at a time
+VOCABULARY = 10_000_000  # symbols at most; the trainer reserves memory for all of them
+SIZES = ("vocabulary", "max_length", "sample")
 Files = tuple[str | Path, str | Path]  # source, target
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 
@@ -51,8 +54,7 @@ def prepare(
     max_length: symbols; a pair with a longer side is dropped, as is one with an empty side, and counted.
     """
     folder = Path(folder)
-    whole("max_length", max_length, 1)
-    whole("sample", sample, 1)
+    check_sizes(vocabulary, max_length, sample)
     if folder.exists():
         raise InvalidInput(f"{folder} is there already; choose another folder, or remove it first")
     with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"), whole_folder(folder) as part:
@@ -74,9 +76,19 @@ def prepare(
             "max_length": max_length,
             "splits": {split: asdict(one) for split, one in counts.items()},
         }
-        (part / "store.json").write_text(json.dumps(about, indent=2) + "\n")
+        about["sha256"] = {name: file_digest(part / name) for name in members(list(counts))}
+        (part / "store.json").write_text(json.dumps(seal(about), indent=2) + "\n")
         shutil.rmtree(part / "streams", ignore_errors=True)
     return Store.open(folder)
+
+
+def check_sizes(vocabulary: Sequence[int] = (), max_length: int = 1, sample: int = 1) -> None:
+    """Refuse sizes that no store can have."""
+    whole("max_length", max_length, 1)
+    whole("sample", sample, 1)
+    for size in vocabulary:
+        if size > VOCABULARY:
+            raise InvalidInput(f"vocabulary must be at most {VOCABULARY:,} symbols, not {size:,}")
 
 
 def _seekable(files: Files, folder: Path) -> Files:

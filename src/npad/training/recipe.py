@@ -14,6 +14,8 @@ from npad.noise.named import named, spelt
 from npad.noise.noisy import Noise
 from npad.training.noise import ensure_trainable
 
+LONGER = ("epochs", "updates", "patience")  # what may change as a run is resumed
+FLOAT32 = 3.4e38  # the largest number of float32
 RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}
 
 
@@ -49,6 +51,9 @@ class Recipe:
         one_of("precision", self.precision, ("float32", "bfloat16"))
         if self.learning_rate is not None:
             number("learning_rate", self.learning_rate, above=0)
+            if self.learning_rate > FLOAT32:
+                rule = f"learning_rate must be at most {FLOAT32}"
+                raise InvalidInput(f"{rule}, not {self.learning_rate}")
         number("clip", self.clip, above=0)
         number("decay", self.decay, above=0)
         for name in ("batch", "epochs", "patience", "checkpoint"):
@@ -57,8 +62,9 @@ class Recipe:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
         whole("seed", self.seed, 0)
-        if self.seed >= 1 << 63:
-            raise InvalidInput(f"seed must be below 2**63, not {self.seed}")
+        for name in ("batch", "epochs", "patience", "checkpoint", "updates", "validate", "seed"):
+            if (getattr(self, name) or 0) >= 1 << 63:
+                raise InvalidInput(f"{name} must be below 2**63, not {getattr(self, name)}")
         if self.noise is not None:
             ensure_trainable(self.noise)
 

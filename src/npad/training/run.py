@@ -1,7 +1,7 @@
 """The front door of training: a folder, data and a recipe in; a trained model out, however often it was interrupted.
 
 RUN/
-  run.json        data, model and recipe of the run
+  run.json        data, model and recipe of the run, with the digest of its content
   data/           its token store, where it was made from text
   log.jsonl       what happened
   checkpoint-N/   to go on from
@@ -27,13 +27,15 @@ from npad.models.attention import AttentionModel
 from npad.training.checkpoint import newest
 from npad.training.folders import alone, sweep, write_whole
 from npad.training.loop import Loop, Progress, Watch
-from npad.training.prepare import prepare
+from npad.training.prepare import SIZES, check_sizes, prepare
 from npad.training.processes import joined
 from npad.training.recipe import Recipe
+from npad.training.sealed import read_json, seal, unseal
+from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.update import Updater
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -49,19 +51,29 @@ class Plan:
 
     def save(self, folder: Path) -> None:
         plain = {"format": FORMAT, "data": self.data, "model": self.options, "recipe": self.recipe.to_json()}
-        write_whole(folder / "run.json", json.dumps(plain, indent=2) + "\n")
+        write_whole(folder / "run.json", json.dumps(seal(plain), indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
+        path = folder / "run.json"
+        if not os.path.exists(path):
+            raise InvalidInput(f"{folder} holds no run to resume: it has no run.json")
+        written = read_json(path).get("format")
+        if written != FORMAT:
+            rule = f"is a run of format {written!r:.20}; this npad reads {FORMAT}"
+            raise StorageError(f"{folder} {rule}; start another run")
+        plain = unseal(path)
         try:
-            plain = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-            if plain["format"] != FORMAT:
-                raise StorageError(f"{folder} is a run of format {plain['format']}; this npad reads {FORMAT}")
-            return cls(plain["data"], plain["model"], Recipe.from_json(plain["recipe"]))
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise InvalidInput(f"{folder} holds no run to resume: it has no run.json") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{folder}/run.json is damaged: {error}") from error
+            plan = cls(plain["data"], plain["model"], Recipe.from_json(plain["recipe"]))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+        if not isinstance(plan.data, str | dict) or not isinstance(plan.options, dict):
+            raise StorageError(f"{path} is damaged: its data or model is of another type")
+        return plan
+
+    def store(self, folder: Path) -> Path:
+        """The folder of the token store of a run."""
+        return Path(self.data) if isinstance(self.data, str) else folder / "data"
 
 
 def train(
@@ -75,7 +87,7 @@ def train(
     """Train a model from the start, in a folder of its own: how far it came, and why it stopped."""
     folder = Path(folder)
     plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options or {}, recipe or Recipe())
-    _check(plan)
+    _check(plan, torch.device(device))
 
     def begin() -> None:
         if newest(folder, "checkpoint") or (folder / "data").exists():
@@ -92,18 +104,30 @@ def resume(
     folder = Path(folder)
     plan = Plan.load(folder)
     changed = replace(plan, recipe=replace(plan.recipe, **longer))  # type: ignore[arg-type]
-    return _go(folder, device, watch or Watch(), lambda: changed.save(folder) if changed != plan else None)
+
+    def begin() -> None:
+        if plan.store(folder).exists():
+            Store.open(plan.store(folder)).verify()
+        if changed != plan:
+            changed.save(folder)
+
+    return _go(folder, device, watch or Watch(), begin)
 
 
-def _check(plan: Plan) -> None:
-    """Find mistakes before anything is written: in the model's options, the noise's site, the names of files."""
+def _check(plan: Plan, device: torch.device) -> None:
+    """Find mistakes before anything is written: sizes, noise, store, names of files."""
+    store = Store.open(plan.data) if isinstance(plan.data, str) else None
+    vocabulary = store.about["vocabulary"] if store else (1, 1)  # known once it is learnt
+    ensure_fits(vocabulary, plan.options, plan.recipe, device)
     with torch.device("meta"):
         model = AttentionModel(1, 1, **plan.options)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
+    if store:
+        store.verify()
     if isinstance(plan.data, str):
-        Store.open(plan.data)
         return
+    check_sizes(**{name: plan.data[name] for name in SIZES if name in plan.data})
     for file in (file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()):
         if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
             reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
@@ -121,16 +145,17 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
             sweep(folder)
             begin()
             plan = Plan.load(folder)
-            if not isinstance(plan.data, str) and not (folder / "data").exists():
-                prepare(folder / "data", progress=watch.preparing, **plan.data)
+            if not isinstance(plan.data, str) and not plan.store(folder).exists():
+                prepare(plan.store(folder), progress=watch.preparing, **plan.data)
         processes = held.enter_context(joined(device))
         held.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay theirs
         held.enter_context(plain_memory_errors("lower the batch or the units"))
         plan = Plan.load(folder)
         ensure_computes(device, plan.recipe.precision)
-        store = Store.open(plan.data if isinstance(plan.data, str) else folder / "data")
+        store = Store.open(plan.store(folder))
         torch.manual_seed(plan.recipe.seed)
         source, target = store.subwords
+        ensure_fits((source.size, target.size), plan.options, plan.recipe, device)
         model = AttentionModel(source.size, target.size, **plan.options)
         updater = Updater(model, store.train, plan.recipe, device, processes)
         loop = Loop(folder, store, updater, watch)

@@ -1,0 +1,71 @@
+"""The size of a model, by arithmetic: before anything of it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npad.errors import InvalidInput, whole
+from npad.memory import total_memory
+from npad.models.aligned import aligned
+from npad.training.recipe import Recipe
+
+LAYERS = 100  # at most
+SIZES = {"units": 1028, "embedding": 512, "layers": 1}  # the defaults of AttentionModel
+GATES = {"gru": 3, "lstm": 4}
+COPIES = {"adam": 4, "adadelta": 4, "sgd": 2}  # weight, gradient, and what the optimiser keeps
+
+
+def ensure_fits(
+    vocabulary: Sequence[int],
+    options: Mapping[str, Any],
+    recipe: Recipe,
+    device: torch.device,
+) -> None:
+    """Refuse a model whose training the whole memory could not hold.
+
+    vocabulary: [source, target], or the least that they can be. options: of AttentionModel.
+    """
+    sizes = {name: options.get(name, default) for name, default in SIZES.items()}
+    for name, size in sizes.items():
+        whole(name, size, 1)
+    if sizes["layers"] > LAYERS:
+        raise InvalidInput(f"layers must be at most {LAYERS}, not {sizes['layers']}")
+    needed = 4 * COPIES[recipe.optimiser] * parameters(vocabulary, options)  # bytes
+    memory = _memory(device)
+    if needed > memory:
+        given = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise InvalidInput(
+            f"a model of {given} cannot be trained in the {memory / 2**30:,.0f} GiB of {device}; "
+            "lower the units, the embedding, the layers or the vocabulary"
+        )
+
+
+def _memory(device: torch.device) -> int:
+    """The memory of a device; the machine's for a GPU that is not there, which is reported later."""
+    try:
+        return total_memory(device)
+    except (AssertionError, RuntimeError):
+        return total_memory(torch.device("cpu"))
+
+
+def parameters(vocabulary: Sequence[int], options: Mapping[str, Any]) -> int:
+    """The number of parameters of an AttentionModel, the padding of its units included."""
+    units, embedding, layers = (options.get(name, default) for name, default in SIZES.items())
+    source, target = vocabulary
+    width, gates = aligned(units), GATES.get(options.get("cell", "gru"), 3)
+
+    def cell(inputs: int) -> int:
+        return gates * width * (inputs + width + 2)
+
+    encoder = 2 * (cell(embedding) + (layers - 1) * cell(2 * width))
+    decoder = cell(embedding) + cell(2 * width) + (layers - 1) * cell(width)
+    initial = (2 * width + 1) * layers * width
+    attention = 2 * width * width + (2 * width + 1) * 2 * width + 2 * width
+    readout = (3 * width + embedding + 1) * embedding
+    embeddings = (source + target) * embedding
+    logits = target * (1 if options.get("tied") else embedding + 1)
+    total = encoder + decoder + initial + readout + embeddings + logits
+    return int(total + (attention if options.get("attention", True) else 0))

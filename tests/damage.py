@@ -1,0 +1,166 @@
+"""Damage to the files of a folder: a seeded generator, for any folder that npad reads back.
+
+`damages(folder, seed, count)` yields (description, function); the function damages a copy of the
+folder that it is given. Every kind of damage comes about as often, on files drawn at random.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Damage = Callable[[Path], None]  # of a copy of the folder
+VALUES = (None, True, -1, 0, 3, 1 << 70, 0.5, -1e300, "", "3", "²", [], {}, [3], {"a": 3}, ["a"] * 9)
+NESTED = b"[" * 100_000
+
+
+def damages(folder: Path, seed: int, count: int) -> Iterator[tuple[str, Damage]]:
+    """So many ways to damage a folder, the same ones for a seed."""
+    draw = random.Random(seed)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    folders = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir())
+    kinds = (*BYTES, *REPLACEMENTS, *JSON, "swap", "rename", "folder")
+    for i in range(count):
+        kind = kinds[i % len(kinds)]
+        if kind in JSON:
+            name = draw.choice([name for name in names if name.endswith(("json", "jsonl"))])
+            yield f"{kind} in {name}", _json(name, JSON[kind], draw.random())
+        elif kind in BYTES:
+            name = draw.choice(names)
+            yield f"{kind}: {name}", _bytes(name, BYTES[kind], draw.random())
+        elif kind in REPLACEMENTS:
+            name = draw.choice(names)
+            yield f"{kind} in place of {name}", _replaced(name, REPLACEMENTS[kind])
+        elif kind == "swap":
+            first, second = draw.sample(names, 2)
+            yield f"swap {first} and {second}", _swapped(first, second)
+        elif kind == "rename":
+            name = draw.choice(names + folders)
+            odd = draw.choice(["best-²", "checkpoint-99", "checkpoint-007", "\udcff", "x" * 200])
+            yield f"rename {name} to {odd!r:.20}", _renamed(name, odd)
+        elif folders:
+            name, how = draw.choice(folders), draw.choice(list(REPLACEMENTS))
+            yield f"{how} in place of {name}", _replaced(name, REPLACEMENTS[how])
+
+
+def _flip(content: bytes, draw: random.Random) -> bytes:
+    place = draw.randrange(len(content)) if content else 0
+    return content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :]
+
+
+def _cut_within(content: bytes, draw: random.Random) -> bytes:
+    start = draw.randrange(len(content))
+    return content[:start] + content[start + draw.choice([1, 2, 8, 100]) :]
+
+
+BYTES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "flip a bit": _flip,
+    "truncate": lambda content, draw: content[: draw.randrange(len(content))],
+    "empty": lambda content, draw: b"",
+    "append": lambda content, draw: content + draw.choice([b"{}\n", b"\0", b"\xff\n", content]),
+    "zeros": lambda content, draw: bytes(len(content)),
+    "cut out": _cut_within,
+    "reverse": lambda content, draw: content[::-1],
+    "nest": lambda content, draw: NESTED,
+}
+
+
+def _keys(plain: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) within a JSON value."""
+    if isinstance(plain, dict | list):
+        inside = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
+        return [(plain, key) for key, _ in inside] + [pair for _, value in inside for pair in _keys(value)]
+    return []
+
+
+def _other_value(container: Any, key: Any, draw: random.Random) -> None:
+    container[key] = draw.choice(VALUES)
+
+
+def _no_key(container: Any, key: Any, draw: random.Random) -> None:
+    del container[key]
+
+
+def _other_number(container: Any, key: Any, draw: random.Random) -> None:
+    value = container[key]
+    container[key] = value + draw.choice([1, -1, 10**6]) if isinstance(value, int) else draw.random()
+
+
+def _more_keys(container: Any, key: Any, draw: random.Random) -> None:
+    if isinstance(container, dict):
+        container["unheard-of"] = draw.choice(VALUES)
+    else:
+        container.append(draw.choice(VALUES))
+
+
+JSON: dict[str, Callable[[Any, Any, random.Random], None]] = {
+    "another type": _other_value,
+    "a key removed": _no_key,
+    "another number": _other_number,
+    "a key too many": _more_keys,
+}
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+REPLACEMENTS: dict[str, Callable[[Path], None]] = {
+    "a pipe": _fifo,
+    "a folder": Path.mkdir,
+    "a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "a link to nowhere": lambda path: path.symlink_to("nowhere"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "nothing": lambda path: None,
+}
+
+
+def _bytes(name: str, change: Callable[[bytes, random.Random], bytes], seed: float) -> Damage:
+    def apply(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(change(content, random.Random(seed)))
+
+    return apply
+
+
+def _json(name: str, change: Callable[[Any, Any, random.Random], None], seed: float) -> Damage:
+    def apply(folder: Path) -> None:
+        draw, path = random.Random(seed), folder / name
+        lines = path.read_text().splitlines() if name.endswith("jsonl") else [path.read_text()]
+        place = draw.randrange(len(lines))
+        plain = json.loads(lines[place])
+        change(*draw.choice(_keys(plain)), draw)
+        lines[place] = json.dumps(plain)
+        path.write_text("\n".join(lines) + "\n")
+
+    return apply
+
+
+def _replaced(name: str, put: Callable[[Path], None]) -> Damage:
+    def apply(folder: Path) -> None:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        put(path)
+
+    return apply
+
+
+def _swapped(first: str, second: str) -> Damage:
+    def apply(folder: Path) -> None:
+        one, two = (folder / first).read_bytes(), (folder / second).read_bytes()
+        (folder / first).write_bytes(two)
+        (folder / second).write_bytes(one)
+
+    return apply
+
+
+def _renamed(name: str, odd: str) -> Damage:
+    def apply(folder: Path) -> None:
+        (folder / name).rename((folder / name).with_name(odd))
+
+    return apply

@@ -1,0 +1,124 @@
+"""A damaged store or run is refused in one line, or trains to the same bits; nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+
+import pytest
+from safetensors.torch import load_file
+
+from damage import damages
+from npad.errors import NpadError
+from npad.training import checkpoint, run
+from npad.training.recipe import Recipe
+from npad.training.store import Store
+from runs import small_store
+
+SMALL = {"units": 4, "embedding": 3, "initialisation": "glorot"}
+RECIPE = Recipe(batch=200, updates=2, checkpoint=1, validate=1)
+CASES = 150
+HANGS = 60  # seconds after which a case is taken to hang
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A store, a run of two updates, and the whole one of three."""
+    folder = tmp_path_factory.mktemp("damage")
+    store = small_store(folder, train=20, valid=4).folder
+    run.train(folder / "run", store, SMALL, RECIPE)
+    whole = shutil.copytree(folder / "run", folder / "whole")
+    run.resume(whole, updates=3)
+    return folder
+
+
+class Hang(BaseException):
+    """A case took too long. No `except Exception` of the code under test may swallow it."""
+
+
+@contextmanager
+def limited(seconds):
+    """Interrupt what hangs, as on a pipe that nobody writes to."""
+
+    def interrupt(number, frame):
+        raise Hang(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def ending(folder):
+    """The weights that a run ends with: those to go on from, and the best."""
+    found = {}
+    for kind in ("checkpoint", "best"):
+        saved = checkpoint.newest(folder, kind)
+        for file in saved.glob("*.safetensors"):
+            for name, tensor in load_file(file).items():
+                found[kind, file.name, name] = tensor.numpy().tobytes()
+    return found
+
+
+def fault(attempt, expected):
+    """What is wrong with how an attempt ends, if anything."""
+    try:
+        with limited(HANGS):
+            same = attempt() == expected
+    except NpadError as error:
+        return "" if len(str(error).splitlines()) == 1 else f"not one line: {error}"
+    except (Exception, Hang) as error:
+        return f"{type(error).__name__}: {error!s:.200}"
+    return "" if same else "other weights"
+
+
+def faults(source, tmp_path, attempt, expected, seed, count=CASES):
+    """Try every damage on a copy of its own."""
+    found = []
+    for description, damage in damages(source, seed, count):
+        copy = shutil.copytree(source, tmp_path / "case" / source.name)
+        damage(copy)
+        if reason := fault(lambda copy=copy: attempt(copy), expected):
+            found.append(f"{description}: {reason}")
+        shutil.rmtree(tmp_path / "case")
+    return found
+
+
+def test_a_damaged_store_is_refused_or_trains_the_same(tmp_path, folders):
+    def attempt(store):
+        run.train(store.parent / "run", store, SMALL, RECIPE)
+        return ending(store.parent / "run")
+
+    assert faults(folders / "store", tmp_path, attempt, ending(folders / "run"), seed=0) == []
+
+
+def test_a_damaged_run_is_refused_or_goes_on_the_same(tmp_path, folders):
+    def attempt(folder):
+        run.resume(folder, updates=3)
+        return ending(folder)
+
+    assert faults(folders / "run", tmp_path, attempt, ending(folders / "whole"), seed=1) == []
+
+
+def test_the_search_for_faults_finds_them(tmp_path, folders, monkeypatch):
+    """Without its checksums a store trains other weights, which is what the tests above look for."""
+    monkeypatch.setattr(Store, "verify", lambda self: self)
+
+    def attempt(store):
+        run.train(store.parent / "run", store, SMALL, RECIPE)
+        return ending(store.parent / "run")
+
+    expected = ending(folders / "run")
+    found = faults(folders / "store", tmp_path, attempt, expected, seed=0, count=40)
+    assert any("other weights" in reason for reason in found)
+
+
+def test_what_hangs_is_interrupted(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Hang), limited(0.1):
+        (tmp_path / "pipe").read_bytes()
