@@ -151,7 +151,9 @@ def padded(monkeypatch):
 
 
 KINDS = [
-    {"units": 5, "cell": cell, "layers": n, "attention": a} for cell in ("gru", "lstm") for n, a in [(1, 1), (3, 0)]
+    {"units": 5, "cell": cell, "layers": n, "attention": a}
+    for cell in ("gru", "lstm")
+    for n, a in [(1, True), (3, False)]
 ]
 
 

@@ -27,6 +27,7 @@ from npad.models.huggingface import HuggingFace
 from runs import ROOT, refused_here
 from runs import npad as command
 from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, source
+from test_wrong_types import faults
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
 
@@ -360,3 +361,11 @@ def test_a_steered_model_decodes_as_generate_does(saved, width):
         (found,) = decode(steered, [source], Beam(width, "pool") if width > 1 else Greedy(), 8)
         eos = model.generation_config.eos_token_id
         assert list(found[0].tokens) == (written[: written.index(eos)] if eos in written else written)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_generate_with_a_wrong_argument_gets_one_line():
+    given = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
+    options = {"decoder": Greedy(), "num_return_sequences": 1, "max_new_tokens": 3, "ids": [1], "max_rows": 4}
+    valid = {"model": build("llama"), "persist": True} | options | given
+    assert list(faults("generate", lambda model, **rest: hf.generate(model, **rest), valid)) == []

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from npad.errors import StorageError
+from npad.errors import StorageError, one_line
 from npad.text.subwords import Subwords
 
 FORMAT = 1
@@ -75,7 +75,7 @@ class Store:
             about = json.loads((folder / "store.json").read_text())
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StorageError(
-                f"{folder} is no token store: it has no store.json; make one with npad prepare"
+                f"{one_line(folder)} is no token store: it has no store.json; make one with npad prepare"
             ) from error
         except ValueError as error:
             raise StorageError(f"{folder}/store.json is damaged: {error}") from error
