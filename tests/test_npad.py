@@ -246,6 +246,26 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
         decode(small, summaries(11), decoder, max_length=7)
 
 
+@pytest.mark.parametrize("inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"])
+def test_sentences_are_dropped_whole_with_all_their_chains(inner):
+    """Chains end at different steps; in every step each sentence that is left has as many rows as any other."""
+    model, source = recurrent(vocabulary=6), summaries(6)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 2.0  # sooner or later
+    rows = []
+
+    class Watched(Counted):
+        def step(self, state, tokens, perturb=None):
+            rows.append(torch.bincount(state.sentence).tolist())
+            return super().step(state, tokens, perturb)
+
+    decode(Watched(model), source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
+    searched = [[count for count in counts if count] for counts in rows]
+    assert {count for counts in searched for count in counts} == {4, 4 * inner.rows}
+    assert all(len(set(counts)) == 1 for counts in searched)
+    assert min(map(len, searched)) < 6
+
+
 def test_calls_and_rescoring_are_counted_apart():
     """Two certain symbols and the end: 5 chains · 3 steps, and one distinct hypothesis read in 3."""
     model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
