@@ -47,7 +47,7 @@ def test_it_is_its_plain_transcription_with_many_symbols(finish):
 def test_equals_are_found_once_each_with_their_own_score(finish):
     """Many equal probabilities, and zeros: no hypothesis comes twice, and each has the log-probability of its table."""
     draw = random.Random(0)
-    for seed in range(60):
+    for _ in range(60):
         vocabulary = draw.randint(3, 40)
         model = TableModel({0: {history: tied(draw, vocabulary) for history in [(), (1,), (2,), (1, 1), (2, 1)]}})
         width = draw.randint(2, 9)

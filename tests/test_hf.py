@@ -212,10 +212,13 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
     assert found[0].signature == npad.signature(NOISY, translator.model)
     alone = [translator.translate([text], NOISY, max_length=8)[0].text for text in texts]
     assert [one.text for one in found] == alone
-    finished = [(text, one) for text, one in zip(texts, found, strict=True) if one.hypothesis.finished and one.text]
-    for text, one in finished:
-        if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens:
-            assert translator.score([text], [one.text])[0] == pytest.approx(one.log_prob, abs=1e-4)
+    pairs = [(text, one) for text, best in zip(texts, found, strict=True) for one in (best, *best.alternatives)]
+    spelt = [(text, one) for text, one in pairs if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens]
+    assert len(spelt) > 3
+    for text, one in spelt:
+        by_symbols = npad.score(translator.model, translator.encode([text]), [[one.hypothesis.tokens]])[0]
+        assert translator.score([text], [one.text]) == pytest.approx(by_symbols, abs=1e-4)
+        assert not one.hypothesis.finished or by_symbols == pytest.approx([one.log_prob], abs=1e-4)
 
 
 def test_the_command_takes_it(saved):
