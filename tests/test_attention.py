@@ -112,9 +112,32 @@ def test_every_decoder_decodes_alike_alone_and_in_a_batch(decoder):
         assert_same(decode(model, SOURCE[i : i + 1], decoder, max_length=8, ids=[i]), [together[i]])
 
 
-def test_coverage_is_there_to_be_used():
-    found = decode(build(), SOURCE, NPAD(Beam(4), 4, Noise(0.5), selector=GNMTLength(0.6, 0.3)), max_length=8)
-    assert len(found) == len(SOURCE)
+def covered(model, sentence, hypothesis) -> float:
+    """The coverage penalty of one hypothesis, stepped through by hand."""
+    read = [model.special.bos, *hypothesis.tokens][: len(hypothesis.tokens) + hypothesis.finished]
+    state, seen = model.start([sentence]), 0.0
+    for token in read:
+        _, state = model.step(state, torch.tensor([token]))
+        seen = seen + model.attention(state)[0]
+    return seen.clamp(1e-9, 1).log().sum().item()
+
+
+def test_coverage_decides_the_order_by_the_models_attention():
+    model = build()
+
+    def found(beta):
+        inner = Beam(4, nbest=4)
+        return decode(model, SOURCE, NPAD(inner, 4, Noise(0.5), selector=GNMTLength(0.6, beta)), max_length=8)
+
+    for sentence, hypotheses in zip(SOURCE, found(3.0), strict=True):
+        ranks = []
+        for one in hypotheses:
+            length = len(one.tokens) + one.finished
+            with torch.inference_mode():
+                penalty = covered(model, sentence, one)
+            ranks.append((one.finished, one.log_prob / ((5 + length) / 6) ** 0.6 + 3.0 * penalty))
+        assert ranks == sorted(ranks, reverse=True)
+    assert found(3.0) != found(0.0)
 
 
 def test_what_belongs_to_a_sentence_is_kept_once():
@@ -151,7 +174,9 @@ def padded(monkeypatch):
 
 
 KINDS = [
-    {"units": 5, "cell": cell, "layers": n, "attention": a} for cell in ("gru", "lstm") for n, a in [(1, 1), (3, 0)]
+    {"units": 5, "cell": cell, "layers": n, "attention": a}
+    for cell in ("gru", "lstm")
+    for n, a in [(1, True), (3, False)]
 ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import assert_same, best, key, recurrent, summaries, tables
+from cases import assert_same, best, key, recurrent, summaries, tables, with_zeros
 from npad import NPAD, Beam, Counted, Greedy, Noise, Special, decode
 from npad.models.table import TableModel
 from plain import plain_beam
@@ -25,6 +26,42 @@ def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
     found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
     assert [(one.tokens, one.finished) for one in found] == [(tokens, ended) for tokens, _, ended in expected]
     assert [one.log_prob for one in found] == pytest.approx([log_prob for _, log_prob, _ in expected], abs=1e-9)
+
+
+@pytest.mark.parametrize("finish", RULES)
+def test_it_is_its_plain_transcription_with_many_symbols(finish):
+    """More symbols than the width, so that the children of one prefix may be as many as the beam keeps, and its end."""
+    draw = random.Random(finish)
+    for seed in range(300):
+        model = TableModel.random(draw.randint(4, 8), draw.randint(2, 3), seed, dtype=torch.float64)
+        model = with_zeros(model, seed) if seed % 2 else model
+        width, max_length = draw.randint(1, 4), draw.randint(2, 4)
+        nbest = draw.randint(1, width)
+        expected = plain_beam(model, width, finish, nbest, max_length)
+        found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
+        assert [(one.tokens, one.finished) for one in found] == [(tokens, ended) for tokens, _, ended in expected]
+        assert [one.log_prob for one in found] == pytest.approx([log_prob for _, log_prob, _ in expected], abs=1e-9)
+
+
+@pytest.mark.parametrize("finish", RULES)
+def test_equals_are_found_once_each_with_their_own_score(finish):
+    """Many equal probabilities, and zeros: no hypothesis comes twice, and each has the log-probability of its table."""
+    draw = random.Random(0)
+    for _ in range(60):
+        vocabulary = draw.randint(3, 40)
+        model = TableModel({0: {history: tied(draw, vocabulary) for history in [(), (1,), (2,), (1, 1), (2, 1)]}})
+        width = draw.randint(2, 9)
+        found = decode(model, [0], Beam(width, finish, nbest=width), 3)[0]
+        truth = {(one.tokens, one.finished): one.log_prob for one in model.outputs(0, 3)}
+        assert len({one.tokens for one in found}) == len(found) == min(width, len(truth))
+        assert [one.log_prob for one in found] == pytest.approx([truth[one.tokens, one.finished] for one in found])
+
+
+def tied(draw: random.Random, vocabulary: int) -> list[float]:
+    """Probabilities in units of one over a few, each symbol 0, 1 or 2 of them; some symbol has some."""
+    weights = [draw.choice((0, 1, 1, 2, 2)) for _ in range(vocabulary)]
+    weights[draw.randrange(vocabulary)] = 2
+    return [weight / sum(weights) for weight in weights]
 
 
 @pytest.mark.parametrize("finish", RULES)

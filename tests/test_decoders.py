@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import pytest
 import torch
@@ -39,11 +39,15 @@ def test_hypotheses_come_best_first(decoder, model, max_length):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_clean_scores_equal_the_judges_in_both_precisions(decoder, dtype):
     model, source = recurrent(dtype=dtype), summaries(3, dtype)
-    found = decode(model, source, decoder, max_length=12)
-    for hypotheses, judged in zip(found, score(model, source, [[h.tokens for h in s] for s in found]), strict=True):
-        for one, log_prob in zip(hypotheses, judged, strict=True):
-            if one.finished:
-                assert one.log_prob == pytest.approx(log_prob, abs=1e-4 if dtype == torch.float32 else 1e-9)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 2.0  # so that every decoder finds some that end
+    found = decode(model, source, decoder, max_length=30)
+    judged = score(model, source, [[one.tokens for one in hypotheses] for hypotheses in found])
+    pairs = zip(chain(*found), chain(*judged), strict=True)
+    ended = [(one.log_prob, log_prob) for one, log_prob in pairs if one.finished]
+    assert ended
+    for own, log_prob in ended:
+        assert own == pytest.approx(log_prob, abs=1e-4 if dtype == torch.float32 else 1e-9)
 
 
 @every

@@ -27,6 +27,7 @@ from npad.models.huggingface import HuggingFace
 from runs import ROOT, refused_here
 from runs import npad as command
 from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, source
+from test_wrong_types import faults
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
 
@@ -211,10 +212,13 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
     assert found[0].signature == npad.signature(NOISY, translator.model)
     alone = [translator.translate([text], NOISY, max_length=8)[0].text for text in texts]
     assert [one.text for one in found] == alone
-    finished = [(text, one) for text, one in zip(texts, found, strict=True) if one.hypothesis.finished and one.text]
-    for text, one in finished:
-        if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens:
-            assert translator.score([text], [one.text])[0] == pytest.approx(one.log_prob, abs=1e-4)
+    pairs = [(text, one) for text, best in zip(texts, found, strict=True) for one in (best, *best.alternatives)]
+    spelt = [(text, one) for text, one in pairs if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens]
+    assert len(spelt) > 3
+    for text, one in spelt:
+        by_symbols = npad.score(translator.model, translator.encode([text]), [[one.hypothesis.tokens]])[0]
+        assert translator.score([text], [one.text]) == pytest.approx(by_symbols, abs=1e-4)
+        assert not one.hypothesis.finished or by_symbols == pytest.approx([one.log_prob], abs=1e-4)
 
 
 def test_the_command_takes_it(saved):
@@ -360,3 +364,11 @@ def test_a_steered_model_decodes_as_generate_does(saved, width):
         (found,) = decode(steered, [source], Beam(width, "pool") if width > 1 else Greedy(), 8)
         eos = model.generation_config.eos_token_id
         assert list(found[0].tokens) == (written[: written.index(eos)] if eos in written else written)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_generate_with_a_wrong_argument_gets_one_line():
+    given = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
+    options = {"decoder": Greedy(), "num_return_sequences": 1, "max_new_tokens": 3, "ids": [1], "max_rows": 4}
+    valid = {"model": build("llama"), "persist": True} | options | given
+    assert list(faults("generate", lambda model, **rest: hf.generate(model, **rest), valid)) == []

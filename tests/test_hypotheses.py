@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad.hypotheses import Found, gather_groups
+from npad.hypotheses import Found, gather_groups, join
 from npad.rows import place_in_run
 
 HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
@@ -44,6 +45,21 @@ def test_distinct_keeps_the_first_of_each_and_counts(groups):
             if one:
                 there = rows[g][went[g, place]]
                 assert (there.tokens, there.finished) == (tuple(one[0]), one[1])
+
+
+def test_a_pad_that_is_a_real_symbol_makes_no_two_the_same():
+    """(1), (1, 9) and (1, 9, 9) are three hypotheses, though 9 is what the shorter ones are padded with."""
+    merged, went = build([[([1], True, -1), ([1, 9], True, -2), ([1, 9, 9], True, -3), ([1], True, -1)]]).distinct()
+    assert [one.tokens for one in merged.hypotheses()[0]] == [(1,), (1, 9), (1, 9, 9)]
+    assert went.tolist() == [[0, 1, 2, 0]]
+    assert merged.count.tolist() == [[2, 1, 1]]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_pieces_of_different_length_are_joined_with_padding(dim):
+    short, long = build([[([1], True, -1)]]), build([[([2, 2, 2], True, -2)]])
+    joined = join([short, long], pad=9, dim=dim)
+    assert joined.tokens.flatten(0, 1).tolist() == [[1, 9, 9], [2, 2, 2]]
 
 
 @given(groups=GROUPS)

@@ -193,22 +193,26 @@ def test_low_precision_chains_are_judged_in_float32():
             assert [x.log_prob for x in one if x.finished] == pytest.approx(other, abs=1e-4)
 
 
-if GPU:
+needs_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU: an interpreter captures no graphs")
 
-    @pytest.mark.parametrize("decoder", **by_name(EVERY))
-    def test_captured_steps_give_what_plain_ones_give(decoder):
-        fast = Prepared(build().float()).cuda()
-        first = decode(fast, SOURCE, decoder, 8)
-        for _ in range(6):
-            assert_close_hypotheses(decode(fast, SOURCE, decoder, 8), first)
 
-    def test_steps_are_captured():
-        from npad.captured import Graph
+@needs_gpu
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_captured_steps_give_what_plain_ones_give(decoder):
+    fast = Prepared(build().float()).cuda()
+    first = decode(fast, SOURCE, decoder, 8)
+    for _ in range(6):
+        assert_close_hypotheses(decode(fast, SOURCE, decoder, 8), first)
 
-        fast = Prepared(build().float()).cuda()
-        for _ in range(6):
-            decode(fast, SOURCE, Beam(3), 8)
-        assert any(isinstance(one, Graph) for one in fast._graphs.met.values())
+
+@needs_gpu
+def test_steps_are_captured():
+    from npad.captured import Graph
+
+    fast = Prepared(build().float()).cuda()
+    for _ in range(6):
+        decode(fast, SOURCE, Beam(3), 8)
+    assert any(isinstance(one, Graph) for one in fast._graphs.met.values())
 
 
 def assert_close_hypotheses(one, other):

@@ -121,8 +121,8 @@ def test_noisy_log_prob_is_the_chains_own_and_log_prob_the_clean_models():
         assert (one.noisy_log_prob == pytest.approx(one.log_prob, abs=1e-9)) == (one.chain == 0)
     alone = decode(Noisy(model, Noise(1.0)), source, Greedy(), max_length=6)[0][0]  # chain 1 of sentence 0
     first = next(one for one in found if one.tokens == alone.tokens)
-    if first.chain == 1:
-        assert first.noisy_log_prob == pytest.approx(alone.log_prob)
+    assert first.chain == 1
+    assert first.noisy_log_prob == pytest.approx(alone.log_prob)
 
 
 @given(model=tables(max_depth=4), max_length=st.integers(1, 5), seed=st.integers(0, 99))
@@ -246,6 +246,26 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
         decode(small, summaries(11), decoder, max_length=7)
 
 
+@pytest.mark.parametrize("inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"])
+def test_sentences_are_dropped_whole_with_all_their_chains(inner):
+    """Chains end at different steps; in every step each sentence that is left has as many rows as any other."""
+    model, source = recurrent(vocabulary=6), summaries(6)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 2.0  # sooner or later
+    rows = []
+
+    class Watched(Counted):
+        def step(self, state, tokens, perturb=None):
+            rows.append(torch.bincount(state.sentence).tolist())
+            return super().step(state, tokens, perturb)
+
+    decode(Watched(model), source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
+    searched = [[count for count in counts if count] for counts in rows]
+    assert {count for counts in searched for count in counts} == {4, 4 * inner.rows}
+    assert all(len(set(counts)) == 1 for counts in searched)
+    assert min(map(len, searched)) < 6
+
+
 def test_calls_and_rescoring_are_counted_apart():
     """Two certain symbols and the end: 5 chains · 3 steps, and one distinct hypothesis read in 3."""
     model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
@@ -257,14 +277,28 @@ def test_a_judge_of_the_models_own_is_asked_and_counted():
     """A model may name another to re-score; Counted must not put itself in its place."""
     model, source = recurrent(), summaries(2)
     model.judge = recurrent(seed=1)
-    plain = decode(model, source, npad(Greedy()), max_length=6)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 2.0  # so that some end
+    plain = decode(model, source, npad(Greedy()), max_length=30)
     counted = Counted(model)
-    assert_same(decode(counted, source, npad(Greedy()), max_length=6), plain)
+    assert_same(decode(counted, source, npad(Greedy()), max_length=30), plain)
     assert counted.rescored > 0
-    judged = score(model.judge, source, [[one.tokens for one in hypotheses] for hypotheses in plain])
-    for hypotheses, expected in zip(plain, judged, strict=True):
-        ended = [(one.log_prob, value) for one, value in zip(hypotheses, expected, strict=True) if one.finished]
-        assert all(a == pytest.approx(b) for a, b in ended)
+    for sentence, hypotheses in enumerate(plain):
+        ended = [one for one in hypotheses if one.finished]
+        assert ended
+        for one in ended:
+            with torch.no_grad():
+                expected = read_by(model.judge, model.start(source[sentence : sentence + 1]), one.tokens)
+            assert one.log_prob == pytest.approx(expected, abs=1e-9)
+
+
+def read_by(judge, state, tokens) -> float:
+    """log p of symbols and the end, step by step, from a state that may be another model's."""
+    total = 0.0
+    for read, written in zip([judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True):
+        logits, state = judge.step(state, torch.tensor([read]))
+        total += logits.log_softmax(-1)[0, written].item()
+    return total
 
 
 def test_a_sigma_for_each_chain():

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from cases import recurrent, summaries, tables
 from npad import Counted, InvalidInput, ModelError, score
+from npad.hypotheses import Found
 from npad.models.table import TableModel
 from npad.ragged import rectangles
+from npad.score import judge
 
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 
@@ -100,6 +102,53 @@ def test_a_forced_of_the_wrong_shape_is_an_error(change):
 def test_an_impossible_target_has_log_prob_minus_infinity():
     model = TableModel({0: {(): [1.0, 0.0]}})
     assert score(model, [0], [[[1]]]) == [[-math.inf]]
+
+
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=["nan", "+inf"])
+def test_logits_that_are_no_distribution_have_no_score(forced, value):
+    model = recurrent()
+    with torch.no_grad():
+        model.logits.bias[3] = value
+    if not forced:
+        model.forced = None
+    with pytest.raises(ModelError, match=r"RecurrentLM returned NaN, \+inf or nothing but −inf .* while scoring"):
+        score(model, summaries(2), [[[2, 4]], [[5]]])
+
+
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_a_pad_that_is_a_real_symbol_counts_where_it_is_written(forced):
+    """(2), (2, pad) and (2, pad, pad) look the same once padded; each is read and scored as what it is."""
+    model, source = recurrent(), summaries(1)
+    assert 0 <= model.special.pad < model.logits.out_features
+    if not forced:
+        model.forced = None
+    targets = [[[2], [2, model.special.pad], [2, model.special.pad, model.special.pad], [2]]]
+    with torch.no_grad():
+        expected = by_hand(model, source, targets)
+    assert len(set(expected[0])) == 3
+    assert score(model, source, targets)[0] == pytest.approx(expected[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_the_end_symbol_counts_where_a_hypothesis_ended(forced):
+    """(3, 4) that ended has one factor more than (3, 4) cut short."""
+    model = recurrent()
+    if not forced:
+        model.forced = None
+    tokens = torch.tensor([[[3, 4], [3, 4], [5, 0]]])
+    found = Found(
+        tokens, torch.tensor([[2, 2, 1]]), torch.tensor([[True, False, False]]), torch.zeros(1, 3, dtype=torch.float64)
+    )
+    with torch.inference_mode():
+        ended, cut, short = judge(model, model.start(summaries(1)), found)[0][0].tolist()
+        state, expected = model.start(summaries(1)), [0.0]
+        for read, written in zip([model.special.bos, 3, 4], [3, 4, model.special.eos], strict=True):
+            logits, state = model.step(state, torch.tensor([read]))
+            expected.append(expected[-1] + logits.log_softmax(-1)[0, written].item())
+        first = model.step(model.start(summaries(1)), torch.tensor([model.special.bos]))[0].log_softmax(-1)
+    assert (cut, ended) == pytest.approx(expected[2:])
+    assert short == pytest.approx(first[0, 5].item())
 
 
 def test_no_targets_no_scores():

@@ -126,6 +126,24 @@ def test_a_selector_reorders_and_nothing_else(selector):
         assert plain == chosen  # ties keep the order of log_prob
 
 
+def test_a_selector_that_says_nan_is_an_error_and_not_a_choice():
+    """Also where it says so of a single candidate, and not where there is none."""
+
+    def of_the_second(found):
+        return found.log_prob.masked_fill(torch.arange(found.log_prob.shape[1]) == 1, math.nan)
+
+    decoder = NPAD(Beam(3, nbest=3), 1, Noise(0.0), selector=of_the_second)
+    with pytest.raises(InvalidInput, match="the selector of_the_second returned NaN"):
+        decode(TableModel.random(4, 3, seed=3), [0], decoder)
+    certain = TableModel({0: {(): [1.0, 0.0]}, 1: {(): [0.5, 0.5]}})
+
+    def of_the_empty(found):
+        return found.log_prob.masked_fill(~found.exists, math.nan)
+
+    found = decode(certain, [0, 1], NPAD(Beam(2, nbest=2), 1, Noise(0.0), selector=of_the_empty))
+    assert [len(hypotheses) for hypotheses in found] == [1, 2]
+
+
 class Looking:
     """A model with attention: it looks at source position (symbol read) mod 3, of which the last is never read."""
 

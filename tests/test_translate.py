@@ -149,6 +149,23 @@ def test_what_did_not_fit_once_is_not_tried_again():
     assert [rows for rows in model.seen if rows > 13] == [64, 32, 16]
 
 
+def test_long_texts_take_the_place_of_several_rows():
+    """300 letters count for two rows and 600 for three, so that four texts or two of them fill eight rows."""
+    translator = untrained()
+    translator = replace(translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts])
+    for letters, together in ((10, 8), (300, 4), (600, 2)):
+        texts = [letter * letters for letter in "abcdefgh"]
+        seen = []
+        model = Small(translator.model, 10**9)
+        start = model.start
+        model.start = lambda source, start=start, seen=seen: seen.append(len(source)) or start(source)
+        watched = replace(translator, model=model)
+        watched.translate(texts, Greedy(), max_length=2, max_rows=8)
+        assert seen == [together] * (8 // together)
+        watched.score(texts, ["1"] * 8, max_rows=8)
+        assert seen == [together] * (2 * 8 // together)
+
+
 def test_given_translations_that_do_not_fit_together_are_scored_in_turn():
     translator = untrained()
     translator = replace(translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts])

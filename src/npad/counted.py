@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from npad.model import Model, Perturb, State, Wrapper, name_of, optional
+from npad.model import Model, Perturb, State, Wrapper, ensure_model, name_of, optional
 
 
 class Counted(Wrapper[State]):
@@ -18,6 +18,7 @@ class Counted(Wrapper[State]):
     """
 
     def __init__(self, model: Model[State]) -> None:
+        ensure_model(model)
         self.model = model
         self.own = 0
         self.low: Counted[Any] | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from npad.devices import on
-from npad.errors import InvalidInput, whole
+from npad.errors import SEEDS, InvalidInput, several, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import ensure_fits, plain_memory_errors
 from npad.model import Model, Wrapper, device_of, ensure_length, ensure_model
@@ -62,6 +62,9 @@ def decode(
 def integers(ids: Sequence[int]) -> list[int]:
     """Each as torch stores it in 64 bits."""
     try:
-        return [signed(index(i)) for i in ids]
+        found = [index(i) for i in several("ids", ids, "integers, one a sentence")]
     except TypeError as error:
         raise InvalidInput(f"ids must be integers, one a sentence: {error}") from error
+    for i in found:
+        whole("ids: each", i, most=SEEDS)
+    return [signed(i) for i in found]

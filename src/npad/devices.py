@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, brief
 from npad.tree import Tree, mapped
 
 PRECISIONS = {  # of states; int8 is of weights alone
@@ -21,14 +21,14 @@ PRECISIONS = {  # of states; int8 is of weights alone
 
 def device_named(name: str | torch.device, what: str = "device") -> torch.device:
     """A device that is there; `auto` is a GPU if there is one. what: to call it in a message."""
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {name!r}") from error
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {brief(name)}") from error
     if device.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {str(name)!r}")
+        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {str(device)!r}")
     there = torch.cuda.device_count() if device.type == "cuda" else 1
     if device.type == "cuda" and (device.index or 0) >= there:
         raise InvalidInput(f"{what} {name}: torch can use {there} GPUs on this machine; take another, or cpu")

@@ -13,6 +13,7 @@ from torch import Tensor
 from npad.decode import decode
 from npad.errors import InvalidInput, whole
 from npad.hypotheses import Hypothesis
+from npad.memory import ensure_fits
 from npad.models.huggingface import HuggingFace, Inputs, as_generate_returns
 from npad.models.processed import Processed
 from npad.noise.noisy import Noise
@@ -64,6 +65,7 @@ def generate(
     decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
     prefix = adapter.prefix(source)
     most = _new_tokens(adapter, max_new_tokens, prefix.shape[1])
+    ensure_fits(len(source) * num_return_sequences, 16 * most + 512, adapter.device)
     return _generated(adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids, max_rows)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, ModelError
+from npad.errors import InvalidInput, ModelError, brief, whole
 
 State = TypeVar("State")
 
@@ -90,7 +90,12 @@ def ensure_model(model: Any) -> None:
         hint = " (its .model is one)" if hasattr(model, "model") else ""
         raise InvalidInput(f"{type(model).__name__} is no npad.Model{hint}: it has no {', '.join(missing)}")
     if not isinstance(model.special, Special):
-        raise ModelError(f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {model.special!r}")
+        raise ModelError(f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {brief(model.special)}")
+    for symbol, number in model.special._asdict().items():
+        try:
+            whole(f"{name_of(model)}.special.{symbol}", number)
+        except InvalidInput as error:
+            raise ModelError(str(error)) from error
     for module in model.modules() if isinstance(model, torch.nn.Module) else ():
         if not module.training:
             continue
@@ -112,7 +117,8 @@ def ensure_length(source: Any, name: str = "source") -> int:
 
 def name_of(model: Any) -> str:
     """What to call a model in messages and signatures: its `name`, or its class."""
-    return str(getattr(model, "name", None) or type(model).__name__)
+    name = getattr(model, "name", None)
+    return name if isinstance(name, str) and name else type(model).__name__
 
 
 def device_of(model: Any) -> torch.device:

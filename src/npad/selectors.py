@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Real
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, number
+from npad.errors import InvalidInput, a_function, brief, number
 from npad.hypotheses import Found, Hypothesis
 
 
@@ -84,19 +84,21 @@ class MBR:
     text: Callable[[tuple[int, ...]], str] | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.utility) and self.utility not in ("chrf", "bleu"):
-            raise InvalidInput(f"utility must be 'chrf', 'bleu' or a function of two texts, not {self.utility!r}")
+        if not isinstance(self.utility, str) or self.utility not in ("chrf", "bleu"):
+            a_function("utility", self.utility, "'chrf', 'bleu' or a function of two texts")
+        if self.text is not None:
+            a_function("text", self.text, "a function from symbols to text, or None")
 
     def __call__(self, found: Found) -> Tensor:
         utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
         text = self.text or _letters
         risk = torch.zeros(found.lengths.shape)
         for s, candidates in enumerate(replace(found, chain=found.count).hypotheses()):
-            texts = [text(candidate.tokens) for candidate in candidates]
+            texts = [_a_text(text(candidate.tokens)) for candidate in candidates]
             weights = [candidate.chain if found.count is not None else 1 for candidate in candidates]
             for i, one in enumerate(texts):
-                total = sum(w * utility(one, other) for w, other in zip(weights, texts, strict=True))
-                risk[s, i] = total / sum(weights)
+                utilities = [utility(one, other) for other in texts]
+                risk[s, i] = _mean(utilities, weights)
         return risk.to(found.log_prob.device)
 
 
@@ -108,7 +110,7 @@ class Rerank:
 
     def __post_init__(self) -> None:
         if not callable(self.key):
-            raise InvalidInput(f"Rerank needs a function of a Hypothesis, not {self.key!r}")
+            raise InvalidInput(f"Rerank needs a function of a Hypothesis, not {brief(self.key)}")
 
     def __call__(self, found: Found) -> Tensor:
         scores = torch.zeros(found.lengths.shape, dtype=torch.float64)
@@ -116,9 +118,23 @@ class Rerank:
             for i, one in enumerate(candidates):
                 value: object = self.key(one)
                 if not isinstance(value, Real):
-                    raise InvalidInput(f"the function given to Rerank must return a number, not {value!r}")
+                    raise InvalidInput(f"the function given to Rerank must return a number, not {brief(value)}")
                 scores[s, i] = float(value)
         return scores.to(found.log_prob.device)
+
+
+def _a_text(written: object) -> str:
+    if not isinstance(written, str):
+        raise InvalidInput(f"the function given to MBR as text must return a text, not {brief(written)}")
+    return written
+
+
+def _mean(utilities: list[Any], weights: list[int]) -> float:
+    """The weighted mean of utilities."""
+    try:
+        return float(sum(w * u for w, u in zip(weights, utilities, strict=True)) / sum(weights))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"MBR's utility must return a number, not {brief(utilities[0])}") from error
 
 
 def _length(found: Found) -> Tensor:

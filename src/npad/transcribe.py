@@ -12,10 +12,10 @@ from torch import Tensor
 from npad.audio import pieces
 from npad.decode import decode
 from npad.devices import device_named
-from npad.errors import InvalidInput, whole
+from npad.errors import InvalidInput, a_function, brief, number, several, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import Room
-from npad.model import Model
+from npad.model import Model, ensure_length
 from npad.noise.keyed import word
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
@@ -36,6 +36,12 @@ class Transcriber:
     rate: int = 16000
     longest: float = 30.0
 
+    def __post_init__(self) -> None:
+        a_function("hear", self.hear, "a function from recordings to the model's source")
+        a_function("detokenise", self.detokenise, "a function from symbols to text")
+        whole("rate", self.rate, 1)
+        number("longest", self.longest, above=0)
+
     def transcribe(
         self, recordings: Sequence[Tensor], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 256
     ) -> list[list[Translation]]:
@@ -45,7 +51,9 @@ class Transcriber:
         """
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
+        whole("max_length", max_length, 1)
         whole("max_rows", max_rows, 1)
+        recordings = several("recordings", recordings, "a list of recordings, each a tensor of samples")
         for i, sound in enumerate(recordings):
             fine = isinstance(sound, Tensor) and sound.dim() == 1 and sound.is_floating_point() and len(sound)
             if not fine or not bool(sound.isfinite().all()):
@@ -56,20 +64,32 @@ class Transcriber:
 
         def decoded(some: list[Tensor]) -> list[list[Hypothesis]]:
             ids = [word(sound.numpy().tobytes()) for sound in some]
-            return decode(self.model, self.hear(some), decoder, max_length, ids, max_rows)
+            source = self.hear(some)
+            if ensure_length(source, "what hear returns") != len(some):
+                raise InvalidInput(f"hear must return one entry a recording: it made {len(source)} of {len(some)}")
+            return decode(self.model, source, decoder, max_length, ids, max_rows)
 
         for top in range(0, len(flat), down):
             found += room.run(decoded, flat[top : top + down], decoder.rows)
         how = signature(decoder, self.model)
-        texts = (self.detokenise(one.tokens) for hypotheses in found for one in hypotheses)
+        texts = (self._text(one) for hypotheses in found for one in hypotheses)
         written = iter([Translation.of(hypotheses, texts, how) for hypotheses in found])
         return [[next(written) for _ in each] for each in cut]
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        text: object = self.detokenise(hypothesis.tokens)
+        if not isinstance(text, str):
+            raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
+        return text
 
 
 def load(name: str, device: str | torch.device = "cpu", language: str | None = None) -> Transcriber:
     """`hf:NAME_OR_PATH`: a Whisper, or one of its kind. language: of one that knows several; en unless given."""
-    if not name.startswith("hf:"):
-        raise InvalidInput(f"speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en, not {name!r}")
+    if not isinstance(name, str) or not name.startswith("hf:"):
+        rule = "speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en"
+        raise InvalidInput(f"{rule}, not {brief(name)}")
+    if language is not None and not isinstance(language, str):
+        raise InvalidInput(f"language must be a code, such as 'de', or None, not {brief(language)}")
     device = device_named(device)
     from npad.models.huggingface import Inputs  # an extra
     from npad.models.pretrained import speech_model

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from npad.decode import decode
-from npad.devices import device_named
-from npad.errors import InvalidInput, whole
+from npad.devices import PRECISIONS, device_named
+from npad.errors import InvalidInput, a_function, a_path, brief, one_of, several, whole
 from npad.hypotheses import Hypothesis
 from npad.memory import Room
-from npad.model import Model, name_of
+from npad.model import Model, ensure_length, name_of
 from npad.models import toy
 from npad.models.low_precision import LowPrecision
 from npad.models.prepared import prepared
@@ -65,6 +65,13 @@ class Translator:
     symbols: Callable[[Sequence[str]], list[list[int]]] | None = None
     longest: int = 1000
 
+    def __post_init__(self) -> None:
+        a_function("encode", self.encode, "a function from texts to the model's source")
+        a_function("detokenise", self.detokenise, "a function from symbols to text")
+        if self.symbols is not None:
+            a_function("symbols", self.symbols, "a function from texts to their symbols, or None")
+        whole("longest", self.longest, 1)
+
     def translate(
         self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 1024
     ) -> list[Translation]:
@@ -91,13 +98,14 @@ class Translator:
         """
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
+        whole("max_length", max_length, 1)
         whole("max_rows", max_rows, 1)
         if window is None:
             window = WINDOW * max(1, max_rows // decoder.rows)
         whole("window", window, 1)
         if isinstance(texts, str):
-            raise InvalidInput(f"stream takes texts, one after the other; write stream([{texts!r}])")
-        return self._windows(iter(texts), decoder, max_length, max_rows, window)
+            raise InvalidInput(f"stream takes texts, one after the other; write stream([{brief(texts)}])")
+        return self._windows(_iterator(texts), decoder, max_length, max_rows, window)
 
     def _windows(
         self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
@@ -134,12 +142,13 @@ class Translator:
         """The clean log-probability of each text's given translation, spelt in symbols as the tokenizer spells it."""
         if self.symbols is None:
             raise InvalidInput(f"{name_of(self.model)} cannot score texts: it does not know their symbols")
-        texts, translations = _ensure_texts(texts), _ensure_texts(translations)
+        texts, translations = _ensure_texts(texts, "score"), _ensure_texts(translations, "score")
+        whole("max_rows", max_rows, 1)
         if len(texts) != len(translations):
             raise InvalidInput(
                 f"score takes one translation a text: {len(texts)} texts, {len(translations)} translations"
             )
-        scores, targets = [0.0] * len(texts), self.symbols(translations)
+        scores, targets = [0.0] * len(texts), _one_each(self.symbols(translations), len(texts), "symbols")
         sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
         room = Room(max_rows)
 
@@ -153,15 +162,14 @@ class Translator:
 
     def too_long(self, texts: Sequence[str]) -> dict[int, int]:
         """The places of texts that have more symbols than are allowed, and how many."""
-        encoded = self.encode(texts) if texts else []
+        texts = _ensure_texts(texts, "too_long")
+        encoded = _one_each(self.encode(texts), len(texts), "encode") if texts else []
         sizes = {i: len(one) for i, one in enumerate(encoded) if isinstance(one, Sized)}
         return {i: size for i, size in sizes.items() if size > self.longest}
 
     def _encoded(self, texts: Sequence[str], batch: list[int], first: int = 1) -> Any:
         """The source of some of the texts, none of them too long; `first` is the number of the first text."""
-        source = self.encode([texts[i] for i in batch])
-        if len(source) != len(batch):
-            raise InvalidInput(f"encode must return one sentence a text: it made {len(source)} of {len(batch)}")
+        source = _one_each(self.encode([texts[i] for i in batch]), len(batch), "encode")
         for i, one in zip(batch, source, strict=True):
             if isinstance(one, Sized) and len(one) > self.longest:
                 raise InvalidInput(
@@ -171,7 +179,11 @@ class Translator:
 
     def _texts(self, many: list[tuple[int, ...]]) -> list[str]:
         together: Callable[[Any], list[str]] | None = getattr(self.detokenise, "all", None)
-        return [self.detokenise(one) for one in many] if together is None else together(many)
+        texts = [self.detokenise(one) for one in many] if together is None else together(many)
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
+        return texts
 
     def _in_words(self, decoder: Decoder) -> Decoder:
         """MBR compares texts, where there are texts."""
@@ -189,6 +201,8 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
     "auto". precision: of NPAD's noisy chains, "float32", "bfloat16", "float16", or "int8" on a CPU; all else, and every
     score, is in float32.
     """
+    a_path("name", name)
+    one_of("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
     if str(name).startswith("hf:"):
         made = _pretrained(str(name).removeprefix("hf:"), device)
@@ -220,16 +234,32 @@ def _pretrained(name: str, device: str | torch.device) -> Translator:
     return Translator(model, encode, detokenise, symbols, **({} if longest is None else {"longest": longest - 1}))
 
 
-def _ensure_texts(texts: Iterable[str]) -> list[str]:
+def _ensure_texts(texts: Iterable[str], method: str = "translate") -> list[str]:
+    """The texts that a method was given, as a list."""
     if isinstance(texts, str):
-        raise InvalidInput(f"translate takes a list of texts; write translate([{texts!r}])")
-    texts = list(texts)
+        raise InvalidInput(f"{method} takes a list of texts; write {method}([{brief(texts)}])")
+    texts = several("texts", texts, "a list of texts")
     for text in texts:
         if not isinstance(text, str):
-            raise InvalidInput(f"translate takes texts, not {text!r}")
+            raise InvalidInput(f"{method} takes texts, not {brief(text)}")
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise InvalidInput(f"{text!r} holds half a surrogate pair, which is no text")
+            raise InvalidInput(f"{brief(text)} holds half a surrogate pair, which is no text")
     return texts
+
+
+def _iterator(texts: Iterable[str]) -> Iterator[str]:
+    try:
+        return iter(texts)
+    except TypeError as error:
+        raise InvalidInput(f"texts must be texts, one after the other, not {brief(texts)}") from error
+
+
+def _one_each(made: Any, texts: int, function: str) -> Any:
+    """What a function of a translator made of some texts: one entry a text."""
+    count = ensure_length(made, f"what {function} returns")
+    if count != texts:
+        raise InvalidInput(f"{function} must return one sentence a text: it made {count} of {texts}")
+    return made
 
 
 def _nothing(how: str) -> Translation:

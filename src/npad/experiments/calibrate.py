@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from npad.counted import Counted
-from npad.errors import InvalidInput, number, whole
+from npad.errors import SEEDS, InvalidInput, a_function, brief, number, several, whole
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.translate import Translator
@@ -54,8 +54,16 @@ def calibrate(
     decoder: its inner decoder, chains, schedule and distribution are taken as they are. The rounds get equal shares of
     the budget; the last one compares at least two σ₀. References are not needed: NPAD is after probability.
     """
-    decoder = decoder or NPAD(Greedy(), 10)
+    decoder = NPAD(Greedy(), 10) if decoder is None else decoder
+    if not isinstance(translator, Translator):
+        raise InvalidInput(f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}")
+    if not isinstance(decoder, NPAD):
+        raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
     whole("budget", budget, 1)
+    whole("seed", seed, most=SEEDS)
+    a_function("progress", progress, "a function of the model calls done and of all")
+    sources = several("sources", sources, "a list of texts")
+    sigmas = several("sigmas", sigmas, "a list of numbers")
     for sigma in sigmas:
         number("sigma", sigma, above=0)
     for i, size in translator.too_long(sources).items():
@@ -65,7 +73,7 @@ def calibrate(
     texts = [text for text in sources if text.strip()]
     if not texts or not sigmas:
         raise InvalidInput("there is nothing to calibrate with: give sentences, and at least one σ₀")
-    random.Random(seed).shuffle(texts)
+    random.Random(int(seed)).shuffle(texts)
     counted = Counted(translator.model)
     ask = replace(translator, model=counted)
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from npad.errors import InvalidInput, number, one_of, whole
+from npad.errors import InvalidInput, number, one_of, whole, yes_or_no
 from npad.model import Special, untouched
 from npad.models.aligned import aligned, real
-from npad.models.network import Network
+from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
 from npad.rows import Layout, repeat
 
 CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}
@@ -69,12 +69,18 @@ class AttentionModel(Network[AttentionState]):
         sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
         sizes |= {"units": units, "embedding": embedding, "layers": layers}
         for name, size in sizes.items():
-            whole(name, size, 1)
-        # what it takes to build another of its kind
-        self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "tied": tied, "eos": eos}
+            whole(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
+        sizes = {name: int(size) for name, size in sizes.items()}  # numpy's are spelt by neither torch nor JSON
+        source_vocabulary, target_vocabulary, units, embedding, layers = sizes.values()
+        yes_or_no("attention", attention)
+        yes_or_no("tied", tied)
+        whole("eos", eos)
         one_of("cell", cell, tuple(CELLS))
         one_of("initialisation", initialisation, ("paper", "glorot", "none"))
         number("dropout", dropout, least=0, below=1)
+        dropout, eos = float(dropout), int(eos)
+        # what it takes to build another of its kind
+        self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "tied": tied, "eos": eos}
         if not 0 <= eos < min(source_vocabulary, target_vocabulary):
             raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
         self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, brief, yes_or_no
 from npad.model import Perturb, Special, untouched
 from npad.rows import Layout, repeat
 
@@ -40,6 +40,9 @@ class Inputs:
 
     def __init__(self, **tensors: Tensor) -> None:
         self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        for name, tensor in self.tensors.items():
+            if not isinstance(tensor, Tensor) or tensor.dim() < 1:
+                raise InvalidInput(f"{name} must be a tensor with one row a sentence, not {brief(tensor)}")
         if len({len(tensor) for tensor in self.tensors.values()}) != 1:
             sizes = ", ".join(f"{name} {len(tensor)}" for name, tensor in self.tensors.items())
             raise InvalidInput(f"inputs must have one row a sentence, all of them: {sizes or 'there are none'}")
@@ -75,6 +78,9 @@ class HuggingFace:
 
     def __init__(self, model: Any, persist: bool = True, begins: Sequence[int] | None = None) -> None:
         name = type(model).__name__
+        if isinstance(model, type):
+            raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
+        yes_or_no("persist", persist)
         head = model.get_output_embeddings() if hasattr(model, "generate") else None
         if head is None or not model.can_generate():
             raise InvalidInput(f"{name} has no head that generates; load it with AutoModelForCausalLM or …Seq2SeqLM")

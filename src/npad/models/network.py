@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from npad.model import Perturb, State, untouched
 
+LARGEST_SIZE = 2**24  # symbols or units: beyond, the numbers of a weight matrix overflow 64 bits
+LARGEST_SIZES = {"layers": 1000}  # each is built in turn
+
 
 class Network(nn.Module, Generic[State]):
     """A model made of `transition`, which reads a symbol, and `logits`, the projection of what it returns."""

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npad.errors import InvalidInput, one_of, whole
+from npad.errors import InvalidInput, brief, one_of, several, whole
 from npad.model import Special
-from npad.models.network import Network
+from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
 from npad.rows import repeat
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
@@ -57,12 +57,16 @@ class RecurrentLM(Network[RecurrentState]):
             "hidden": hidden,
             "layers": layers,
         }.items():
-            whole(name, size, 1)
-        whole("summary", summary, 0)
+            whole(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
+        whole("summary", summary, 0, LARGEST_SIZE)
         one_of("cell", cell, tuple(CELLS))
-        condition = (condition,) if isinstance(condition, str) else condition
+        condition = (condition,) if isinstance(condition, str) else several("condition", condition, "a list of places")
         for place in condition:
             one_of("condition", place, PLACES)
+        if not isinstance(special, Special):
+            raise InvalidInput(f"special must be npad.Special(bos, eos, pad), not {brief(special)}")
+        for symbol, number in special._asdict().items():
+            whole(symbol, number)
         if not 0 <= special.eos < vocabulary or not 0 <= special.bos < vocabulary:
             raise InvalidInput(
                 f"bos and eos must be among the {vocabulary} symbols, not {special.bos} and {special.eos}"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput
+from npad.errors import SEEDS, InvalidInput, brief, whole
 from npad.model import Perturb, Special
 
 History = tuple[int, ...]
 Table = Mapping[History, Sequence[float]]
+LARGEST_TABLE = 10**8  # probabilities of random tables, some gigabytes of Python numbers
 
 
 class Output(NamedTuple):
@@ -49,16 +51,15 @@ class TableModel:
         dtype: torch.dtype = torch.float32,
         name: str = "TableModel",
     ) -> None:
-        if not tables or not all(tables.values()):
-            raise InvalidInput("tables must hold at least one source, and each source at least the empty history ()")
-        for key, table in tables.items():
-            if () not in table:
-                raise InvalidInput(f"tables[{key!r}] has no probabilities for the empty history ()")
+        _check_tables(tables)
+        whole("eos", eos)
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise InvalidInput(f"dtype must be a floating-point type, such as torch.float64, not {brief(dtype)}")
         self.tables, self.name = tables, name
         rows = [(key, history) for key, table in tables.items() for history in table]
         self.vocabulary = len(tables[rows[0][0]][rows[0][1]])
         for key, history in rows:
-            _check(tables[key][history], self.vocabulary, f"tables[{key!r}][{history}]")
+            _check(tables[key][history], self.vocabulary, f"tables[{brief(key)}][{brief(history)}]")
         if not 0 <= eos < self.vocabulary:
             raise InvalidInput(f"eos must be one of the {self.vocabulary} symbols, not {eos}")
         self.special = Special(bos=self.vocabulary, eos=eos, pad=self.vocabulary)
@@ -83,7 +84,12 @@ class TableModel:
         cls, vocabulary: int, depth: int, seed: int = 0, sentences: int = 1, dtype: torch.dtype = torch.float32
     ) -> TableModel:
         """Tables of random probabilities for every history of fewer than `depth` symbols; sources are 0, 1, …"""
-        source = random.Random(seed)
+        whole("vocabulary", vocabulary, 1)
+        whole("depth", depth, 1)
+        whole("sentences", sentences, 1)
+        whole("seed", seed, most=SEEDS)
+        _check_size(vocabulary, depth, sentences)
+        source = random.Random(int(seed))
         tables: dict[Hashable, Table] = {}
         for sentence in range(sentences):
             table: dict[History, Sequence[float]] = {}
@@ -98,8 +104,9 @@ class TableModel:
 
     def start(self, source: Sequence[Hashable]) -> TableState:
         for key in source:
-            if key not in self.tables:
-                raise InvalidInput(f"{self.name} has no table for {key!r}; it has {', '.join(map(repr, self.tables))}")
+            if not isinstance(key, Hashable) or key not in self.tables:
+                known = ", ".join(map(brief, self.tables))
+                raise InvalidInput(f"{self.name} has no table for {brief(key)}; it has {known}")
         return TableState(torch.tensor([self._place[key, ()] for key in source], dtype=torch.long), None)
 
     def step(self, state: TableState, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, TableState]:
@@ -150,8 +157,36 @@ def _one_hot(symbol: int, vocabulary: int) -> list[float]:
     return [float(i == symbol) for i in range(vocabulary)]
 
 
+def _at_least_zero(x: object) -> bool:
+    return isinstance(x, Real) and float(x) >= 0
+
+
+def _check_tables(tables: object) -> None:
+    """Require tables by source, histories as tuples, and probabilities as sequences."""
+    if not isinstance(tables, Mapping) or not tables or not all(tables.values()):
+        raise InvalidInput("tables must hold at least one source, and each source at least the empty history ()")
+    for key, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise InvalidInput(f"tables[{brief(key)}] must map histories to probabilities, not be {brief(table)}")
+        if () not in table:
+            raise InvalidInput(f"tables[{brief(key)}] has no probabilities for the empty history ()")
+        for history, p in table.items():
+            if not isinstance(history, tuple) or not isinstance(p, Sequence):
+                rule = "histories must be tuples of symbols, and their probabilities lists of numbers"
+                raise InvalidInput(f"{rule}, not {brief(history)} and {brief(p)}")
+
+
+def _check_size(vocabulary: int, depth: int, sentences: int) -> None:
+    """Refuse random tables that no memory holds."""
+    histories = depth if vocabulary <= 2 else (vocabulary - 1) ** min(depth - 1, 64)
+    if histories * vocabulary * sentences > LARGEST_TABLE:
+        raise InvalidInput(
+            f"{vocabulary} symbols and a depth of {depth} make more than {LARGEST_TABLE:,} probabilities; lower them"
+        )
+
+
 def _check(p: Sequence[float], vocabulary: int, where: str) -> None:
     if len(p) != vocabulary:
         raise InvalidInput(f"{where} has {len(p)} probabilities; all must have {vocabulary}")
-    if not all(x >= 0 for x in p) or abs(sum(p) - 1) > 1e-6:
-        raise InvalidInput(f"{where} must be probabilities that add up to 1, not {list(p)}")
+    if not all(map(_at_least_zero, p)) or not abs(sum(p) - 1) <= 1e-6:
+        raise InvalidInput(f"{where} must be probabilities that add up to 1, not {brief(list(p))}")

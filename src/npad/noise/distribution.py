@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, number, whole
+from npad.errors import InvalidInput, brief, number, whole
 from npad.kernels import fused
 from npad.noise.keyed import Keys, draw, fold, normal, uniform
 
@@ -44,7 +44,7 @@ def ensure_distribution(name: str, value: object) -> None:
     if isinstance(value, type):
         raise InvalidInput(f"{name} must be a distribution: write {value.__name__}(), not {value.__name__}")
     if not isinstance(value, Distribution):
-        raise InvalidInput(f"{name} must be a distribution, such as Gaussian(), not {value!r}")
+        raise InvalidInput(f"{name} must be a distribution, such as Gaussian(), not {brief(value)}")
 
 
 @dataclass(frozen=True)

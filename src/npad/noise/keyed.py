@@ -19,7 +19,7 @@ from torch import Tensor
 
 def signed(value: int) -> int:
     """A 64-bit pattern as the signed integer that torch stores."""
-    value &= (1 << 64) - 1
+    value = int(value) & ((1 << 64) - 1)  # a numpy integer has no room for the mask
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -14,8 +14,8 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, an_object, number, yes_or_no
-from npad.model import Model, Perturb, State, Wrapper, covers, name_of, offers, reached
+from npad.errors import SEEDS, InvalidInput, an_object, brief, number, whole, yes_or_no
+from npad.model import Model, Perturb, State, Wrapper, covers, ensure_model, name_of, offers, reached
 from npad.noise.distribution import Distribution, Gaussian, Orthogonal, ensure_distribution
 from npad.noise.keyed import Keys
 from npad.noise.schedule import Annealed, Schedule
@@ -39,12 +39,14 @@ class Noise:
 
     def __post_init__(self) -> None:
         given: object = self.sigma
-        if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) == 1:
+        if isinstance(given, Iterable) and not isinstance(given, str | bytes) and getattr(given, "ndim", 1) == 1:
             object.__setattr__(self, "sigma", tuple(given))
             if not self.sigma:
                 raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
         for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
             number("sigma", sigma, least=0)
+        if not isinstance(self.site, str):
+            raise InvalidInput(f"site must be the name of a noise site, such as 'hidden', not {brief(self.site)}")
         yes_or_no("relative", self.relative)
         an_object("schedule", self.schedule, "a function of step and entropy, such as Constant()")
         try:
@@ -56,7 +58,9 @@ class Noise:
         ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
-            raise InvalidInput(f"{kind} is a share of what it perturbs: say Noise({self.sigma}, …, relative=True)")
+            raise InvalidInput(
+                f"{kind} is a share of what it perturbs: say Noise({brief(self.sigma)}, …, relative=True)"
+            )
 
     def check(self, model: Model[Any]) -> None:
         """Whether this model has that site."""
@@ -113,6 +117,12 @@ class Noisy(Wrapper[State]):
     share_noise: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, type) or not hasattr(self.model, "sites"):
+            ensure_model(self.model)  # says what is missing; a search need not go through all of it again
+        if not isinstance(self.noise, Noise):
+            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
+        whole("seed", self.seed, most=SEEDS)
+        yes_or_no("share_noise", self.share_noise)
         self.noise.check(self.model)
 
     @property
@@ -129,10 +139,12 @@ class Noisy(Wrapper[State]):
     def start(self, source: Any) -> NoisyState[State]:
         """Every sentence as its chain 1, the sentence's place as its id."""
         if isinstance(self.noise.sigma, tuple):
-            raise InvalidInput(f"a noisy model by itself is one chain: give it one sigma, not {self.noise.sigma}")
+            raise InvalidInput(
+                f"a noisy model by itself is one chain: give it one sigma, not {brief(self.noise.sigma)}"
+            )
         ids = torch.arange(len(source), device=self.device)
         problems = Problems(ids, torch.ones_like(ids), max_length=1)
-        sigma = torch.full(ids.shape, float(self.noise.sigma), device=self.device)
+        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=self.device).expand(ids.shape)
         return self.attach(self.model.start(source), problems, sigma)
 
     def keyed(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, brief
 from npad.hypotheses import Found, join
 from npad.model import Model
 from npad.rows import Problems
@@ -25,7 +25,9 @@ class BestOf(Decoder):
 
     def __post_init__(self) -> None:
         if not isinstance(self.decoders, tuple) or not self.decoders:
-            raise InvalidInput(f"BestOf needs a tuple of decoders, such as (Greedy(), Beam(5)), not {self.decoders!r}")
+            raise InvalidInput(
+                f"BestOf needs a tuple of decoders, such as (Greedy(), Beam(5)), not {brief(self.decoders)}"
+            )
         for one in self.decoders:
             ensure_decoder(one, "each of BestOf's decoders")
             if isinstance(one, NPAD):

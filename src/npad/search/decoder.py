@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npad.captured import captured
 from npad.devices import fetched
-from npad.errors import InvalidInput, ModelError
+from npad.errors import InvalidInput, ModelError, brief
 from npad.hypotheses import Found, gather_groups
 from npad.memory import ensure_fits
 from npad.model import Model, name_of, optional
@@ -74,7 +74,7 @@ def ensure_decoder(decoder: object, name: str = "decoder") -> None:
     if isinstance(decoder, type) and issubclass(decoder, Decoder):
         raise InvalidInput(f"{name} must be a decoder: write {decoder.__name__}(), not {decoder.__name__}")
     if not isinstance(decoder, Decoder):
-        raise InvalidInput(f"{name} must be one of npad's or another Decoder, such as Beam(5), not {decoder!r}")
+        raise InvalidInput(f"{name} must be one of npad's or another Decoder, such as Beam(5), not {brief(decoder)}")
 
 
 def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int) -> Found:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, whole
+from npad.errors import InvalidInput, brief, whole
 from npad.hypotheses import Found
 from npad.model import Model, device_of, log_probs
 from npad.rows import Problems, rows_of
@@ -34,7 +34,7 @@ class Exact(Decoder):
     def __post_init__(self) -> None:
         whole("budget", self.budget, 1)
         if not isinstance(self.beam, Beam):
-            raise InvalidInput(f"Exact's beam must be a Beam, such as Beam(5), not {self.beam!r}")
+            raise InvalidInput(f"Exact's beam must be a Beam, such as Beam(5), not {brief(self.beam)}")
 
     @property
     def rows(self) -> int:

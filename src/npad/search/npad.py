@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npad.captured import captured
 from npad.devices import sent
-from npad.errors import InvalidInput, OutOfMemory, an_object, one_of, whole, yes_or_no
+from npad.errors import SEEDS, InvalidInput, OutOfMemory, an_object, brief, one_of, whole, yes_or_no
 from npad.hypotheses import Found, join
 from npad.memory import halved, plain_memory_errors
 from npad.model import Model, optional
@@ -51,11 +51,11 @@ class NPAD(Decoder):
 
     def __post_init__(self) -> None:
         whole("chains", self.chains, 1)
-        whole("seed", self.seed)
+        whole("seed", self.seed, most=SEEDS)
         one_of("candidates", self.candidates, ("best", "all"))
         ensure_decoder(self.inner, "inner")
         if not isinstance(self.noise, Noise):
-            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {self.noise!r}")
+            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
         yes_or_no("clean_chain", self.clean_chain)
         yes_or_no("share_noise", self.share_noise)
         an_object("selector", self.selector, "a function of the candidates, such as MostProbable()")
@@ -66,7 +66,7 @@ class NPAD(Decoder):
             raise InvalidInput(f"Exact proves the most probable hypothesis, not the best by {kind}; use MostProbable()")
         if isinstance(self.noise.sigma, tuple) and len(self.noise.sigma) != self.chains:
             raise InvalidInput(
-                f"sigma must be one number, or one for each of {self.chains} chains, not {self.noise.sigma}"
+                f"sigma must be one number, or one for each of {self.chains} chains, not {brief(self.noise.sigma)}"
             )
 
     @property

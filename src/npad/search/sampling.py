@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, number, whole
+from npad.errors import SEEDS, InvalidInput, number, whole
 from npad.hypotheses import Found
 from npad.model import Model
 from npad.noise.keyed import Keys, fold, one_uniform
@@ -35,7 +35,7 @@ class Sampling(Decoder):
     def __post_init__(self) -> None:
         whole("samples", self.samples, 1)
         number("temperature", self.temperature, above=0)
-        whole("seed", self.seed)
+        whole("seed", self.seed, most=SEEDS)
         if self.top_k is not None:
             whole("top_k", self.top_k, 1)
         if self.top_p is not None:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from npad.errors import InvalidInput, NpadError, StorageError
+from npad.errors import InvalidInput, NpadError, StorageError, one_line
 from npad.models.attention import AttentionModel
 from npad.text.subwords import Subwords
 from npad.training.folders import remove, whole_folder
@@ -125,8 +125,8 @@ def resolve(folder: Path) -> Path:
     best = newest(folder, "best")
     if best is None:
         if not folder.exists():
-            raise InvalidInput(f"there is no model {folder}: neither a folder nor a name that npad knows")
-        raise InvalidInput(f"{folder} holds no model: neither config.json, nor best-N of a training run")
+            raise InvalidInput(f"there is no model {one_line(folder)}: neither a folder nor a name that npad knows")
+        raise InvalidInput(f"{one_line(folder)} holds no model: neither config.json, nor best-N of a training run")
     return best
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from npad.errors import InvalidInput, whole
+from npad.errors import InvalidInput, a_function, a_path, brief, one_line, several, whole, yes_or_no
 from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import Subwords
 from npad.training.folders import alone, whole_folder
@@ -20,7 +20,6 @@ from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
 
 CHUNK = 10_000  # pairs at a time
 VOCABULARY = 10_000_000  # symbols at most; the trainer reserves memory for all of them
-SIZES = ("vocabulary", "max_length", "sample")
 Files = tuple[str | Path, str | Path]  # source, target
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 
@@ -53,10 +52,13 @@ def prepare(
     tokenizers: a tokenizer.json a side, instead of learning them. sample: pairs that subwords are learnt from.
     max_length: symbols; a pair with a longer side is dropped, as is one with an empty side, and counted.
     """
+    a_path("folder", folder)
     folder = Path(folder)
-    check_sizes(vocabulary, max_length, sample)
+    train, valid, tokenizers = _files("train", train), _optional("valid", valid), _optional("tokenizers", tokenizers)
+    check(train, valid, vocabulary, joint, tokenizers, max_length, sample)
+    a_function("progress", progress, "a function of what is done, how much and of how many")
     if folder.exists():
-        raise InvalidInput(f"{folder} is there already; choose another folder, or remove it first")
+        raise InvalidInput(f"{one_line(folder)} is there already; choose another folder, or remove it first")
     with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"), whole_folder(folder) as part:
         splits = {"train": _seekable(train, part)} | ({"valid": _seekable(valid, part)} if valid else {})
         pairs = {split: _aligned(files, progress) for split, files in splits.items()}
@@ -82,13 +84,44 @@ def prepare(
     return Store.open(folder)
 
 
-def check_sizes(vocabulary: Sequence[int] = (), max_length: int = 1, sample: int = 1) -> None:
-    """Refuse sizes that no store can have."""
-    whole("max_length", max_length, 1)
-    whole("sample", sample, 1)
-    for size in vocabulary:
+def check(
+    train: object,
+    valid: object = None,
+    vocabulary: object = (8000, 8000),
+    joint: object = False,
+    tokenizers: object = None,
+    max_length: object = 100,
+    sample: object = 2_000_000,
+) -> None:
+    """Refuse wrong arguments of `prepare`, before anything is read."""
+    _files("train", train)
+    _optional("valid", valid)
+    _optional("tokenizers", tokenizers)
+    sizes = several("vocabulary", vocabulary, "two sizes, of the source and of the target")
+    if len(sizes) != 2:
+        raise InvalidInput(f"vocabulary must be two sizes, of the source and of the target, not {brief(vocabulary)}")
+    for size in sizes:
+        whole("the vocabulary's size", size, 1)
         if size > VOCABULARY:
             raise InvalidInput(f"vocabulary must be at most {VOCABULARY:,} symbols, not {size:,}")
+    yes_or_no("joint", joint)
+    whole("max_length", max_length, 1)
+    whole("sample", sample, 1)
+
+
+def _files(name: str, files: object) -> Files:
+    """The paths of two files."""
+    rule = "two files, of the source and of the target"
+    pair = several(name, files, rule)
+    if len(pair) != 2:
+        raise InvalidInput(f"{name} must be {rule}, not {brief(files)}")
+    for file in pair:
+        a_path(f"a file of {name}", file)
+    return pair[0], pair[1]
+
+
+def _optional(name: str, files: object) -> Files | None:
+    return None if files is None else _files(name, files)
 
 
 def _seekable(files: Files, folder: Path) -> Files:

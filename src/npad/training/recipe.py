@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from npad.errors import InvalidInput, number, one_of, whole
+from npad.errors import InvalidInput, brief, number, one_of, whole, yes_or_no
 from npad.noise.named import named, spelt
 from npad.noise.noisy import Noise
 from npad.training.noise import ensure_trainable
@@ -65,6 +66,9 @@ class Recipe:
         for name in ("batch", "epochs", "patience", "checkpoint", "updates", "validate", "seed"):
             if (getattr(self, name) or 0) >= 1 << 63:
                 raise InvalidInput(f"{name} must be below 2**63, not {getattr(self, name)}")
+        yes_or_no("anneal", self.anneal)
+        if self.noise is not None and not isinstance(self.noise, Noise):
+            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}")
         if self.noise is not None:
             ensure_trainable(self.noise)
 
@@ -81,10 +85,16 @@ class Recipe:
         return torch.optim.SGD(parameters, self.rate)
 
     def to_json(self) -> dict[str, Any]:
-        plain = asdict(replace(self, noise=None))
-        return plain | {"noise": self.noise and spelt(self.noise)}
+        plain = {name: _plain(value) for name, value in asdict(replace(self, noise=None)).items()}
+        noise = self.noise and {name: _plain(value) for name, value in spelt(self.noise).items()}
+        return plain | {"noise": noise}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Recipe:
         noise = plain.get("noise")
         return cls(**(plain | {"noise": noise and named(**noise)}))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's, which JSON can spell."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -10,6 +10,7 @@ RUN/
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -20,14 +21,14 @@ from typing import Any
 
 import torch
 
-from npad.devices import ensure_computes
-from npad.errors import InvalidInput, StorageError
+from npad.devices import device_named, ensure_computes
+from npad.errors import InvalidInput, StorageError, a_path, brief
 from npad.memory import plain_memory_errors
 from npad.models.attention import AttentionModel
 from npad.training.checkpoint import newest
 from npad.training.folders import alone, sweep, write_whole
 from npad.training.loop import Loop, Progress, Watch
-from npad.training.prepare import SIZES, check_sizes, prepare
+from npad.training.prepare import check, prepare
 from npad.training.processes import joined
 from npad.training.recipe import Recipe
 from npad.training.sealed import read_json, seal, unseal
@@ -36,6 +37,7 @@ from npad.training.store import Store
 from npad.training.update import Updater
 
 FORMAT = 2
+LONGER = ("epochs", "updates", "patience")  # what a run may be resumed with
 
 
 @dataclass(frozen=True)
@@ -85,23 +87,35 @@ def train(
     watch: Watch | None = None,
 ) -> tuple[Progress, str]:
     """Train a model from the start, in a folder of its own: how far it came, and why it stopped."""
+    a_path("folder", folder)
+    if not isinstance(data, Mapping):
+        a_path("data", data)
+    options, recipe = {} if options is None else options, Recipe() if recipe is None else recipe
+    if not isinstance(options, Mapping):
+        raise InvalidInput(f"options must be a dictionary of AttentionModel's arguments, not {brief(options)}")
+    if not isinstance(recipe, Recipe):
+        raise InvalidInput(f"recipe must be a Recipe, such as Recipe(epochs=5), not {brief(recipe)}")
+    watch, device = _watching(watch), device_named(device)
     folder = Path(folder)
-    plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options or {}, recipe or Recipe())
-    _check(plan, torch.device(device))
+    plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options, recipe)
+    _check(plan, device)
 
     def begin() -> None:
         if newest(folder, "checkpoint") or (folder / "data").exists():
             raise InvalidInput(f"{folder} holds a run already; continue it with --resume, or choose another folder")
         plan.save(folder)
 
-    return _go(folder, device, watch or Watch(), begin)
+    return _go(folder, device, watch, begin)
 
 
 def resume(
     folder: str | Path, device: str | torch.device = "cpu", watch: Watch | None = None, **longer: int | None
 ) -> tuple[Progress, str]:
     """Go on with a run, to the same weights as if it had never stopped. `longer`: epochs, updates or patience anew."""
-    folder = Path(folder)
+    a_path("folder", folder)
+    watch, device, folder = _watching(watch), device_named(device), Path(folder)
+    for name in longer.keys() - LONGER:
+        raise InvalidInput(f"a run is resumed with other {', '.join(LONGER)}; its {name} stays as it was")
     plan = Plan.load(folder)
     changed = replace(plan, recipe=replace(plan.recipe, **longer))  # type: ignore[arg-type]
 
@@ -111,11 +125,22 @@ def resume(
         if changed != plan:
             changed.save(folder)
 
-    return _go(folder, device, watch or Watch(), begin)
+    return _go(folder, device, watch, begin)
+
+
+def _watching(watch: object) -> Watch:
+    """The watch given, or one that does not listen."""
+    if watch is not None and not isinstance(watch, Watch):
+        raise InvalidInput(f"watch must be a Watch, or None, not {brief(watch)}")
+    return Watch() if watch is None else watch
 
 
 def _check(plan: Plan, device: torch.device) -> None:
-    """Find mistakes before anything is written: sizes, noise, store, names of files."""
+    """Find mistakes before anything is written: sizes, options, noise, store, names of files."""
+    known = inspect.signature(AttentionModel).parameters.keys() - {"source_vocabulary", "target_vocabulary"}
+    for name in plan.options:
+        if name not in known:
+            raise InvalidInput(f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(known))}")
     store = Store.open(plan.data) if isinstance(plan.data, str) else None
     vocabulary = store.about["vocabulary"] if store else (1, 1)  # known once it is learnt
     ensure_fits(vocabulary, plan.options, plan.recipe, device)
@@ -127,7 +152,11 @@ def _check(plan: Plan, device: torch.device) -> None:
         store.verify()
     if isinstance(plan.data, str):
         return
-    check_sizes(**{name: plan.data[name] for name in SIZES if name in plan.data})
+    try:
+        inspect.signature(check).bind(**plan.data)
+    except TypeError as error:
+        raise InvalidInput(f"data must be a token store's folder, or the arguments of prepare: {error}") from error
+    check(**plan.data)
     for file in (file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()):
         if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
             reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
