@@ -63,9 +63,6 @@ class Recipe:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
         whole("seed", self.seed, 0)
-        for name in ("batch", "epochs", "patience", "checkpoint", "updates", "validate", "seed"):
-            if (getattr(self, name) or 0) >= 1 << 63:
-                raise InvalidInput(f"{name} must be below 2**63, not {getattr(self, name)}")
         yes_or_no("anneal", self.anneal)
         if self.noise is not None and not isinstance(self.noise, Noise):
             raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}")
