@@ -116,16 +116,15 @@ def resume(
 
 def _check(plan: Plan, device: torch.device) -> None:
     """Find mistakes before anything is written: sizes, noise, store, names of files."""
-    store = Store.open(plan.data) if isinstance(plan.data, str) else None
-    vocabulary = store.about["vocabulary"] if store else (1, 1)  # known once it is learnt
-    ensure_fits(vocabulary, plan.options, plan.recipe, device)
+    ensure_fits((1, 1), plan.options, plan.recipe, device)
     with torch.device("meta"):
         model = AttentionModel(1, 1, **plan.options)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
-    if store:
-        store.verify()
     if isinstance(plan.data, str):
+        store = Store.open(plan.data)
+        ensure_fits(store.about["vocabulary"], plan.options, plan.recipe, device)
+        store.verify()
         return
     check_sizes(**{name: plan.data[name] for name in SIZES if name in plan.data})
     for file in (file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()):
