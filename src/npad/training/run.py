@@ -141,16 +141,15 @@ def _check(plan: Plan, device: torch.device) -> None:
     for name in plan.options:
         if name not in known:
             raise InvalidInput(f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(known))}")
-    store = Store.open(plan.data) if isinstance(plan.data, str) else None
-    vocabulary = store.about["vocabulary"] if store else (1, 1)  # known once it is learnt
-    ensure_fits(vocabulary, plan.options, plan.recipe, device)
+    ensure_fits((1, 1), plan.options, plan.recipe, device)
     with torch.device("meta"):
         model = AttentionModel(1, 1, **plan.options)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
-    if store:
-        store.verify()
     if isinstance(plan.data, str):
+        store = Store.open(plan.data)
+        ensure_fits(store.about["vocabulary"], plan.options, plan.recipe, device)
+        store.verify()
         return
     try:
         inspect.signature(check).bind(**plan.data)
