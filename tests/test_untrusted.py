@@ -176,6 +176,14 @@ def test_no_kernel_is_fetched(copied):
     assert npad.load(f"hf:{folder}").translate(["w5"], npad.Greedy(), max_length=3)
 
 
+def test_a_tokenizer_that_multiplies_text_is_refused(copied):
+    folder = copied("text")
+    doubled = {"type": "Replace", "pattern": {"String": "w"}, "content": "ww"}
+    rewrite(folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": [doubled] * 30})
+    with pytest.raises(InvalidInput, match="replacements can lengthen a text"):
+        npad.load(f"hf:{folder}")
+
+
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "model.safetensors"])
 def test_a_pipe_among_a_models_files_is_refused(copied, name):
     folder = copied("text")

@@ -21,6 +21,7 @@ import torch
 from npad.errors import InvalidInput
 from npad.models.huggingface import HuggingFace, transformers
 from npad.models.processed import Processed
+from npad.text.subwords import ensure_bounded
 
 TEXT = ("config.json", "tokenizer_config.json")
 SPEECH = (*TEXT, "processor_config.json", "preprocessor_config.json")
@@ -105,6 +106,7 @@ def _config(name: str, files: tuple[str, ...]) -> Any:
         if transformers.utils.find_adapter_config_file(name) is not None:
             way_out = "merge it into its base model (PEFT's merge_and_unload) and save that"
             raise InvalidInput(f"{name!r} has an adapter, which npad does not load; {way_out}")
+        ensure_bounded(_json(name, "tokenizer.json"), f"the tokenizer.json of {name!r}")
     config = _loaded(transformers.AutoConfig, name)
     config._attn_implementation = None  # it may name a kernel to download and run
     return config
