@@ -27,6 +27,7 @@ from npad import (
 from npad.experiments.speed import untrained
 from npad.models.prepared import Prepared
 from npad.noise.keyed import Keys
+from test_attention import SOURCE, build
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 devices = pytest.mark.parametrize("device", DEVICES)
@@ -55,6 +56,15 @@ def test_noise_is_the_same(distribution, device):
     x, sigma = torch.randn(60, 101), torch.full((60,), 0.4)
     a, b = distribution.perturb(x, sigma, keys, True), distribution.perturb(x.to(device), sigma.to(device), there, True)
     torch.testing.assert_close(a, b.cpu(), atol=1e-4, rtol=1e-4)
+
+
+@devices
+@pytest.mark.parametrize("how", [{}, {"layers": 2}, {"cell": "lstm"}], ids=str)
+def test_sources_are_encoded_to_all_digits_of_float32(how, device):
+    model = build(torch.float32, units=64, **how)
+    expected = model.double().start(SOURCE).memory
+    found = model.float().to(device).start(SOURCE).memory
+    torch.testing.assert_close(found.double().cpu(), expected, atol=1e-4, rtol=0)
 
 
 if "cuda" in DEVICES:
