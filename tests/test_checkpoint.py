@@ -65,7 +65,7 @@ def damage(folder, name, change):
 
 
 def rewrite(folder, change):
-    """Change a configuration that, like those of npad 0.1, has no checksum of its own."""
+    """Change a configuration that, like older ones, has no checksum of its own."""
     config = json.loads((folder / "config.json").read_text())
     config["sha256"].pop("config.json")
     change(config)

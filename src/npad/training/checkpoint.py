@@ -3,8 +3,8 @@
 A run of training keeps two of them: `best-N`, of the update N with the lowest validation perplexity, and
 `checkpoint-N`, the last one saved, which has what it takes to go on (`training.safetensors`, `progress.json`).
 
-A folder may come from anywhere. Its files are regular ones and match their checksums, config.json included (folders
-of npad 0.1 have none for it), and the header of the weights fits the configuration before memory is allocated.
+A folder may come from anywhere. Its files are regular ones and match their checksums, config.json included (older
+folders have none for it), and the header of the weights fits the configuration before memory is allocated.
 """
 
 from __future__ import annotations
