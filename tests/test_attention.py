@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, GNMTLength, InvalidInput, Noise, decode
 from npad.models.attention import AttentionModel
+from npad.models.encoder import bidirectional
+from npad.models.prepared import prepared
 from npad.testing import check_model
 
 SOURCE = [[3, 4, 5, 6, 7], [8], [9, 3], [], [4, 4, 4]]
@@ -248,3 +252,45 @@ def test_presets():
 def test_mistakes_are_named(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+# The encoder step by step, as on a GPU
+
+
+ENCODERS = {"gru": {}, "lstm": {"cell": "lstm"}, "two layers": {"layers": 2}, "lstms": {"cell": "lstm", "layers": 2}}
+encoders = pytest.mark.parametrize("how", ENCODERS.values(), ids=ENCODERS)
+
+
+@encoders
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("source", [SOURCE, [[3, 4, 5], [5, 6, 7]], [[]]], ids=["padded", "as long", "one symbol"])
+def test_the_encoder_step_by_step_is_torchs(how, dtype, source):
+    model = build(dtype, **how)
+    symbols, lengths = model.padded(source)
+    embedded = model.source_embedding(symbols)
+    expected, found = model._annotated(embedded, lengths), bidirectional(model.encoder, embedded, lengths)
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-6
+    assert (found - expected).abs().max() < tolerance
+    weights = [embedded, *model.encoder.parameters()]
+    gradients = [torch.autograd.grad(result.square().sum(), weights) for result in (expected, found)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@encoders
+def test_the_encoder_step_by_step_looks_at_no_values(how):
+    """On the meta device there are none: nothing waits for a GPU."""
+    model = build(**how).to("meta")
+    embedded, lengths = torch.empty(3, 4, 5, dtype=torch.float64, device="meta"), torch.empty(3, device="meta")
+    assert bidirectional(model.encoder, embedded, lengths).shape == (3, 4, 12)
+
+
+@pytest.mark.parametrize("make", [lambda model: model, prepared], ids=["plain", "prepared"])
+def test_no_flag_of_the_process_changes_while_threads_start(make):
+    model = make(build())
+    before, seen = torch.backends.cudnn.enabled, []
+    plain = getattr(model, "plain", model)
+    plain.source_embedding.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.enabled))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: model.start(SOURCE), range(40)))
+    assert (set(seen), torch.backends.cudnn.enabled) == ({before}, before)

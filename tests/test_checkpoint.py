@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import npad
-from npad.errors import InvalidInput, NpadError, StorageError
+from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.attention import AttentionModel
 from npad.text.subwords import Subwords
 from npad.training import checkpoint
@@ -63,7 +65,9 @@ def damage(folder, name, change):
 
 
 def rewrite(folder, change):
+    """Change a configuration that, like older ones, has no checksum of its own."""
     config = json.loads((folder / "config.json").read_text())
+    config["sha256"].pop("config.json")
     change(config)
     (folder / "config.json").write_text(json.dumps(config))
 
@@ -71,12 +75,12 @@ def rewrite(folder, change):
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda f: damage(f, "model.safetensors", lambda b: b[:-100]), "model.safetensors is damaged: its checksum"),
+        (lambda f: damage(f, "model.safetensors", lambda b: b[:-100]), "model.safetensors is damaged: .*header"),
         (
             lambda f: damage(f, "model.safetensors", lambda b: b[:-1] + b"\7"),
             "model.safetensors is damaged: its checksum",
         ),
-        (lambda f: damage(f, "model.safetensors", lambda b: b""), "model.safetensors is damaged: its checksum"),
+        (lambda f: damage(f, "model.safetensors", lambda b: b""), "model.safetensors is damaged: .*header"),
         (lambda f: (f / "model.safetensors").unlink(), "cannot read .*model.safetensors: .*No such file"),
         (lambda f: damage(f, "config.json", lambda b: b[:40]), "config.json is damaged"),
         (lambda f: damage(f, "config.json", lambda b: b"[]"), "config.json is damaged"),
@@ -87,8 +91,17 @@ def rewrite(folder, change):
             lambda f: rewrite(f, lambda c: c.update(format=2)),
             "is of format 2 and this npad .* reads 1; install a newer npad",
         ),
-        (lambda f: rewrite(f, lambda c: c["model"].update(units=9)), "is damaged: Error.* in loading state_dict"),
+        (
+            lambda f: rewrite(f, lambda c: c["model"].update(units=9)),
+            r"safetensors does not fit config.json: encoder.bias_hh_l0 is \[24\], not \[27\]",
+        ),
         (lambda f: rewrite(f, lambda c: c["model"].update(heads=9)), "is damaged: .*heads"),
+        (lambda f: rewrite(f, lambda c: c["model"].update(tied="no")), "is damaged: tied must be True or False"),
+        (lambda f: rewrite(f, lambda c: c.update(model=3)), "is damaged: 'model' must hold the model's options"),
+        (
+            lambda f: rewrite(f, lambda c: c["model"].update(eos=1)),
+            "is damaged: eos must be 0, the end symbol of npad's vocabularies, not 1",
+        ),
         (
             lambda f: Subwords.learn(["x"], 257).save(f / "source.tokenizer.json"),
             "source.tokenizer.json is damaged: its checksum",
@@ -98,6 +111,91 @@ def rewrite(folder, change):
 def test_damage_is_named(folder, harm, message):
     harm(folder)
     with pytest.raises(NpadError, match=message):
+        npad.load(folder)
+
+
+# Configurations that say something else than the weights
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["model"].update(tied=True),
+        lambda c: c["model"].update(dropout=0.5),
+        lambda c: c["training"].update(update=4),
+        lambda c: c.update(more=1),
+    ],
+    ids=["tied", "dropout", "training", "more"],
+)
+def test_a_configuration_that_was_edited_is_refused(folder, change):
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StorageError, match=r"config.json is damaged: its checksum"):
+        npad.load(folder)
+
+
+def test_its_layout_may_change_and_older_folders_have_no_checksum(folder):
+    rewrite(folder, lambda config: None)
+    assert npad.load(folder).translate(["ein Haus"], npad.Greedy(), max_length=3)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_tied_weights_are_not_taken_for_others(tmp_path, tied):
+    checkpoint.save(tmp_path / "model", tiny(tied=tied), (SUBWORDS, SUBWORDS), {})
+    rewrite(tmp_path / "model", lambda config: config["model"].update(tied=not tied))
+    problem = "missing" if tied else "unknown"
+    with pytest.raises(StorageError, match=f"does not fit config.json: logits.weight is {problem}"):
+        npad.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_tensor_too_many_or_too_few_or_of_another_kind_is_refused(tmp_path, small):
+    folder = tmp_path / "model"
+    checkpoint.save(folder, tiny(), (SUBWORDS, SUBWORDS), {}, small=small)
+    sound = load_file(folder / "model.safetensors")
+    bias = sound["logits.bias"]
+    for change, message in (
+        ({"more": torch.ones(3)}, "more is unknown"),
+        ({"logits.bias": bias[:-1].clone()}, r"logits.bias is \["),
+        ({"logits.bias": bias.long()}, "logits.bias is I64, neither floating-point nor int8"),
+        ({"logits.bias": bias.to(torch.int8)}, "logits.bias is I8, neither floating-point nor int8 with scales"),
+        ({"logits.bias": None}, "logits.bias is missing"),
+    ):
+        changed = {name: tensor for name, tensor in (sound | change).items() if tensor is not None}
+        save_file(changed, folder / "model.safetensors")
+        with pytest.raises(StorageError, match=message):
+            npad.load(folder)
+
+
+def test_weights_are_set_all_of_them_and_no_others():
+    model, sound = tiny(), dict(tiny().named_parameters())
+    for weights in (sound | {"more": torch.ones(1)}, {"logits.bias": sound["logits.bias"]}):
+        with pytest.raises(StorageError, match="the weights do not fit the model"):
+            checkpoint.set_weights(model, weights)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"layers": n} for n in (2, 10_000, 10**12)),
+        *({name: n} for name in ("embedding", "units", "source_vocabulary") for n in (10**6, 10**12, 10**30)),
+    ],
+    ids=str,
+)
+def test_a_size_that_the_weights_do_not_have_costs_nothing(folder, change):
+    rewrite(folder, lambda config: config["model"].update(change))
+    began = time.perf_counter()
+    with pytest.raises(StorageError) as caught:
+        npad.load(folder)
+    assert "\n" not in str(caught.value)
+    assert time.perf_counter() - began < 2
+
+
+def test_weights_beyond_the_memory_are_refused_before_they_are_read(folder, monkeypatch):
+    monkeypatch.setattr(checkpoint, "total_memory", lambda device: 1000)
+    monkeypatch.setattr(checkpoint, "load_file", None)
+    with pytest.raises(OutOfMemory, match=r"model.safetensors need 0 GiB and there are 0; load them on a larger"):
         npad.load(folder)
 
 

@@ -27,6 +27,7 @@ from npad import (
 from npad.experiments.speed import untrained
 from npad.models.prepared import Prepared
 from npad.noise.keyed import Keys
+from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU to compare the CPU with")
 
@@ -52,6 +53,14 @@ def test_noise_is_the_same(distribution):
     x, sigma = torch.randn(60, 101), torch.full((60,), 0.4)
     a, b = distribution.perturb(x, sigma, keys, True), distribution.perturb(x.cuda(), sigma.cuda(), there, True)
     torch.testing.assert_close(a, b.cpu(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", [{}, {"layers": 2}, {"cell": "lstm"}], ids=str)
+def test_sources_are_encoded_to_all_digits_of_float32(how):
+    model = build(torch.float32, units=64, **how)
+    expected = model.double().start(SOURCE).memory
+    found = model.float().cuda().start(SOURCE).memory
+    torch.testing.assert_close(found.double().cpu(), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(

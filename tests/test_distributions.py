@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import npad
 from cases import by_name
 from npad import Antithetic, Dropout, Fixed, Gaussian, InvalidInput, Laplace, Noise, Orthogonal, StudentT, Uniform
 from npad.noise.keyed import Keys
@@ -186,3 +187,54 @@ def test_noise_differs_in_every_field_of_the_key(distribution, field):
     else:
         assert not torch.equal(a, b)
         assert abs((a * b).mean() / (a.std() * b.std())) < 5 / math.sqrt(a.numel())
+
+
+def logits_with_ruled_out(keys, share=0.25):
+    """Logits [rows, 96], about a quarter of them −inf, and none but −inf in the last row."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(len(keys.ids), 96, generator=generator) * 3 + 1
+    ruled_out = torch.rand(x.shape, generator=generator) < share
+    ruled_out[-1] = True
+    return x.masked_fill(ruled_out, -torch.inf), ruled_out
+
+
+@every
+@pytest.mark.parametrize("sigma", [0.0, 0.25])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_what_is_ruled_out_stays_so(distribution, sigma, relative, dtype):
+    if distribution.relative_only and not relative:
+        return
+    keys = replace(grid(60), site="output")
+    x, ruled_out = logits_with_ruled_out(keys)
+    x = x.to(dtype)
+    noisy = distribution.perturb(x, torch.full((len(x),), sigma), keys, relative)
+    assert torch.equal(noisy == -torch.inf, ruled_out)
+    assert noisy[~ruled_out].isfinite().all()
+    assert torch.equal(noisy, x) == (sigma == 0)
+
+
+@every
+def test_relative_noise_is_a_share_of_what_is_possible(distribution):
+    keys = replace(grid(60), site="output")
+    x, ruled_out = logits_with_ruled_out(keys, 0.75)
+    change = (distribution.perturb(x, torch.full((len(x),), 0.25), keys, True) - x)[~ruled_out]
+    assert change.std().item() == pytest.approx(0.25 * x[~ruled_out].square().mean().sqrt().item(), rel=0.05)
+
+
+@pytest.mark.parametrize("site", ["hidden", "output"])
+def test_finite_rows_meet_the_same_relative_noise_at_any_site(site):
+    keys = grid(5)
+    x = torch.randn(len(keys.ids), 100, generator=torch.Generator().manual_seed(0))
+    sigma = torch.full((len(x),), 0.25)
+    expected = x + (0.25 * x.square().mean(1).sqrt())[:, None] * Gaussian().unit(replace(keys, site=site), 100)
+    torch.testing.assert_close(Gaussian().perturb(x, sigma, replace(keys, site=site), True), expected)
+
+
+def test_a_model_that_rules_symbols_out_decodes_with_relative_noise_at_its_output():
+    translator = npad.load("toy")
+    greedy = translator.translate(["danke"], npad.Greedy())
+    for sigma in (0.0, 0.5):
+        noisy = npad.NPAD(chains=4, noise=Noise(sigma, site="output", relative=True))
+        found = translator.translate(["danke"], noisy)
+        assert found[0].log_prob >= greedy[0].log_prob > -math.inf

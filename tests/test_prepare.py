@@ -17,7 +17,8 @@ from npad.text.subwords import Subwords
 from npad.training import prepare as module
 from npad.training.folders import alone
 from npad.training.prepare import prepare
-from npad.training.sealed import LIMIT, seal
+from npad.training.regular import MOST_JSON as LIMIT
+from npad.training.sealed import seal
 from npad.training.store import Store
 from runs import reversal, small_store
 

@@ -78,3 +78,14 @@ def test_imports_point_one_way(path):
 
 def test_it_ships_its_types():
     assert (SOURCE / "py.typed").exists()
+
+
+@pytest.mark.parametrize("path", list(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
+def test_no_flag_of_torch_is_set(path):
+    """They belong to the whole process; threads would change them under each other."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    targets = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
+    assert not [ast.unparse(target) for target in targets if "torch.backends" in ast.unparse(target)]
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    flags = [call for call in calls if "torch.backends" in call and not call.endswith(".is_available")]
+    assert not flags + [call for call in calls if call.endswith("set_float32_matmul_precision")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, decoders, normalizers
 from tokenizers.models import WordLevel
 
 from npad import InvalidInput
@@ -73,3 +73,41 @@ def test_mistakes_are_named(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InvalidInput, match=r"bad.json is no tokenizer.json"):
         Subwords.load(tmp_path / "bad.json")
+
+
+DOUBLE = normalizers.Replace("a", "aa")
+EVERYWHERE = normalizers.Replace(Regex(""), "xyz")
+GROWING = {
+    "doubled": ("normalizer", normalizers.Sequence([DOUBLE] * 30)),
+    "nested": ("normalizer", normalizers.Sequence([normalizers.Sequence([DOUBLE] * 6)] * 5)),
+    "everywhere": ("normalizer", normalizers.Sequence([EVERYWHERE] * 15)),
+    "at once": ("normalizer", normalizers.Replace("a", "a" * 2000)),
+    "decoded": ("decoder", decoders.Sequence([decoders.Replace("a", "aa")] * 30)),
+}
+
+
+@pytest.mark.parametrize("how", GROWING)
+def test_a_tokenizer_that_multiplies_text_is_refused(tmp_path, how):
+    part, growing = GROWING[how]
+    LEARNT.save(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    setattr(tokenizer, part, growing)
+    tokenizer.save(str(tmp_path / "growing.json"))
+    with pytest.raises(InvalidInput, match=r"replacements can lengthen a text more than 1,024 times"):
+        Subwords.load(tmp_path / "growing.json")
+
+
+def test_replacements_of_tokenizers_in_use_are_fine(tmp_path):
+    """As Llama's, XLNet's and T5's have them."""
+    tokenizer = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
+    spaces = [normalizers.Replace(" ", "▁"), normalizers.Replace(Regex(" {2,}"), " ")]
+    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), *spaces, *quotes])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert Subwords.load(tmp_path / "tokenizer.json").encode(["a"]) == [[1]]
+
+
+def test_a_tokenizer_nested_too_deeply_is_one_line(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 200_000)
+    with pytest.raises(InvalidInput, match=r"deep.json is no tokenizer.json: [^\n]*$"):
+        Subwords.load(tmp_path / "deep.json")

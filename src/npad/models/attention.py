@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from npad.errors import InvalidInput, number, one_of, whole, yes_or_no
 from npad.model import Special, untouched
 from npad.models.aligned import aligned, real
+from npad.models.encoder import bidirectional
 from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
 from npad.rows import Layout, repeat
 
@@ -160,8 +162,7 @@ class AttentionModel(Network[AttentionState]):
         return sum(math.prod(len(each) for each in self._places(name, parameter)) for name, parameter in names)
 
     def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
-        with torch.backends.cudnn.flags(enabled=False):  # whose GRU is float32 to three digits; torch's own is as fast
-            return self.begin(*self.padded(source))
+        return self.begin_exactly(*self.padded(source))
 
     def padded(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
         """A source as `begin` takes it."""
@@ -181,15 +182,33 @@ class AttentionModel(Network[AttentionState]):
 
         lengths [sentences], end symbols included, are on the CPU; None: all are as long.
         """
-        embedded = self.drop(self.source_embedding(symbols))
-        sentences, longest = symbols.shape
+        return self._begun(self._annotated(self._source(symbols), lengths), lengths)
+
+    def begin_exactly(self, symbols: Tensor, lengths: Tensor | None) -> AttentionState:
+        """As `begin`, with all digits of float32: on a GPU without cuDNN, which computes in TF32."""
+        embedded = self._source(symbols)
+        encode = partial(bidirectional, self.encoder) if embedded.is_cuda else self._annotated
+        return self._begun(encode(embedded, lengths), lengths)
+
+    def _source(self, symbols: Tensor) -> Tensor:
+        return self.drop(self.source_embedding(symbols))  # type: ignore[no-any-return]
+
+    def _annotated(self, embedded: Tensor, lengths: Tensor | None) -> Tensor:
+        """The annotations [sentences, length, 2 · units], zero at padding."""
         if lengths is None:
-            memory = self.encoder(embedded)[0].contiguous()  # else products with it are one a sentence
-            mask = torch.zeros(symbols.shape, dtype=torch.bool, device=symbols.device)
+            memory: Tensor = self.encoder(embedded)[0]
+            return memory.contiguous()  # else products with it are one a sentence
+        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+        longest = embedded.shape[1]
+        return pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=longest)[0]
+
+    def _begun(self, memory: Tensor, lengths: Tensor | None) -> AttentionState:
+        """The state before the first symbol, of annotations."""
+        sentences, longest, _ = memory.shape
+        if lengths is None:
+            mask = torch.zeros(sentences, longest, dtype=torch.bool, device=memory.device)
             mean = memory.mean(1)
         else:
-            packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-            memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=longest)
             lengths = lengths.to(memory.device, non_blocking=True)
             mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
             mean = memory.sum(1) / lengths[:, None]  # memory is zero at padding

@@ -27,6 +27,7 @@ from npad.devices import sent
 from npad.kernels import fused
 from npad.model import ensure_known, reached, untouched
 from npad.models.attention import AttentionModel
+from npad.models.encoder import gru
 from npad.models.network import Network
 from npad.models.product import Product
 from npad.prediction import Prediction
@@ -86,14 +87,14 @@ class Prepared(Network[PreparedState]):
         symbols, lengths = self.plain.padded(source)
         if self.capturable:
             self._tabulate()  # a captured step must not
-        with torch.backends.cudnn.flags(enabled=False), captured(self) as graphs:  # as the plain one has it
+        with captured(self) as graphs:
             if graphs is None or lengths is not None or symbols.numel() > FEW:
                 return self._begin(symbols, lengths)[0]
             begun: PreparedState = graphs.call(self._begin, self, "begin", symbols)[0]
             return mapped(begun, torch.clone)
 
     def _begin(self, symbols: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
-        begun = self.plain.begin(symbols, lengths)
+        begun = self.plain.begin_exactly(symbols, lengths)
         mask, memory, keys = begun.mask, begun.memory, begun.keys
         if self.capturable:
             more = -mask.shape[1] % GRID
@@ -225,19 +226,6 @@ class Prepared(Network[PreparedState]):
             if owner is not None:
                 context.append(here @ state.values[some])
         return weights, weights @ state.values if owner is None else torch.cat(context)
-
-
-def gru(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
-    """A GRU's new state from what its two matrices made, [rows, 3 · units] each, biases included."""
-    if fused(inputs):
-        from npad.kernels.gates import gates as kernel
-
-        return kernel(inputs, recurrent, old)
-    width = old.shape[1]
-    gates = (inputs[:, : 2 * width] + recurrent[:, : 2 * width]).sigmoid_()
-    reset, update = gates.chunk(2, 1)
-    new = torch.addcmul(inputs[:, 2 * width :], reset, recurrent[:, 2 * width :]).tanh_()
-    return torch.lerp(new, old, update)
 
 
 def prepared(model: Any) -> Any:

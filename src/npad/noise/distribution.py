@@ -17,6 +17,8 @@ from npad.errors import InvalidInput, brief, number, whole
 from npad.kernels import fused
 from npad.noise.keyed import Keys, draw, fold, normal, uniform
 
+FINITE = ("hidden", "cell", "embedding")  # sites that hold no −inf; logits do, where a symbol is ruled out
+
 
 class Distribution:
     """Noise to add. A new one needs only `unit`."""
@@ -28,15 +30,32 @@ class Distribution:
         raise InvalidInput(f"{type(self).__name__} is not additive: it has no unit noise to wrap")
 
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
-        """x [rows, width] with noise of standard deviation sigma [rows], or sigma times each row's RMS."""
+        """x [rows, width] with noise of standard deviation sigma [rows], or sigma times each row's RMS.
+
+        What is −inf stays so, and does not count in the RMS.
+        """
         scale = sigma.to(x.dtype)
         if relative:
-            scale = scale * torch.linalg.vector_norm(x, dim=1) / math.sqrt(x.shape[1])
+            scale = scale * (rms(x) if keys.site.partition(".")[0] in FINITE else finite_rms(x))
         return self.added(x, scale, keys)
 
     def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
         """x [rows, width] and unit noise times scale [rows]."""
         return torch.addcmul(x, scale[:, None], self.unit(keys, x.shape[1]).to(x.dtype))
+
+
+def rms(x: Tensor) -> Tensor:
+    """The root mean square of each row: [rows, width] -> [rows]."""
+    norm: Tensor = torch.linalg.vector_norm(x, dim=1)
+    return norm / math.sqrt(x.shape[1])
+
+
+def finite_rms(x: Tensor) -> Tensor:
+    """The root mean square of each row without its −inf; 0 for a row of nothing else."""
+    possible = x > -torch.inf
+    count = possible.sum(1).clamp(min=1).to(torch.float32)  # float16 ends below a large vocabulary
+    norm: Tensor = torch.linalg.vector_norm(x.where(possible, 0), dim=1)
+    return norm / count.sqrt().to(x.dtype)
 
 
 def ensure_distribution(name: str, value: object) -> None:
@@ -112,6 +131,7 @@ class Dropout(Distribution):
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
         variance = sigma.square()
         gone = draw(keys.streams(), x.shape[1], uniform) < (variance / (1 + variance))[:, None]
+        gone &= x > -torch.inf  # a symbol that is ruled out stays so
         return x * (1 + variance).to(x.dtype)[:, None].expand_as(x).masked_fill(gone, 0)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
@@ -14,6 +16,8 @@ from tokenizers.trainers import BpeTrainer
 from npad.errors import InvalidInput, whole
 
 BYTES = pre_tokenizers.ByteLevel.alphabet()
+MOST_BYTES = 1 << 28  # of a tokenizer.json; those of 256,000 tokens have about 2**25
+MOST_GROWTH = 1 << 10  # by which the replacements of a tokenizer may lengthen a text
 END = 0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
 
 
@@ -44,8 +48,14 @@ class Subwords:
         """From a `tokenizer.json`, npad's or another's."""
         if not Path(path).is_file():
             raise InvalidInput(f"cannot read the tokenizer {path}: there is no such file")
+        if Path(path).stat().st_size > MOST_BYTES:
+            raise InvalidInput(f"{path} must have at most {MOST_BYTES:,} bytes")
         try:
-            tokenizer = Tokenizer.from_file(str(path))
+            text = Path(path).read_text(encoding="utf-8")
+            ensure_bounded(json.loads(text), path)
+            tokenizer = Tokenizer.from_str(text)
+        except InvalidInput:
+            raise
         except Exception as error:  # the library raises nothing narrower
             raise InvalidInput(f"{path} is no tokenizer.json: {error}") from error
         tokenizer.no_padding()  # which would be read as text
@@ -97,3 +107,34 @@ class Spelling:
 def _reason(texts: Sequence[str], error: Exception) -> str:
     broken = (text for text in texts if any("\ud800" <= character <= "\udfff" for character in text))
     return next((f"{text!r} holds half a surrogate pair" for text in broken), str(error))
+
+
+def ensure_bounded(about: Any, name: object) -> None:
+    """Refuse a tokenizer.json whose replacements could lengthen a text more than MOST_GROWTH times.
+
+    Replacements in sequence multiply: thirty that double a letter make a gigabyte of it. The bound
+    is the product, over all of them, of how much each can lengthen a text; those of tokenizers in
+    use replace a space or a quotation mark and stay below ten.
+    """
+    sections = about if isinstance(about, dict) else {}
+    parts = [sections.get(section) for section in ("normalizer", "pre_tokenizer", "decoder")]
+    growth = 1.0
+    while parts and growth <= MOST_GROWTH:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            parts += [value for value in part.values() if isinstance(value, list | dict)]
+            growth *= _growth(part)
+    if growth > MOST_GROWTH:
+        rule = f"its replacements can lengthen a text more than {MOST_GROWTH:,} times"
+        raise InvalidInput(f"{name} is no tokenizer that npad reads: {rule}; remove them")
+
+
+def _growth(part: dict[str, Any]) -> float:
+    """How many times a replacement can lengthen a text; a regex may match between letters too."""
+    if part.get("type") != "Replace":
+        return 1.0
+    pattern, content = part.get("pattern"), len(str(part.get("content", "")))
+    text = pattern.get("String") if isinstance(pattern, dict) else None
+    return max(1.0, content / len(text)) if isinstance(text, str) and text else 1.0 + content

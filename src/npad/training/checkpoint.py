@@ -2,6 +2,9 @@
 
 A run of training keeps two of them: `best-N`, of the update N with the lowest validation perplexity, and
 `checkpoint-N`, the last one saved, which has what it takes to go on (`training.safetensors`, `progress.json`).
+
+A folder may come from anywhere. Its files are regular ones and match their checksums, config.json included (older
+folders have none for it), and the header of the weights fits the configuration before memory is allocated.
 """
 
 from __future__ import annotations
@@ -13,24 +16,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from npad.errors import InvalidInput, NpadError, StorageError, one_line
+from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError, one_line, yes_or_no
+from npad.memory import total_memory
 from npad.models.attention import AttentionModel
-from npad.text.subwords import Subwords
+from npad.text.subwords import END, Subwords
 from npad.training.folders import remove, whole_folder
-from npad.training.int8 import packed, unpacked
+from npad.training.int8 import SCALE, packed, unpacked
+from npad.training.regular import ensure_regular
 from npad.training.sealed import file_digest, read_json
 from npad.training.store import SIDES
 from npad.version import __version__
 
 FORMAT = 1
+CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TRAINING = "training.safetensors"
 PROGRESS = "progress.json"
 NUMBERED = re.compile(r"(best|checkpoint)-(0|[1-9][0-9]*)")
+FLOATS = ("F64", "F32", "F16", "BF16")  # as a safetensors header names them
 TOKENIZERS = tuple(f"{side}.tokenizer.json" for side in SIDES)
 
 
@@ -73,19 +80,24 @@ def save(
             "sha256": {path.name: file_digest(path) for path in sorted(part.iterdir())},
             **about,
         }
-        (part / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        config["sha256"][CONFIG] = config_digest(config)
+        (part / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
     """A model from its folder, or the best one of a training run, ready to decode; always in float32."""
     folder = resolve(Path(folder)).resolve()
     about = read_config(folder)
-    _verify(folder, about, WEIGHTS, *TOKENIZERS)
+    for name in (WEIGHTS, *TOKENIZERS):
+        ensure_regular(folder / name)
     try:
+        _ensure_options(about["model"])
+        ensure_weights_fit(about["model"], folder / WEIGHTS)
+        _verify(folder, about, WEIGHTS, *TOKENIZERS)
         model = AttentionModel(**about["model"], initialisation="none")
         set_weights(model, unpacked(_tensors(folder / WEIGHTS)))
-    except (NpadError, KeyError, TypeError, RuntimeError) as error:
-        if isinstance(error, StorageError):
+    except (NpadError, KeyError, TypeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, StorageError | OutOfMemory):
             raise
         raise StorageError(f"{folder} is damaged: {_first(error)}") from error
     source, target = (Subwords.load(folder / name) for name in TOKENIZERS)
@@ -112,15 +124,74 @@ def verify(folder: Path) -> None:
 
 def set_weights(model: AttentionModel, weights: dict[str, Tensor]) -> None:
     """Give a model its weights, all of them and no others."""
-    missing, unknown = model.load_state_dict(weights, strict=False)
-    untied = set(missing) & dict(model.named_parameters()).keys()
-    if untied or unknown:
-        raise StorageError(f"the weights do not fit the model: {', '.join([*untied, *unknown])}")
+    parameters = dict(model.named_parameters())  # tied ones come once
+    misfit = _misfit({name: tuple(tensor.shape) for name, tensor in weights.items()}, parameters)
+    if misfit:
+        raise StorageError(f"the weights do not fit the model: {misfit}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+def _ensure_options(options: object) -> None:
+    """Require a model's options as npad writes them."""
+    if not isinstance(options, dict):
+        raise InvalidInput("'model' must hold the model's options")
+    if options.get("eos", 0) != END:
+        raise InvalidInput(f"eos must be {END}, the end symbol of npad's vocabularies, not {options['eos']!r}")
+    for name in ("attention", "tied"):
+        yes_or_no(name, options.get(name, False))
+
+
+def ensure_weights_fit(options: dict[str, Any], path: Path) -> None:
+    """Compare the header of a file of weights with a model's options, before memory is allocated for either."""
+    stored = _stored_shapes(path)
+    layers = options.get("layers", 1)
+    if isinstance(layers, int) and layers > len(stored):  # to build so many takes long even without memory
+        raise StorageError(f"{path} does not fit config.json: {layers:,} layers of {len(stored):,} tensors")
+    with torch.device("meta"):
+        model = AttentionModel(**options, initialisation="none")
+    parameters = dict(model.named_parameters())
+    misfit = _misfit(stored, parameters)
+    if misfit:
+        raise StorageError(f"{path} does not fit config.json: {misfit}")
+    need, there = 4 * sum(weight.numel() for weight in parameters.values()), total_memory(torch.device("cpu"))
+    if need > there:
+        sizes = f"{need / 2**30:,.0f} GiB and there are {there / 2**30:,.0f}"
+        raise OutOfMemory(f"the weights {path} need {sizes}; load them on a larger machine")
+
+
+def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights in a file, int8 ones as they are unpacked; only its header is read."""
+    ensure_regular(path)
+    try:
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            kinds = {name: part.get_dtype() for name, part in slices.items()}
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"{path} is damaged: {_first(error)}") from error
+    small = {name for name, kind in kinds.items() if kind == "I8" and len(shapes[name]) == 2}
+    scales = {name + SCALE for name in small if shapes.get(name + SCALE) == shapes[name][:1]}
+    for name, kind in kinds.items():
+        if not (kind in FLOATS or name + SCALE in scales):
+            raise StorageError(f"{path} is damaged: {name} is {kind}, neither floating-point nor int8 with scales")
+    return {name: shape for name, shape in shapes.items() if name not in scales}
+
+
+def _misfit(stored: dict[str, tuple[int, ...]], parameters: dict[str, Any]) -> str:
+    """How stored tensors differ from a model's parameters, by name and shape; empty if they do not."""
+    wanted = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    wrong = sorted(name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name])
+    if wrong:
+        return f"{wrong[0]} is {list(stored[wrong[0]])}, not {list(wanted[wrong[0]])}"
+    problems = {"missing": wanted.keys() - stored.keys(), "unknown": stored.keys() - wanted.keys()}
+    return ", ".join(f"{min(names)} is {problem}" for problem, names in problems.items() if names)
 
 
 def resolve(folder: Path) -> Path:
     """The folder of the model itself: of a run, its best."""
-    if (folder / "config.json").is_file():
+    if (folder / CONFIG).is_file():
         return folder
     best = newest(folder, "best")
     if best is None:
@@ -155,17 +226,26 @@ def _numbered(run: Path, kind: str) -> list[tuple[int, Path]]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """A model's config.json, of a format that this npad reads."""
-    try:
-        about = read_json(folder / "config.json")
-        written = about["format"]
-    except KeyError as error:
-        raise StorageError(f"{folder}/config.json is damaged: {_first(error)}") from error
+    """A model's config.json, unchanged and of a format that this npad reads."""
+    about = read_json(folder / CONFIG)
+    if "format" not in about:
+        raise StorageError(f"{folder}/{CONFIG} is damaged: 'format' is missing")
+    written = about["format"]
     if written != FORMAT:
         newer = isinstance(written, int) and written > FORMAT
         way_out = "install a newer npad" if newer else "it is none of npad's"
         raise StorageError(f"{folder} is of format {written} and this npad ({__version__}) reads {FORMAT}; {way_out}")
-    return dict(about)
+    sums = about.get("sha256")
+    if isinstance(sums, dict) and CONFIG in sums and sums[CONFIG] != config_digest(about):
+        raise StorageError(f"{folder}/{CONFIG} is damaged: its checksum is not the one that it holds")
+    return about
+
+
+def config_digest(config: dict[str, Any]) -> str:
+    """The checksum of a config.json: of its content without this checksum, whatever its layout."""
+    sums = {name: digest for name, digest in config["sha256"].items() if name != CONFIG}
+    content = json.dumps(config | {"sha256": sums}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
@@ -180,6 +260,7 @@ def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
+    ensure_regular(path)
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

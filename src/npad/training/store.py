@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from npad.errors import StorageError
 from npad.text.subwords import Subwords
-from npad.training.sealed import file_digest, open_regular, read_json, unseal
+from npad.training.regular import open_regular
+from npad.training.sealed import file_digest, read_json, unseal
 
 FORMAT = 2
 SIDES = ("source", "target")
