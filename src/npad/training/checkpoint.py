@@ -27,7 +27,7 @@ from npad.text.subwords import END, Subwords
 from npad.training.folders import remove, whole_folder
 from npad.training.int8 import SCALE, packed, unpacked
 from npad.training.regular import ensure_regular
-from npad.training.sealed import file_digest, read_json
+from npad.training.sealed import digest, file_digest, read_json
 from npad.training.store import SIDES
 from npad.version import __version__
 
@@ -243,9 +243,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def config_digest(config: dict[str, Any]) -> str:
     """The checksum of a config.json: of its content without this checksum, whatever its layout."""
-    sums = {name: digest for name, digest in config["sha256"].items() if name != CONFIG}
-    content = json.dumps(config | {"sha256": sums}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()
+    sums = {name: recorded for name, recorded in config["sha256"].items() if name != CONFIG}
+    return digest(config | {"sha256": sums})
 
 
 def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
