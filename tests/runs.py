@@ -68,6 +68,16 @@ def refused(*arguments: object, code: int = 2, **rest) -> str:
     return _one_line(npad(*arguments, code=code, **rest).stderr)
 
 
+def printed_here(capsys, monkeypatch, *arguments: object) -> str:
+    """Run the command in this process, which starts at once; what it printed."""
+    monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 0, err
+    return out
+
+
 def refused_here(capsys, monkeypatch, *arguments: object) -> str:
     """The same without a process of its own, which takes seconds to start."""
     monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 import shutil
@@ -17,10 +18,11 @@ import torch
 
 import npad as package
 from cases import Small
+from npad.cli import outputs
 from npad.cli.main import main
 from npad.cli.options import make
 from npad.devices import PRECISIONS
-from runs import SMALL_RUN, npad, once, refused, refused_here, reversal
+from runs import SMALL_RUN, npad, once, printed_here, refused, refused_here, reversal
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,48 @@ def test_nbest_is_moses():
     assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
     assert rows[0] == ["0", "thanks", "logp= -0.13582 length= 1", "-0.135820"]
     scores = [float(row[3]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def segmentations(*found):
+    """A translation whose alternatives spell some of its texts again, in other symbols."""
+    made = [package.Translation(text, score, package.Hypothesis((), score, True), "") for text, score in found]
+    return replace(made[0], alternatives=tuple(made[1:]))
+
+
+def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
+    best = segmentations(("a", -1.0), ("b", -2.0), ("a", -3.0), ("b", -4.0), ("c", -5.0), ("a", -6.0))
+    moses, records = io.StringIO(), io.StringIO()
+    outputs.as_moses(moses, 0, "source", best, 2)
+    assert [line.split(" ||| ")[1:4:2] for line in moses.getvalue().splitlines()] == [
+        ["a", "-1.000000"],
+        ["b", "-2.000000"],
+    ]
+    outputs.as_json(records, 0, "source", best, 9)
+    record = json.loads(records.getvalue())
+    assert [(one["text"], one["log_prob"]) for one in (record, *record["alternatives"])] == [
+        ("a", -1),
+        ("b", -2),
+        ("c", -5),
+    ]
+    records = io.StringIO()
+    outputs.as_json(records, 0, "source", best, 1)
+    assert json.loads(records.getvalue())["log_prob"] == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "decoding", "nbest"),
+    [
+        ("I have to paint it.", "--width 10", 10),
+        ("Tom is studying at Harvard.", "-d npad --inner beam --width 10 -M 10 --candidates all", 1),
+    ],
+)
+def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, monkeypatch):
+    command = ("translate", text, *decoding.split())
+    plain = printed_here(capsys, monkeypatch, *command)
+    record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "--nbest", nbest))
+    assert f"{record['text']}\n" == plain
+    scores = [one["log_prob"] for one in (record, *record.get("alternatives", ()))]
     assert scores == sorted(scores, reverse=True)
 
 
