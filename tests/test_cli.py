@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -83,6 +87,39 @@ def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
             assert process.stdout.readline() == f"{answer}\n"
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("asked", [[], ["-i", "-"], ["-i", "/dev/stdin"]], ids=" ".join)
+def test_nothing_is_drawn_over_what_is_typed(asked):
+    terminal, child = pty.openpty()
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", *asked]
+    environment = {**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)
+    os.close(child)
+    try:
+        seen = read_until(terminal, b"Ctrl-D ends\r\n")
+        os.write(terminal, b"da")
+        time.sleep(0.5)  # five frames of a bar, were there one
+        os.write(terminal, b"nke\n")
+        seen += read_until(terminal, b"thanks\r\n")
+        os.write(terminal, b"\x04")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert b"\x1b" not in seen
+    assert seen.endswith(b"danke\r\nthanks\r\n")
+
+
+def read_until(terminal, end, seconds=20):
+    """What a terminal shows, up to `end`."""
+    seen, deadline = b"", time.monotonic() + seconds
+    while end not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
+        assert ready, f"no {end!r} in {seen!r}"
+        seen += os.read(terminal, 4096)
+    return seen
 
 
 def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):

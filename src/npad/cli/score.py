@@ -45,7 +45,7 @@ def command(
     translator = replace(load(model, device_named(device, "--device")), longest=max_source)
     pairs = iter([(source, target)]) if text else zip_longest(lines(source), lines(target))
     done = 0
-    with written(output) as out, bar("scoring") as show:
+    with written(output) as out, bar("scoring", inputs=[] if text else [source, target]) as show:
         while some := list(islice(pairs, CHUNK)):
             for i, (one, other) in enumerate(some, start=done + 1):
                 if one is None or other is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +24,7 @@ from npad.cli.options import (
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
-from npad.cli.terminal import bar, note
+from npad.cli.terminal import bar, is_terminal, note
 from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
@@ -86,7 +85,8 @@ def command(
     translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
     inputs, total = _inputs(text, input)
-    if not text and input is None and sys.stdin is not None and sys.stdin.isatty():
+    files = [] if text else [input or Path("-")]
+    if any(map(is_terminal, files)):
         note("reading from the terminal, one text a line; Ctrl-D ends")
         window = window or 1
     read: deque[tuple[str, int | None]] = deque()  # lines still to be written, with their symbols if too many
@@ -98,7 +98,7 @@ def command(
             yield line if size is None else ""
 
     skipped = 0
-    with written(output) as out, bar("translating", total) as show:
+    with written(output) as out, bar("translating", total, files) as show:
         for i, one in enumerate(translator.stream(fitting(), decoder, max_length, max_rows, window)):
             line, size = read.popleft()
             if size is not None:
