@@ -78,6 +78,15 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, tr
     assert piped.stdout.splitlines() == outputs
 
 
+@pytest.mark.parametrize("source", ["out.part", "out"])
+def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monkeypatch):
+    (tmp_path / source).write_text("danke\nna ja\n")
+    printed_here(capsys, monkeypatch, "translate", "-m", "toy", "-i", tmp_path / source, "-o", tmp_path / "out")
+    assert lines(tmp_path / "out") == ["thanks", "well yes"]
+    if source != "out":
+        assert lines(tmp_path / source) == ["danke", "na ja"]
+
+
 def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
     command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -116,6 +117,6 @@ def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], i
     """The lines, and how many there are if that is known."""
     if text:
         return iter(text), len(text)
-    if file is not None and file.is_file():
+    if file is not None and os.path.isfile(file):
         return lines(file), sum(1 for _ in lines(file))
     return lines(file or "-"), None
