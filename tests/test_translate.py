@@ -12,6 +12,7 @@ import npad
 from cases import Small, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
 from npad.models.attention import AttentionModel
+from npad.text.subwords import LETTERS
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -164,6 +165,18 @@ def test_one_sentence_that_does_not_fit_is_an_error():
     translator = untrained()
     with one_warning(), pytest.raises(OutOfMemory, match="this does not fit in memory; lower"):
         replace(translator, model=Small(translator.model, 4)).translate(["a", "b"], Beam(5))
+
+
+def test_a_text_too_long_by_its_characters_is_not_tokenised():
+    read = []
+    translator = replace(TOY, longest=5, encode=lambda texts: read.extend(texts) or list(texts))
+    long = "a" * (5 * LETTERS + 1)
+    sizes = {1: "6 symbols", 2: "321 characters (64 a symbol at most)"}
+    assert translator.too_long(["danke", "danke!", long, "na ja"]) == sizes
+    assert read == ["danke", "danke!", "na ja"]
+    with pytest.raises(InvalidInput, match="text 2 has 321 characters and 320 are allowed, 64 for each of 5 symbols"):
+        translator.translate(["danke", long])
+    assert long not in read
 
 
 def test_a_given_translation_has_the_score_it_had_when_found():

@@ -27,7 +27,7 @@ from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.npad import NPAD
 from npad.selectors import MBR
 from npad.signature import signature
-from npad.text.subwords import Spelling
+from npad.text.subwords import LETTERS, Spelling
 from npad.training import checkpoint
 
 SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterdir() if path.is_dir()}
@@ -55,7 +55,8 @@ class Translation:
 class Translator:
     """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
 
-    symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have.
+    symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have,
+    and `LETTERS` characters for each of them.
     Where `detokenise` has a method `all`, of many hypotheses at once, that is used.
     """
 
@@ -151,14 +152,28 @@ class Translator:
                 scores[i] = one
         return scores
 
-    def too_long(self, texts: Sequence[str]) -> dict[int, int]:
-        """The places of texts that have more symbols than are allowed, and how many."""
-        encoded = self.encode(texts) if texts else []
-        sizes = {i: len(one) for i, one in enumerate(encoded) if isinstance(one, Sized)}
-        return {i: size for i, size in sizes.items() if size > self.longest}
+    def too_long(self, texts: Sequence[str]) -> dict[int, str]:
+        """The places of texts that are longer than allowed, with their sizes: `1,204 symbols`.
+
+        A text of more than `LETTERS` characters for every symbol allowed is not tokenised.
+        """
+        most = LETTERS * self.longest
+        rule = f"characters ({LETTERS} a symbol at most)"
+        found = {i: f"{len(text):,} {rule}" for i, text in enumerate(texts) if len(text) > most}
+        short = [i for i in range(len(texts)) if i not in found]
+        encoded = self.encode([texts[i] for i in short]) if short else []
+        for i, symbols in zip(short, encoded, strict=False):
+            if isinstance(symbols, Sized) and len(symbols) > self.longest:
+                found[i] = f"{len(symbols):,} symbols"
+        return dict(sorted(found.items()))
 
     def _encoded(self, texts: Sequence[str], batch: list[int], first: int = 1) -> Any:
         """The source of some of the texts, none of them too long; `first` is the number of the first text."""
+        most = LETTERS * self.longest
+        for i in batch:
+            if len(texts[i]) > most:
+                rule = f"{most:,} are allowed, {LETTERS} for each of {self.longest:,} symbols"
+                raise InvalidInput(f"text {first + i} has {len(texts[i]):,} characters and {rule}; split it")
         source = self.encode([texts[i] for i in batch])
         if len(source) != len(batch):
             raise InvalidInput(f"encode must return one sentence a text: it made {len(source)} of {len(batch)}")

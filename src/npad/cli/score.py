@@ -54,7 +54,7 @@ def command(
                         f"{short} has {i - 1:,} lines and {long} has more; line i of the two must be a pair"
                     )
             for i, size in translator.too_long([one for one, _ in some]).items():
-                raise InvalidInput(f"line {done + i + 1} has {size:,} symbols, more than --max-source {max_source:,}")
+                raise InvalidInput(f"line {done + i + 1} has {size}, more than --max-source {max_source:,}")
             scores = translator.score([one for one, _ in some], [other for _, other in some], max_rows)
             for (one, other), score in zip(some, scores, strict=True):
                 record = {"source": one, "target": other, "log_prob": score if math.isfinite(score) else None}

@@ -90,7 +90,7 @@ def command(
     if any(map(is_terminal, files)):
         note("reading from the terminal, one text a line; Ctrl-D ends")
         window = window or 1
-    read: deque[tuple[str, int | None]] = deque()  # lines still to be written, with their symbols if too many
+    read: deque[tuple[str, str | None]] = deque()  # lines still to be written, with their sizes if too long
 
     def fitting() -> Iterator[str]:
         for line in inputs:
@@ -103,7 +103,7 @@ def command(
         for i, one in enumerate(translator.stream(fitting(), decoder, max_length, max_rows, window)):
             line, size = read.popleft()
             if size is not None:
-                note(f"line {i + 1} has {size:,} symbols, more than --max-source {max_source:,}; it is left empty")
+                note(f"line {i + 1} has {size}, more than --max-source {max_source:,}; it is left empty")
                 skipped += 1
             write(out, i, line, one if size is None else replace(one, log_prob=-math.inf), nbest)
             if not read:  # the next line may be long in coming

@@ -15,6 +15,9 @@ from npad.errors import InvalidInput, whole
 
 BYTES = pre_tokenizers.ByteLevel.alphabet()
 END = 0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
+# Tokenising takes 130 times the memory of a text (1.3 GiB for 10 MB), so that a text too long to be used is refused
+# before. The longest subword of the model that ships has 19 characters.
+LETTERS = 64  # characters of a text for every symbol that it may have
 
 
 @dataclass(frozen=True)
