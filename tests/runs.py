@@ -78,13 +78,13 @@ def printed_here(capsys, monkeypatch, *arguments: object) -> str:
     return out
 
 
-def refused_here(capsys, monkeypatch, *arguments: object) -> str:
+def refused_here(capsys, monkeypatch, *arguments: object, code: int = 2) -> str:
     """The same without a process of its own, which takes seconds to start."""
     monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
     with pytest.raises(SystemExit) as stopped:
         main()
     out, err = capsys.readouterr()
-    assert (stopped.value.code, out) == (2, "")
+    assert (stopped.value.code, out) == (code, "")
     return _one_line(err)
 
 

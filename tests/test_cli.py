@@ -9,6 +9,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -461,6 +462,73 @@ def test_streams_that_fail_are_named(redirect, message):
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.3, 1.7, 2.2, 3.0])
+def test_an_interrupt_is_one_line_at_any_time(delay):
+    """From the first line of npad on; the interpreter's own start is beyond it."""
+    code = "import sys; sys.argv = 'npad translate -m toy'.split(); print('begun', flush=True); "
+    command = [sys.executable, "-c", f"{code}from npad.cli.main import main; main()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b"npad: interrupted\n"
+
+
+def test_an_interrupt_names_what_was_written_so_far(tmp_path):
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1", "-o", tmp_path / "out"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"danke\n")
+        process.stdin.flush()
+        while not any(path.stat().st_size for path in tmp_path.iterdir()):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        (part,) = tmp_path.iterdir()
+        assert process.stderr.read().decode() == f"npad: interrupted; what was written so far is in {part}\n"
+    assert lines(part) == ["thanks"]
+
+
+def test_an_interrupted_training_says_how_it_continues(tmp_path, capsys, monkeypatch):
+    def interrupted(folder, *_):
+        folder.mkdir()
+        (folder / "run.json").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npad.training.run.train", interrupted)
+    run = tmp_path / "run"
+    line = refused_here(capsys, monkeypatch, "train", run, "--data", "store", code=130)
+    assert line == f"interrupted; npad train {run} --resume continues"
+
+
+class Panic(BaseException):
+    """As a library in Rust raises it."""
+
+
+@pytest.mark.parametrize("error", [TypeError("no\nnumber"), Panic("no\nnumber"), RuntimeError("no\nnumber")])
+def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("npad.cli.translate.load", fail)
+    line = refused_here(capsys, monkeypatch, "translate", "danke", code=70)
+    assert line.startswith("this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows: ")
+    assert line.endswith(f": {type(error).__name__}: no number")
+    monkeypatch.setenv("NPAD_TRACEBACK", "1")
+    with pytest.raises(SystemExit, match="70"):
+        main()
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_notes_never_land_in_the_output(closed, tmp_path):
+    command = ("translate", "-m", "toy", "danke", "na ja", "--max-source", 4)
+    assert npad(*command, code=1).stderr.count("it is left empty") == 2
+    assert npad(*command, code=1, limit=f"exec {closed}").stdout == "\n\n"
+    npad(*command, "-o", tmp_path / "out", code=1, limit=f"exec {closed}")
+    assert (tmp_path / "out").read_text() == "\n\n"
 
 
 def test_output_is_utf_8_whatever_the_locale():

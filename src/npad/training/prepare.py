@@ -175,7 +175,7 @@ def _encode(
     return counts
 
 
-def _short(stream: Iterable[tuple[str, str]], letters: int, counts: Counts) -> Iterator[tuple[str, str]]:
+def _short(stream: Iterable[tuple[str, ...]], letters: int, counts: Counts) -> Iterator[tuple[str, ...]]:
     """The pairs without a side of more than `letters` characters, which are counted and not tokenised."""
     for pair in stream:
         if max(map(len, pair)) > letters:
