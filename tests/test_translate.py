@@ -125,6 +125,12 @@ def test_a_stream_is_read_a_window_at_a_time():
     assert len(read) == 8 * 4  # eight batches of four
 
 
+@pytest.mark.parametrize("bound", ["max_rows", "window"])
+def test_a_bound_may_be_as_large_as_one_likes(bound):
+    (found,) = TOY.stream(["danke"], **{bound: 10**20})
+    assert found.text == "thanks"
+
+
 def test_a_stream_ends_where_its_texts_end():
     assert list(TOY.stream([])) == []
     assert [one.text for one in TOY.stream(iter(PHRASES[1:2]), window=1)] == ["thanks"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -98,7 +99,7 @@ class Translator:
         whole("window", window, 1)
         if isinstance(texts, str):
             raise InvalidInput(f"stream takes texts, one after the other; write stream([{texts!r}])")
-        return self._windows(iter(texts), decoder, max_length, max_rows, window)
+        return self._windows(iter(texts), decoder, max_length, max_rows, min(window, sys.maxsize))
 
     def _windows(
         self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
