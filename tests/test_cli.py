@@ -319,6 +319,9 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         (["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"], "a number is too large"),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         (["translate", "--output", ".", "danke"], "it is a folder"),
+        (["translate", "-m", "toy", "--output", "n" * 256, "danke"], "File name too long"),
+        (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
+        (["info", "n" * 256], "File name too long"),
         (["compare", " "], "the text is blank"),
         (["train", "run", "--resume", "--preset", "paper"], "--preset is the run's own and cannot change"),
         (["train", "run", "--data", "nowhere", "--units", "0"], "units must be a whole number of at least 1"),
@@ -543,6 +546,11 @@ def test_a_damaged_model_is_named(trained, tmp_path):
     weights = tmp_path / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert "model.safetensors is damaged" in refused("translate", "-m", tmp_path / "model", "bade", code=1)
+
+
+def test_json_nested_too_deeply_is_damaged(tmp_path, capsys, monkeypatch):
+    (tmp_path / "log.jsonl").write_text("[" * 100_000 + "\n")
+    assert "damaged" in refused_here(capsys, monkeypatch, "plot", "loss", tmp_path, code=1)
 
 
 def test_a_reader_that_leaves_is_no_error(trained):

@@ -136,12 +136,15 @@ def _explained(error: BaseException) -> int:
             return _failed(f"a number is too large: {error}", 2, notes)
         case MemoryError():
             return _failed("out of memory; give it less at a time", 1, notes)
+        case RecursionError() if "JSON" in str(error):
+            return _failed("a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes)
         case BrokenPipeError():  # whoever read our output has left
             _discard_output()
             return 1
         case OSError():
             code = _failed(_storage(error), 2 if error.errno in NO_SUCH_PATH else 1, notes)
-            _discard_output()
+            if error.filename is None:  # it was standard output
+                _discard_output()
             return code
     if isinstance(error, ClickException):
         return _failed(error.format_message(), 2, notes)  # type: ignore[attr-defined]
