@@ -86,7 +86,7 @@ class Translator:
         max_rows: int = 1024,
         window: int | None = None,
     ) -> Iterator[Translation]:
-        """Translate texts as they come, in their order, in memory that does not grow with their number.
+        """Translate texts as they come, in their order, with one window of them in memory at a time.
 
         So many texts as `window` says are read, translated and handed on before more are read; eight batches' worth
         unless given. It decides memory, speed and how soon there is a result, not the result.
