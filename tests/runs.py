@@ -68,13 +68,23 @@ def refused(*arguments: object, code: int = 2, **rest) -> str:
     return _one_line(npad(*arguments, code=code, **rest).stderr)
 
 
-def refused_here(capsys, monkeypatch, *arguments: object) -> str:
+def printed_here(capsys, monkeypatch, *arguments: object) -> str:
+    """Run the command in this process, which starts at once; what it printed."""
+    monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 0, err
+    return out
+
+
+def refused_here(capsys, monkeypatch, *arguments: object, code: int = 2) -> str:
     """The same without a process of its own, which takes seconds to start."""
     monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
     with pytest.raises(SystemExit) as stopped:
         main()
     out, err = capsys.readouterr()
-    assert (stopped.value.code, out) == (2, "")
+    assert (stopped.value.code, out) == (code, "")
     return _one_line(err)
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -17,10 +23,11 @@ import torch
 
 import npad as package
 from cases import Small
+from npad.cli import outputs
 from npad.cli.main import main
 from npad.cli.options import make
 from npad.devices import PRECISIONS
-from runs import SMALL_RUN, npad, once, refused, refused_here, reversal
+from runs import SMALL_RUN, npad, once, printed_here, refused, refused_here, reversal
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,15 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, tr
     assert piped.stdout.splitlines() == outputs
 
 
+@pytest.mark.parametrize("source", ["out.part", "out"])
+def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monkeypatch):
+    (tmp_path / source).write_text("danke\nna ja\n")
+    printed_here(capsys, monkeypatch, "translate", "-m", "toy", "-i", tmp_path / source, "-o", tmp_path / "out")
+    assert lines(tmp_path / "out") == ["thanks", "well yes"]
+    if source != "out":
+        assert lines(tmp_path / source) == ["danke", "na ja"]
+
+
 def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
     command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -81,6 +97,39 @@ def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
             assert process.stdout.readline() == f"{answer}\n"
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("asked", [[], ["-i", "-"], ["-i", "/dev/stdin"]], ids=" ".join)
+def test_nothing_is_drawn_over_what_is_typed(asked):
+    terminal, child = pty.openpty()
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", *asked]
+    environment = {**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)
+    os.close(child)
+    try:
+        seen = read_until(terminal, b"Ctrl-D ends\r\n")
+        os.write(terminal, b"da")
+        time.sleep(0.5)  # five frames of a bar, were there one
+        os.write(terminal, b"nke\n")
+        seen += read_until(terminal, b"thanks\r\n")
+        os.write(terminal, b"\x04")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert b"\x1b" not in seen
+    assert seen.endswith(b"danke\r\nthanks\r\n")
+
+
+def read_until(terminal, end, seconds=20):
+    """What a terminal shows, up to `end`."""
+    seen, deadline = b"", time.monotonic() + seconds
+    while end not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
+        assert ready, f"no {end!r} in {seen!r}"
+        seen += os.read(terminal, 4096)
+    return seen
 
 
 def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):
@@ -119,6 +168,48 @@ def test_nbest_is_moses():
     assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
     assert rows[0] == ["0", "thanks", "logp= -0.13582 length= 1", "-0.135820"]
     scores = [float(row[3]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def segmentations(*found):
+    """A translation whose alternatives spell some of its texts again, in other symbols."""
+    made = [package.Translation(text, score, package.Hypothesis((), score, True), "") for text, score in found]
+    return replace(made[0], alternatives=tuple(made[1:]))
+
+
+def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
+    best = segmentations(("a", -1.0), ("b", -2.0), ("a", -3.0), ("b", -4.0), ("c", -5.0), ("a", -6.0))
+    moses, records = io.StringIO(), io.StringIO()
+    outputs.as_moses(moses, 0, "source", best, 2)
+    assert [line.split(" ||| ")[1:4:2] for line in moses.getvalue().splitlines()] == [
+        ["a", "-1.000000"],
+        ["b", "-2.000000"],
+    ]
+    outputs.as_json(records, 0, "source", best, 9)
+    record = json.loads(records.getvalue())
+    assert [(one["text"], one["log_prob"]) for one in (record, *record["alternatives"])] == [
+        ("a", -1),
+        ("b", -2),
+        ("c", -5),
+    ]
+    records = io.StringIO()
+    outputs.as_json(records, 0, "source", best, 1)
+    assert json.loads(records.getvalue())["log_prob"] == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "decoding", "nbest"),
+    [
+        ("I have to paint it.", "--width 10", 10),
+        ("Tom is studying at Harvard.", "-d npad --inner beam --width 10 -M 10 --candidates all", 1),
+    ],
+)
+def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, monkeypatch):
+    command = ("translate", text, *decoding.split())
+    plain = printed_here(capsys, monkeypatch, *command)
+    record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "--nbest", nbest))
+    assert f"{record['text']}\n" == plain
+    scores = [one["log_prob"] for one in (record, *record.get("alternatives", ()))]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -228,6 +319,9 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         (["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"], "a number is too large"),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         (["translate", "--output", ".", "danke"], "it is a folder"),
+        (["translate", "-m", "toy", "--output", "n" * 256, "danke"], "File name too long"),
+        (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
+        (["info", "n" * 256], "File name too long"),
         (["compare", " "], "the text is blank"),
         (["train", "run", "--resume", "--preset", "paper"], "--preset is the run's own and cannot change"),
         (["train", "run", "--data", "nowhere", "--units", "0"], "units must be a whole number of at least 1"),
@@ -373,6 +467,73 @@ def test_streams_that_fail_are_named(redirect, message):
     assert message in done.stderr
 
 
+@pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.3, 1.7, 2.2, 3.0])
+def test_an_interrupt_is_one_line_at_any_time(delay):
+    """From the first line of npad on; the interpreter's own start is beyond it."""
+    code = "import sys; sys.argv = 'npad translate -m toy'.split(); print('begun', flush=True); "
+    command = [sys.executable, "-c", f"{code}from npad.cli.main import main; main()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b"npad: interrupted\n"
+
+
+def test_an_interrupt_names_what_was_written_so_far(tmp_path):
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1", "-o", tmp_path / "out"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"danke\n")
+        process.stdin.flush()
+        while not any(path.stat().st_size for path in tmp_path.iterdir()):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        (part,) = tmp_path.iterdir()
+        assert process.stderr.read().decode() == f"npad: interrupted; what was written so far is in {part}\n"
+    assert lines(part) == ["thanks"]
+
+
+def test_an_interrupted_training_says_how_it_continues(tmp_path, capsys, monkeypatch):
+    def interrupted(folder, *_):
+        folder.mkdir()
+        (folder / "run.json").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npad.training.run.train", interrupted)
+    run = tmp_path / "run"
+    line = refused_here(capsys, monkeypatch, "train", run, "--data", "store", code=130)
+    assert line == f"interrupted; npad train {run} --resume continues"
+
+
+class Panic(BaseException):
+    """As a library in Rust raises it."""
+
+
+@pytest.mark.parametrize("error", [TypeError("no\nnumber"), Panic("no\nnumber"), RuntimeError("no\nnumber")])
+def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("npad.cli.translate.load", fail)
+    line = refused_here(capsys, monkeypatch, "translate", "danke", code=70)
+    assert line.startswith("this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows: ")
+    assert line.endswith(f": {type(error).__name__}: no number")
+    monkeypatch.setenv("NPAD_TRACEBACK", "1")
+    with pytest.raises(SystemExit, match="70"):
+        main()
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_notes_never_land_in_the_output(closed, tmp_path):
+    command = ("translate", "-m", "toy", "danke", "na ja", "--max-source", 4)
+    assert npad(*command, code=1).stderr.count("it is left empty") == 2
+    assert npad(*command, code=1, limit=f"exec {closed}").stdout == "\n\n"
+    npad(*command, "-o", tmp_path / "out", code=1, limit=f"exec {closed}")
+    assert (tmp_path / "out").read_text() == "\n\n"
+
+
 def test_output_is_utf_8_whatever_the_locale():
     done = npad("translate", "-m", "toy", "--json", "danke", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"})
     assert "thanks" in done.stdout
@@ -385,6 +546,11 @@ def test_a_damaged_model_is_named(trained, tmp_path):
     weights = tmp_path / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert "model.safetensors is damaged" in refused("translate", "-m", tmp_path / "model", "bade", code=1)
+
+
+def test_json_nested_too_deeply_is_damaged(tmp_path, capsys, monkeypatch):
+    (tmp_path / "log.jsonl").write_text("[" * 100_000 + "\n")
+    assert "damaged" in refused_here(capsys, monkeypatch, "plot", "loss", tmp_path, code=1)
 
 
 def test_a_reader_that_leaves_is_no_error(trained):

@@ -6,12 +6,13 @@ import gzip
 import lzma
 import os
 import threading
+import tracemalloc
 
 import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.text.files import lines, written
+from npad.text.files import LONGEST_LINE, lines, written
 
 TEXT = ["eins", "", "zwei\u2028drei", "žluťoučký\x0bkůň", " vier "]
 BYTES = "\n".join(TEXT).encode()
@@ -66,16 +67,102 @@ def test_a_file_appears_when_all_of_it_is_there(tmp_path):
         out.write("new\n")
         out.flush()
         assert target.read_text() == "old"
-        assert (tmp_path / "out.part").read_text() == "new\n"
+        (part,) = tmp_path.glob("out.*.part")
+        assert part.read_text() == "new\n"
     assert target.read_text() == "new\n"
     assert list(tmp_path.iterdir()) == [target]
     with (
-        pytest.raises(StorageError, match=r"cannot write .*out: No such file or directory$"),
+        pytest.raises(InvalidInput, match=r"cannot write .*out: No such file or directory$"),
         written(tmp_path / "no/out"),
     ):
         pass
     with pytest.raises(InvalidInput, match=r"cannot write .*: it is a folder"), written(tmp_path):
         pass
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+    with written(tmp_path / "out") as first, written(tmp_path / "out") as second:
+        for out, line in ((first, "first\n"), (second, "second\n")) * 3:
+            out.write(line)
+            out.flush()
+    assert (tmp_path / "out").read_text() == "first\n" * 3
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_part_of_somebody_else_is_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "out.part").write_text("theirs\n")
+    with written(tmp_path / "out") as out:
+        out.writelines(f"{line}\n" for line in lines(tmp_path / "out.part"))
+    assert (tmp_path / "out").read_text() == (tmp_path / "out.part").read_text() == "theirs\n"
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0")
+    (tmp_path / "out.0.part").write_text("theirs\n")
+    with pytest.raises(StorageError, match=r"cannot write .*out: File exists$"), written(tmp_path / "out"):
+        pass
+    assert (tmp_path / "out.0.part").read_text() == "theirs\n"
+
+
+@pytest.mark.parametrize("link", [None, os.link, os.symlink], ids=["same", "hard link", "symbolic link"])
+def test_a_file_may_be_written_while_it_is_read(tmp_path, link):
+    text, copy = tmp_path / "text", tmp_path / ("copy" if link else "text")
+    text.write_text("one\ntwo\n")
+    if link:
+        link(text, copy)
+    with written(copy) as out:
+        out.writelines(f"{line}!\n" for line in lines(text))
+    assert copy.read_text() == "one!\ntwo!\n"
+    assert text.read_text() == ("one\ntwo\n" if link is os.link else "one!\ntwo!\n")
+
+
+def test_what_a_writer_that_fails_has_written_is_kept_and_named(tmp_path):
+    def interrupted(text):
+        with written(tmp_path / "out") as out:
+            out.write(text)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        interrupted("so far\n")
+    (part,) = tmp_path.iterdir()
+    assert stopped.value.__notes__ == [f"what was written so far is in {part}"]
+    assert part.read_text() == "so far\n"
+    part.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted("")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path):
+    for name in ("n" * 255, "ž" * 127):
+        with written(tmp_path / name) as out:
+            out.write("short")
+        assert (tmp_path / name).read_text() == "short"
+
+
+def test_a_path_that_cannot_be_is_the_users_mistake(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").touch()
+    for name, reason in (
+        ("loop", "Too many levels of symbolic links"),
+        ("n" * 256, "File name too long"),
+        ("file/out", "Not a directory"),
+        ("\0", "embedded null byte"),
+    ):
+        with pytest.raises(InvalidInput, match=f"cannot write .*: {reason}"), written(tmp_path / name):
+            pass
+        with pytest.raises(InvalidInput, match=f"cannot read .*: {reason}"):
+            list(lines(tmp_path / name))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
+def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
+    longest = b"a" * (LONGEST_LINE - 1) + b"\n"
+    (tmp_path / "text").write_bytes(pack(longest + b"b\n" + longest))
+    assert [len(line) for line in lines(tmp_path / "text")] == [LONGEST_LINE - 1, 1, LONGEST_LINE - 1]
+    (tmp_path / "text").write_bytes(pack(b"b\n" + b"a" * (64 * LONGEST_LINE)))
+    tracemalloc.start()
+    with pytest.raises(InvalidInput, match=r"text, line 2 has more than 1,048,576 bytes.*; split it"):
+        list(lines(tmp_path / "text"))
+    assert tracemalloc.get_traced_memory()[1] < 16 * LONGEST_LINE  # xz looks back 8 MiB
+    tracemalloc.stop()
 
 
 def test_what_a_link_points_to_is_written_and_a_pipe_stays_one(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.text.subwords import Subwords
+from npad.text.subwords import LETTERS, Subwords
 from npad.training import prepare as module
 from npad.training.folders import alone
 from npad.training.prepare import prepare
@@ -55,6 +55,20 @@ def test_empty_and_long_pairs_are_dropped_and_counted(tmp_path):
     assert store.about["splits"]["train"] == {"pairs": 6, "kept": 2, "empty": 2, "long": 2, "symbols": [8, 8]}
     assert texts(store, "source") == ["one", "three"]
     assert store.valid is None
+
+
+def test_a_line_too_long_by_its_characters_is_neither_learnt_from_nor_tokenised(tmp_path, monkeypatch):
+    read = []
+    encode, learn = Subwords.encode, Subwords.learn
+    monkeypatch.setattr(Subwords, "encode", lambda self, texts: read.extend(texts) or encode(self, texts))
+    monkeypatch.setattr(Subwords, "learn", lambda texts, size: learn([read.append(one) or one for one in texts], size))
+    (tmp_path / "a").write_text("one\n" + "a" * (12 * LETTERS + 1) + "\nthree\n")
+    (tmp_path / "b").write_text("eins\nzwei\ndrei\n")
+    store = prepare(tmp_path / "store", (tmp_path / "a", tmp_path / "b"), max_length=12)
+    counts = store.about["splits"]["train"]
+    assert (counts["pairs"], counts["kept"], counts["long"]) == (3, 2, 1)
+    assert "three" in read
+    assert max(map(len, read)) <= 12 * LETTERS
 
 
 def test_a_joint_vocabulary_is_one_and_given_tokenizers_are_kept(tmp_path):

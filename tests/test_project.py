@@ -39,6 +39,7 @@ CENTRAL = [
 ]
 # Each layer may import from itself and those before it.
 LAYERS = [
+    ["startup"],
     ["errors", "version", "devices", "rows", "ragged", "memory", "named", "tree", "captured", "alike", "prefixes"],
     ["hypotheses", "model"],
     ["noise", "score", "selectors", "counted", "testing", "models", "text", "audio", "kernels", "prediction"],

@@ -12,6 +12,7 @@ import npad
 from cases import Small, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
 from npad.models.attention import AttentionModel
+from npad.text.subwords import LETTERS
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -124,6 +125,12 @@ def test_a_stream_is_read_a_window_at_a_time():
     assert len(read) == 8 * 4  # eight batches of four
 
 
+@pytest.mark.parametrize("bound", ["max_rows", "window"])
+def test_a_bound_may_be_as_large_as_one_likes(bound):
+    (found,) = TOY.stream(["danke"], **{bound: 10**20})
+    assert found.text == "thanks"
+
+
 def test_a_stream_ends_where_its_texts_end():
     assert list(TOY.stream([])) == []
     assert [one.text for one in TOY.stream(iter(PHRASES[1:2]), window=1)] == ["thanks"]
@@ -181,6 +188,18 @@ def test_one_sentence_that_does_not_fit_is_an_error():
     translator = untrained()
     with one_warning(), pytest.raises(OutOfMemory, match="this does not fit in memory; lower"):
         replace(translator, model=Small(translator.model, 4)).translate(["a", "b"], Beam(5))
+
+
+def test_a_text_too_long_by_its_characters_is_not_tokenised():
+    read = []
+    translator = replace(TOY, longest=5, encode=lambda texts: read.extend(texts) or list(texts))
+    long = "a" * (5 * LETTERS + 1)
+    sizes = {1: "6 symbols", 2: "321 characters (64 a symbol at most)"}
+    assert translator.too_long(["danke", "danke!", long, "na ja"]) == sizes
+    assert read == ["danke", "danke!", "na ja"]
+    with pytest.raises(InvalidInput, match="text 2 has 321 characters and 320 are allowed, 64 for each of 5 symbols"):
+        translator.translate(["danke", long])
+    assert long not in read
 
 
 def test_a_given_translation_has_the_score_it_had_when_found():

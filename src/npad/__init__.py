@@ -1,5 +1,10 @@
 """npad: decode better from the sequence model you already have."""
 
+from npad import startup
+
+if startup.is_command():
+    startup.begin()  # before torch is imported
+
 from npad import testing
 from npad.counted import Counted
 from npad.decode import decode

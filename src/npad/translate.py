@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,7 +28,7 @@ from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.npad import NPAD
 from npad.selectors import MBR
 from npad.signature import signature
-from npad.text.subwords import Spelling
+from npad.text.subwords import LETTERS, Spelling
 from npad.training import checkpoint
 
 SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterdir() if path.is_dir()}
@@ -55,7 +56,8 @@ class Translation:
 class Translator:
     """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
 
-    symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have.
+    symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have,
+    and `LETTERS` characters for each of them.
     Where `detokenise` has a method `all`, of many hypotheses at once, that is used.
     """
 
@@ -91,7 +93,7 @@ class Translator:
         max_rows: int = 1024,
         window: int | None = None,
     ) -> Iterator[Translation]:
-        """Translate texts as they come, in their order, in memory that does not grow with their number.
+        """Translate texts as they come, in their order, with one window of them in memory at a time.
 
         So many texts as `window` says are read, translated and handed on before more are read; eight batches' worth
         unless given. It decides memory, speed and how soon there is a result, not the result.
@@ -105,7 +107,7 @@ class Translator:
         whole("window", window, 1)
         if isinstance(texts, str):
             raise InvalidInput(f"stream takes texts, one after the other; write stream([{brief(texts)}])")
-        return self._windows(_iterator(texts), decoder, max_length, max_rows, window)
+        return self._windows(_iterator(texts), decoder, max_length, max_rows, min(window, sys.maxsize))
 
     def _windows(
         self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
@@ -160,15 +162,29 @@ class Translator:
                 scores[i] = one
         return scores
 
-    def too_long(self, texts: Sequence[str]) -> dict[int, int]:
-        """The places of texts that have more symbols than are allowed, and how many."""
+    def too_long(self, texts: Sequence[str]) -> dict[int, str]:
+        """The places of texts that are longer than allowed, with their sizes: `1,204 symbols`.
+
+        A text of more than `LETTERS` characters for every symbol allowed is not tokenised.
+        """
         texts = _ensure_texts(texts, "too_long")
-        encoded = _one_each(self.encode(texts), len(texts), "encode") if texts else []
-        sizes = {i: len(one) for i, one in enumerate(encoded) if isinstance(one, Sized)}
-        return {i: size for i, size in sizes.items() if size > self.longest}
+        most = LETTERS * self.longest
+        rule = f"characters ({LETTERS} a symbol at most)"
+        found = {i: f"{len(text):,} {rule}" for i, text in enumerate(texts) if len(text) > most}
+        short = [i for i in range(len(texts)) if i not in found]
+        encoded = _one_each(self.encode([texts[i] for i in short]), len(short), "encode") if short else []
+        for i, symbols in zip(short, encoded, strict=True):
+            if isinstance(symbols, Sized) and len(symbols) > self.longest:
+                found[i] = f"{len(symbols):,} symbols"
+        return dict(sorted(found.items()))
 
     def _encoded(self, texts: Sequence[str], batch: list[int], first: int = 1) -> Any:
         """The source of some of the texts, none of them too long; `first` is the number of the first text."""
+        most = LETTERS * self.longest
+        for i in batch:
+            if len(texts[i]) > most:
+                rule = f"{most:,} are allowed, {LETTERS} for each of {self.longest:,} symbols"
+                raise InvalidInput(f"text {first + i} has {len(texts[i]):,} characters and {rule}; split it")
         source = _one_each(self.encode([texts[i] for i in batch]), len(batch), "encode")
         for i, one in zip(batch, source, strict=True):
             if isinstance(one, Sized) and len(one) > self.longest:

@@ -65,7 +65,7 @@ def command(
     except ValueError as error:
         raise InvalidInput(f"--sigmas must be numbers with commas between them, not {sigmas!r}") from error
     translator = load(model, device_named(device, "--device"), precision)
-    with bar("calibrating", calls) as show:
+    with bar("calibrating", calls, [source]) as show:
         found = calibrate(
             translator,
             list(lines(source)),

@@ -41,8 +41,11 @@ def _record(one: Translation) -> dict[str, Any]:
 
 
 def _first(best: Translation, nbest: int) -> list[Translation]:
-    """The best few, no text twice."""
-    return list({one.text: one for one in reversed((best, *best.alternatives))}.values())[::-1][:nbest]
+    """The first `nbest` distinct texts, in order; of several segmentations of one text the best is kept."""
+    distinct: dict[str, Translation] = {}
+    for translation in (best, *best.alternatives):
+        distinct.setdefault(translation.text, translation)
+    return list(distinct.values())[:nbest]
 
 
 def one_line(text: str) -> str:

@@ -50,7 +50,7 @@ def command(
     changes: dict[str, Any] = {"joint": joint, "max_length": longest, "sample": sample, "tokenizers": tokenizers}
     changes["vocabulary"] = sizes(vocabulary) if vocabulary else None
     given = {name: value for name, value in changes.items() if value is not None}
-    with bar("reading") as show:
+    with bar("reading", inputs=[source, target, *(valid or ())]) as show:
         made = prepare(store, (source, target), valid, progress=show, **given)
     console().print(summary(made))
 

@@ -45,7 +45,7 @@ def command(
     translator = replace(load(model, device_named(device, "--device")), longest=max_source)
     pairs = iter([(source, target)]) if text else zip_longest(lines(source), lines(target))
     done = 0
-    with written(output) as out, bar("scoring") as show:
+    with written(output) as out, bar("scoring", inputs=[] if text else [source, target]) as show:
         while some := list(islice(pairs, CHUNK)):
             for i, (one, other) in enumerate(some, start=done + 1):
                 if one is None or other is None:
@@ -54,7 +54,7 @@ def command(
                         f"{short} has {i - 1:,} lines and {long} has more; line i of the two must be a pair"
                     )
             for i, size in translator.too_long([one for one, _ in some]).items():
-                raise InvalidInput(f"line {done + i + 1} has {size:,} symbols, more than --max-source {max_source:,}")
+                raise InvalidInput(f"line {done + i + 1} has {size}, more than --max-source {max_source:,}")
             scores = translator.score([one for one, _ in some], [other for _, other in some], max_rows)
             for (one, other), score in zip(some, scores, strict=True):
                 record = {"source": one, "target": other, "log_prob": score if math.isfinite(score) else None}

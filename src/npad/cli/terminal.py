@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -20,11 +21,29 @@ def console() -> Console:
     return Console(markup=False, highlight=False)
 
 
+def is_terminal(path: str | Path) -> bool:
+    """Whether lines of this input are typed: standard input (`-`) or a device that is a terminal."""
+    if str(path) == "-":
+        return sys.stdin is not None and sys.stdin.isatty()
+    try:
+        if not Path(path).is_char_device():
+            return False
+        with open(path, "rb") as device:
+            return device.isatty()
+    except OSError:  # named once it is read
+        return False
+
+
 @contextmanager
-def bar(what: str, total: int | None = None) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar; what it yields takes (what, done, of how many; 0: not known)."""
+def bar(
+    what: str, total: int | None = None, inputs: Iterable[str | Path] = ()
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar; what it yields takes (what, done, of how many; 0: not known).
+
+    There is none while one of the `inputs` is a terminal: redrawing it would erase the line being typed.
+    """
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or any(map(is_terminal, inputs)):
         yield lambda what, done, of: None
         return
     columns = (

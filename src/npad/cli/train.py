@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,7 +111,7 @@ def command(
     given = {name: value for name, value in locals().items() if value is not None}
     where = device_named(device, "--device")
     watch = Display() if int(os.environ.get("RANK", 0)) == 0 else None
-    with watch.live() if watch else nullcontext():
+    with _resumable(folder), watch.live() if watch else nullcontext():
         if resume:
             for name in set(given) & {"preset", *DATA, *MODEL, *RECIPE, *NOISE} - {*LONGER}:
                 flag = "--" + name.replace("_", "-")
@@ -121,6 +122,17 @@ def command(
             progress, reason = run.train(folder, _text_or_store(given), *_plan(given, where.type), where, watch)
     if watch:
         _tell(folder, progress, reason)
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Say of an interrupted run how it continues, where there is something to continue."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if (folder / "run.json").exists():
+            error.add_note(f"npad train {folder} --resume continues")
+        raise
 
 
 def _plan(given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
+import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ from npad.cli.options import (
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
-from npad.cli.terminal import bar, note
+from npad.cli.terminal import bar, is_terminal, note
 from npad.devices import device_named
 from npad.errors import InvalidInput
 from npad.search.decoder import Decoder
@@ -86,10 +86,11 @@ def command(
     translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
     inputs, total = _inputs(text, input)
-    if not text and input is None and sys.stdin is not None and sys.stdin.isatty():
+    files = [] if text else [input or Path("-")]
+    if any(map(is_terminal, files)):
         note("reading from the terminal, one text a line; Ctrl-D ends")
         window = window or 1
-    read: deque[tuple[str, int | None]] = deque()  # lines still to be written, with their symbols if too many
+    read: deque[tuple[str, str | None]] = deque()  # lines still to be written, with their sizes if too long
 
     def fitting() -> Iterator[str]:
         for line in inputs:
@@ -98,11 +99,11 @@ def command(
             yield line if size is None else ""
 
     skipped = 0
-    with written(output) as out, bar("translating", total) as show:
+    with written(output) as out, bar("translating", total, files) as show:
         for i, one in enumerate(translator.stream(fitting(), decoder, max_length, max_rows, window)):
             line, size = read.popleft()
             if size is not None:
-                note(f"line {i + 1} has {size:,} symbols, more than --max-source {max_source:,}; it is left empty")
+                note(f"line {i + 1} has {size}, more than --max-source {max_source:,}; it is left empty")
                 skipped += 1
             write(out, i, line, one if size is None else replace(one, log_prob=-math.inf), nbest)
             if not read:  # the next line may be long in coming
@@ -116,6 +117,6 @@ def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], i
     """The lines, and how many there are if that is known."""
     if text:
         return iter(text), len(text)
-    if file is not None and file.is_file():
+    if file is not None and os.path.isfile(file):
         return lines(file), sum(1 for _ in lines(file))
     return lines(file or "-"), None

@@ -50,7 +50,7 @@ def evaluate(
     if not sources:
         raise InvalidInput("there is nothing to evaluate: the test set is empty")
     for i, size in translator.too_long(sources).items():
-        raise InvalidInput(f"source {i + 1} has {size:,} symbols and {translator.longest:,} are allowed; split it")
+        raise InvalidInput(f"source {i + 1} has {size} and {translator.longest:,} symbols are allowed; split it")
     counted = Counted(translator.model)
     outputs, seconds = translated(
         replace(translator, model=counted), sources, decoder, max_length, max_rows, progress, CHUNK

@@ -67,9 +67,7 @@ def calibrate(
     for sigma in sigmas:
         number("sigma", sigma, above=0)
     for i, size in translator.too_long(sources).items():
-        raise InvalidInput(
-            f"sentence {i + 1} has {size:,} symbols and {translator.longest:,} are allowed; leave it out"
-        )
+        raise InvalidInput(f"sentence {i + 1} has {size} and {translator.longest:,} symbols are allowed; leave it out")
     texts = [text for text in sources if text.strip()]
     if not texts or not sigmas:
         raise InvalidInput("there is nothing to calibrate with: give sentences, and at least one σ₀")

@@ -84,7 +84,7 @@ def reproduce(
             made = load(models[sigma], plan.device, plan.precision)
             for name, pairs in sets.items():
                 for i, size in made.too_long(pairs.sources).items():
-                    raise InvalidInput(f"line {i + 1} of {name} has {size:,} symbols and {made.longest:,} are allowed")
+                    raise InvalidInput(f"line {i + 1} of {name} has {size} and {made.longest:,} symbols are allowed")
             made.translate(sets[next(iter(sets))].sources[:2], max_length=5)  # to warm up, before anything is timed
             return made
 

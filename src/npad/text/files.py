@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import lzma
 import os
+import secrets
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from npad.errors import InvalidInput, StorageError
+from npad.errors import InvalidInput, NpadError, StorageError
 
+# A line of prose has some hundred bytes, a long paragraph some thousand. Without a bound, 400 kB of gzip can unpack to
+# one line of 400 MB, which a tokenizer turns into many gigabytes.
+LONGEST_LINE = 2**20  # bytes, its end included
+PART_STEM = 200  # bytes of a file's name that its part's name begins with; a name may have 255
+NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 MAGIC = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
@@ -35,8 +43,10 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
     try:
         raw = _stdin() if str(path) == "-" else open(path, "rb")  # noqa: SIM115
         start = raw.peek(6)
-    except OSError as error:
-        raise InvalidInput(f"cannot read {shown(path)}: {error.strerror}") from error
+    except InvalidInput:
+        raise
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
     try:
         unpack: Any = next((how for magic, how in MAGIC.items() if start.startswith(magic)), None)
         yield unpack(raw, "rb") if unpack else raw
@@ -67,11 +77,18 @@ def plain_errors(path: str | Path, line: int | None = None) -> Iterator[None]:
 
 
 def _next(file: IO[bytes], path: str | Path, number: int) -> bytes:
+    """The bytes of the line after line `number`, its end included; none at the end of the file."""
     try:
         with plain_errors(path, number):
-            return file.readline()
+            line = file.readline(LONGEST_LINE + 1)
     except OSError as error:
         raise InvalidInput(f"cannot read {shown(path)} after line {number}: {error.strerror}") from error
+    if len(line) > LONGEST_LINE:
+        raise InvalidInput(
+            f"{shown(path)}, line {number + 1} has more than {LONGEST_LINE:,} bytes, the most a line may have; "
+            "split it, one sentence a line"
+        )
+    return line
 
 
 def _decoded(line: bytes, path: str | Path, number: int) -> str:
@@ -91,22 +108,69 @@ def _decoded(line: bytes, path: str | Path, number: int) -> str:
 def written(path: str | Path | None) -> Iterator[IO[str]]:
     """A place to write lines: a file, or standard output. A file appears when all of it is there.
 
-    Until then what was written so far is in `FILE.part`, where it stays if the program is killed. A pipe or a device is
-    written to as it is.
+    Until then the lines are in a file of their own, `FILE.<random>.part`, so that several writers of one file, or a
+    writer that reads what it replaces, do not meet. What an interrupted writer leaves there is named in a note of the
+    exception. A pipe or a device is written to as it is.
     """
     if path is None or str(path) == "-":
         yield sys.stdout
         return
-    path = Path(path).resolve()
-    if path.is_dir():
-        raise InvalidInput(f"cannot write {path}: it is a folder")
-    plain = path.is_file() or not path.exists()
-    part = Path(f"{path}.part") if plain else path
-    try:
-        with open(part, "w", encoding="utf-8", newline="\n") as file:
+    if not _is_plain(Path(path)):
+        with _open(path, "w", path) as file, _storage_errors(path):
             yield file
-        if plain:
+        return
+    with _replaced(Path(os.path.realpath(path))) as file:  # what a link points to is replaced, not the link
+        yield file
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether `path` is a regular file, or free to become one."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+    if stat.S_ISDIR(mode):
+        raise InvalidInput(f"cannot write {path}: it is a folder")
+    return stat.S_ISREG(mode)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[IO[str]]:
+    """A new file that becomes `path` at the end. It stays under its own name if that fails, unless it is empty."""
+    stem = os.fsencode(path.name)[:PART_STEM].decode(errors="ignore")
+    part = path.with_name(f"{stem}.{secrets.token_hex(4)}.part")
+    file = _open(part, "x", path)  # never a file that is there already
+    try:
+        with _storage_errors(path):
+            with file:
+                yield file
             os.replace(part, path)
+    except BaseException as error:
+        with suppress(OSError):
+            if part.stat().st_size:
+                error.add_note(f"what was written so far is in {part}")
+            else:
+                part.unlink()
+        raise
+
+
+def _open(path: str | Path, mode: str, name: str | Path) -> IO[str]:
+    """Open for writing; a path that cannot exist is the user's mistake."""
+    try:
+        return open(path, mode, encoding="utf-8", newline="\n")
     except OSError as error:
-        kept = f"; what there is so far is in {part}" if plain and part.exists() else ""
-        raise StorageError(f"cannot write {path}: {error.strerror}{kept}") from error
+        kind = InvalidInput if error.errno in NO_SUCH_PATH else StorageError
+        raise kind(f"cannot write {name}: {error.strerror}") from error
+
+
+@contextmanager
+def _storage_errors(path: str | Path) -> Iterator[None]:
+    """Name the file that could not be written."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, NpadError):
+            raise
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error

@@ -19,6 +19,9 @@ BYTES = pre_tokenizers.ByteLevel.alphabet()
 MOST_BYTES = 1 << 28  # of a tokenizer.json; those of 256,000 tokens have about 2**25
 MOST_GROWTH = 1 << 10  # by which the replacements of a tokenizer may lengthen a text
 END = 0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
+# Tokenising takes 130 times the memory of a text (1.3 GiB for 10 MB), so that a text too long to be used is refused
+# before. The longest subword of the model that ships has 19 characters.
+LETTERS = 64  # characters of a text for every symbol that it may have
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice, zip_longest
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from npad.errors import InvalidInput, a_function, a_path, brief, one_line, several, whole, yes_or_no
 from npad.text.files import lines, opened, plain_errors, shown
-from npad.text.subwords import Subwords
+from npad.text.subwords import LETTERS, Subwords
 from npad.training.folders import alone, whole_folder
 from npad.training.sealed import file_digest, seal
 from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
@@ -50,7 +50,8 @@ def prepare(
 
     vocabulary: symbols of each side; with `joint` one vocabulary, of the first size, is learnt from both.
     tokenizers: a tokenizer.json a side, instead of learning them. sample: pairs that subwords are learnt from.
-    max_length: symbols; a pair with a longer side is dropped, as is one with an empty side, and counted.
+    max_length: symbols; a pair with a longer side is dropped, as is one with an empty side, and counted. A line of more
+    than `LETTERS` characters for every symbol is too long without being tokenised, and is not learnt from.
     """
     a_path("folder", folder)
     folder = Path(folder)
@@ -62,7 +63,8 @@ def prepare(
     with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"), whole_folder(folder) as part:
         splits = {"train": _seekable(train, part)} | ({"valid": _seekable(valid, part)} if valid else {})
         pairs = {split: _aligned(files, progress) for split, files in splits.items()}
-        subwords = _subwords(splits["train"], pairs["train"], vocabulary, joint, tokenizers, sample, progress)
+        letters = LETTERS * max_length
+        subwords = _subwords(splits["train"], pairs["train"], vocabulary, joint, tokenizers, sample, letters, progress)
         counts = {
             split: _encode(part / split, splits[split], subwords, max_length, pairs[split], progress)
             for split in splits
@@ -163,18 +165,21 @@ def _subwords(
     joint: bool,
     tokenizers: Files | None,
     sample: int,
+    letters: int,
     progress: Progress,
 ) -> tuple[Subwords, Subwords]:
     if tokenizers is not None:
         source, target = map(Subwords.load, tokenizers)
         return source, target
     progress("learning subwords", 0, 0)
+
+    def sampled(file: str | Path) -> Iterator[str]:
+        return (line for line in _sampled(file, pairs, sample) if len(line) <= letters)
+
     if joint:
-        both = Subwords.learn((line for file in files for line in _sampled(file, pairs, sample)), vocabulary[0])
+        both = Subwords.learn((line for file in files for line in sampled(file)), vocabulary[0])
         return both, both
-    source, target = (
-        Subwords.learn(_sampled(file, pairs, sample), size) for file, size in zip(files, vocabulary, strict=True)
-    )
+    source, target = (Subwords.learn(sampled(file), size) for file, size in zip(files, vocabulary, strict=True))
     return source, target
 
 
@@ -190,7 +195,7 @@ def _encode(
 ) -> Counts:
     counts = Counts()
     with _writer(folder, [one.size for one in subwords]) as writer:
-        stream = zip_longest(*map(lines, files), fillvalue="")
+        stream = _short(zip_longest(*map(lines, files), fillvalue=""), LETTERS * most, counts)
         while chunk := list(islice(stream, CHUNK)):
             sides = [one.encode(texts) for one, texts in zip(subwords, zip(*chunk, strict=True), strict=True)]
             kept: list[tuple[list[int], list[int]]] = []
@@ -213,6 +218,16 @@ def _encode(
             f"{counts.empty:,} are empty and {counts.long:,} longer than {most} symbols"
         )
     return counts
+
+
+def _short(stream: Iterable[tuple[str, ...]], letters: int, counts: Counts) -> Iterator[tuple[str, ...]]:
+    """The pairs without a side of more than `letters` characters, which are counted and not tokenised."""
+    for pair in stream:
+        if max(map(len, pair)) > letters:
+            counts.pairs += 1
+            counts.long += 1
+        else:
+            yield pair
 
 
 @contextmanager
