@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
+from npad.evaluate.plots import Panel, curves
 from npad.experiments.speed import Sizes, clock, untrained
-from npad.models.prepared import Prepared
-from npad.plots import Panel, curves
+from npad.models.cgru.fast import Prepared
 
 CHAINS = (1, 2, 5, 10, 20, 50, 100)
 BATCHES = (1, 4, 16, 64, 128)

@@ -23,11 +23,11 @@ from rich.table import Table
 
 from npad import NPAD, Beam, Counted, Greedy, Noise, decode
 from npad.experiments.speed import untrained
-from npad.hypotheses import Found
+from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import Prepared
-from npad.rows import Problems
 from npad.search.decoder import Decoder
+from npad.search.hypotheses import Found
+from npad.search.rows import Problems
 
 
 class Unjudged(NPAD):

@@ -21,11 +21,11 @@ import torch
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.experiments.speed import Sizes, matrix_rate, untrained
 from npad.experiments.speed import clock as timed
+from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import Prepared
 from npad.noise.noisy import Noisy
-from npad.rows import Problems, repeat
-from npad.score import judge
+from npad.scoring import judge
+from npad.search.rows import Problems, repeat
 
 GPU = torch.device("cuda")
 

@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 import npad.hf
 from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling
-from npad.noise.keyed import word
+from npad.noise.random import word
 from npad.search.decoder import Decoder
 from npad.version import __version__
 

@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import NPAD, Counted, Greedy, Noise, load
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.experiments.speed import clock
-from npad.hypotheses import Found
-from npad.rows import Problems
-from npad.score import judge
+from npad.scoring import judge
+from npad.search.hypotheses import Found
+from npad.search.rows import Problems
 from npad.text.files import lines
 
 

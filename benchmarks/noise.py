@@ -19,7 +19,7 @@ from rich.table import Table
 
 from npad import Antithetic, Dropout, Fixed, Gaussian, Laplace, Orthogonal, StudentT, Uniform
 from npad.models.recurrent import RecurrentLM
-from npad.noise.keyed import Keys
+from npad.noise.random import Keys
 
 BAR = 0.15
 DISTRIBUTIONS = (Gaussian(), Uniform(), Laplace(), StudentT(), Dropout(), Fixed(), Antithetic(), Orthogonal())

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from npad import NPAD, Beam, Greedy, decode
 from npad.experiments.speed import matrix_rate, untrained
-from npad.models import product
-from npad.models.prepared import Prepared
+from npad.models.cgru import linear as product
+from npad.models.cgru.fast import Prepared
 
 
 def in_turn(work: Callable[[], Any]) -> list[float]:

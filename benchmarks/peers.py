@@ -35,8 +35,8 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import Beam, Greedy, decode
-from npad.models.attention import AttentionModel
-from npad.models.prepared import Prepared
+from npad.models.cgru.fast import Prepared
+from npad.models.cgru.model import AttentionModel
 
 SIZES = {"units": 1024, "embedding": 512, "symbols": 8000, "sentences": 200, "length": 25, "threads": 2}
 LOG = Console(stderr=True)

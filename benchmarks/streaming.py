@@ -30,9 +30,9 @@ from rich.table import Table
 
 from npad import NPAD, Greedy, Noise, decode
 from npad.experiments.speed import untrained
-from npad.models.prepared import prepared
+from npad.models.cgru.fast import prepared
+from npad.storage import checkpoint
 from npad.text.subwords import Subwords
-from npad.training import checkpoint
 
 CHAINS, LENGTHS = (1, 2, 5, 10, 25, 50), (10, 20, 40, 80)
 SMALL, MIDDLE = (32, 300), (256, 4000)  # units, symbols

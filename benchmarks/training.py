@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from gpu import profiled
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
 from npad.training.recipe import Recipe
 from npad.training.store import Corpus, Store, Writer, dtypes
 from npad.training.update import Updater

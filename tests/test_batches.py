@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
 from npad.training.batches import Batcher
 from npad.training.likelihood import nll
 from npad.training.processes import Processes

@@ -11,9 +11,9 @@ import torch
 
 from cases import EVERY, assert_same, by_name, tokens
 from npad import NPAD, Antithetic, Beam, BestOf, Exact, Fixed, Greedy, Noise, Orthogonal, Sampling, decode
-from npad.captured import Graph
-from npad.models.prepared import Prepared
-from npad.tree import leaves
+from npad.engine.cuda_graphs import Graph
+from npad.engine.pytree import leaves
+from npad.models.cgru.fast import Prepared
 from test_attention import SOURCE, build
 
 
@@ -21,7 +21,7 @@ from test_attention import SOURCE, build
 def fast(monkeypatch):
     """A model whose steps may be captured, at the second time they are met."""
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
-    monkeypatch.setattr("npad.captured.MEETINGS", 1)
+    monkeypatch.setattr("npad.engine.cuda_graphs.MEETINGS", 1)
     return Prepared(build())
 
 
@@ -107,7 +107,7 @@ def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
 
 def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
     symbols, rows = 11, 50 * len(SOURCE)
-    monkeypatch.setattr("npad.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols)
+    monkeypatch.setattr("npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols)
     for _ in range(4):
         decode(fast, SOURCE, Sampling(50), 8)
 
@@ -128,7 +128,7 @@ def test_other_weights_are_other_graphs(fast):
 
 
 def test_only_so_many_are_kept(fast, monkeypatch):
-    monkeypatch.setattr("npad.captured.KEPT", 3)
+    monkeypatch.setattr("npad.engine.cuda_graphs.KEPT", 3)
     for length in range(1, 9):
         decode(fast, [[1] * length], Greedy(), 8)
     assert len(fast._graphs.met) <= 3
@@ -152,7 +152,7 @@ def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):
     def fails(*given):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr("npad.captured.Graph", fails)
+    monkeypatch.setattr("npad.engine.cuda_graphs.Graph", fails)
     expected = decode(build(), SOURCE, Beam(3), 8)
     for _ in range(4):
         assert_same(decode(fast, SOURCE, Beam(3), 8), expected)

@@ -11,8 +11,8 @@ import torch
 from cases import EVERY, recurrent, summaries
 from npad import ContractError, Special, decode, score
 from npad.models.recurrent import RecurrentLM
-from npad.ragged import rectangles
-from npad.rows import Layout, repeat
+from npad.rescoring.packing import rectangles
+from npad.search.rows import Layout, repeat
 from npad.testing import CHECKS, check_model
 
 

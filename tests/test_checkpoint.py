@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 import npad
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
+from npad.storage import checkpoint
+from npad.storage.atomic import sweep, whole_folder
 from npad.text.subwords import Subwords
-from npad.training import checkpoint
-from npad.training.folders import sweep, whole_folder
 from runs import TINY
 
 SUBWORDS = Subwords.learn(["ein kleines Haus", "ein kleiner Hund"] * 3, 280)

@@ -26,7 +26,7 @@ from cases import Small
 from npad.cli import outputs
 from npad.cli.main import main
 from npad.cli.options import make
-from npad.devices import PRECISIONS
+from npad.engine.devices import PRECISIONS
 from runs import SMALL_RUN, npad, once, printed_here, refused, refused_here, reversal
 
 

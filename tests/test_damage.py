@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from damage import damages
 from npad.errors import NpadError
-from npad.training import checkpoint, run
+from npad.storage import checkpoint
+from npad.training import run
 from npad.training.recipe import Recipe
 from npad.training.store import Store
 from runs import small_store

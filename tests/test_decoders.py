@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cases import EVERY, NOISY, PLAIN, assert_same, by_name, key, recurrent, summaries, tables
 from npad import NPAD, BestOf, Counted, Exact, Noise, decode, score
 from npad.models.table import TableModel
-from npad.rows import Problems
+from npad.search.rows import Problems
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 
@@ -205,7 +205,7 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
         seen["width"] = frontier.tokens.shape
         raise StopIteration
 
-    for module in ("npad.search.walk", "npad.search.beam"):
+    for module in ("npad.search.independent", "npad.search.beam"):
         monkeypatch.setattr(f"{module}.run", iterate)
     assert shared.run is not iterate
     problems = Problems(

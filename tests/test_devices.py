@@ -25,8 +25,8 @@ from npad import (
     score,
 )
 from npad.experiments.speed import untrained
-from npad.models.prepared import Prepared
-from npad.noise.keyed import Keys
+from npad.models.cgru.fast import Prepared
+from npad.noise.random import Keys
 from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU to compare the CPU with")

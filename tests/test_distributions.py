@@ -11,7 +11,7 @@ import torch
 import npad
 from cases import by_name
 from npad import Antithetic, Dropout, Fixed, Gaussian, InvalidInput, Laplace, Noise, Orthogonal, StudentT, Uniform
-from npad.noise.keyed import Keys
+from npad.noise.random import Keys
 
 ADDITIVE = {
     "gaussian": Gaussian(),

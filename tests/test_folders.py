@@ -12,8 +12,8 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.training import folders
-from npad.training.folders import alone, remove, sweep, whole_folder, write_whole
+from npad.storage import atomic as folders
+from npad.storage.atomic import alone, remove, sweep, whole_folder, write_whole
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from transformers import (
 
 import npad
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, hf
-from npad.models import pretrained
-from npad.models.huggingface import HuggingFace
+from npad.models.huggingface.adapter import HuggingFace
+from npad.models.huggingface.adapter import loading as pretrained
 from runs import ROOT, refused_here
 from runs import npad as command
 from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, source

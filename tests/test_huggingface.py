@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from npad import NPAD, Beam, Greedy, Noise, decode, score
-from npad.models.huggingface import HuggingFace, Inputs
+from npad.models.huggingface.adapter import HuggingFace, Inputs
 from npad.testing import check_model
 
 V = 40

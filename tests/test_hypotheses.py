@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad.hypotheses import Found, gather_groups, join
-from npad.rows import place_in_run
+from npad.search.hypotheses import Found, gather_groups, join
+from npad.search.rows import place_in_run
 
 HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
 GROUPS = st.integers(1, 6).flatmap(

@@ -18,20 +18,20 @@ pytest.importorskip("triton")
 import npad.kernels
 from cases import EVERY, by_name
 from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
+from npad.engine.next_token import Prediction
+from npad.engine.pytree import leaves
 from npad.kernels.attention import contexts, energies
 from npad.kernels.gates import gates
 from npad.kernels.gaussian import add_gaussian
 from npad.kernels.normaliser import normaliser
 from npad.kernels.split import input_parts, weight_parts
 from npad.kernels.top import top
+from npad.models.cgru.fast import Prepared, gru
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import Prepared, gru
-from npad.noise.distribution import Distribution
-from npad.noise.keyed import Keys
-from npad.prediction import Prediction
+from npad.noise.distributions import Distribution
+from npad.noise.random import Keys
 from npad.search.history import History
-from npad.search.walk import Walk
-from npad.tree import leaves
+from npad.search.independent import Walk
 from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
@@ -70,7 +70,7 @@ def test_rows_that_are_no_distribution_have_no_normaliser():
 
 @pytest.mark.parametrize("symbols", [301, 1300])
 def test_logits_may_lie_as_they_like(symbols, monkeypatch):
-    monkeypatch.setattr("npad.prediction.fused", lambda x: True)
+    monkeypatch.setattr("npad.engine.next_token.fused", lambda x: True)
     x = random(symbols, 5).t()
     one, other = (Prediction.of(build(), each, 5) for each in (x, x.contiguous()))
     assert torch.equal(one.best(), other.best())
@@ -207,7 +207,7 @@ def test_captured_steps_give_what_plain_ones_give(decoder):
 
 @needs_gpu
 def test_steps_are_captured():
-    from npad.captured import Graph
+    from npad.engine.cuda_graphs import Graph
 
     fast = Prepared(build().float()).cuda()
     for _ in range(6):

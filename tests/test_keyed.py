@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from npad.noise.keyed import GOLDEN, Keys, draw, fold, mix_, normal, one_uniform, signed, uniform
+from npad.noise.random import GOLDEN, Keys, draw, fold, mix_, normal, one_uniform, signed, uniform
 
 FIELDS = ["seed", "ids", "chains", "steps", "slots", "site"]
 

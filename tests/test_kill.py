@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from npad.training import checkpoint
+from npad.storage import checkpoint
 from runs import npad, once, refused, reversal, weights
 
 RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200 --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"

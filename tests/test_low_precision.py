@@ -10,8 +10,8 @@ import torch
 import npad
 from cases import PLAIN, by_name, key, recurrent, summaries
 from npad import NPAD, Beam, Counted, Greedy, InvalidInput, Noise, decode, score, signature
+from npad.engine.pytree import leaves
 from npad.models.low_precision import LowPrecision, lowered
-from npad.tree import leaves
 from test_attention import SOURCE, build
 
 MODELS = {"attention": (lambda: build(torch.float32), SOURCE), "gru": (lambda: recurrent(dtype=torch.float32), None)}

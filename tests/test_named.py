@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from npad import Antithetic, InvalidInput, Noise, StudentT
-from npad.named import label, parse
-from npad.noise.named import DISTRIBUTIONS, SCHEDULES, named, spelt
+from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, named, spelt
+from npad.specs import label, parse
 
 EVERY = [*((kind(), SCHEDULES) for kind in SCHEDULES), *((kind(), DISTRIBUTIONS) for kind in DISTRIBUTIONS)]
 EVERY += [(Antithetic(StudentT(3.5)), DISTRIBUTIONS)]

@@ -7,8 +7,8 @@ import torch
 
 from cases import recurrent, summaries
 from npad import NPAD, Annealed, Beam, Constant, Counted, Gaussian, Greedy, Noise, Noisy, Power, Special, decode
-from npad.noise.keyed import Keys
-from npad.rows import Problems, repeat
+from npad.noise.random import Keys
+from npad.search.rows import Problems, repeat
 
 
 class Still:
@@ -193,7 +193,7 @@ def test_a_noisy_model_is_a_model():
 
 def test_perturb_tells_its_keys_and_scales():
     """Enough for a model to draw the same noise by itself."""
-    from npad.noise.keyed import draw, normal
+    from npad.noise.random import draw, normal
 
     model, told = recurrent(), {}
 

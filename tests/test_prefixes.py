@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npad import NPAD, Counted, Greedy, InvalidInput, MemoryWarning, Noise, OutOfMemory, decode, score
-from npad.models.prepared import LOGITS, Prepared
-from npad.prefixes import reading, spans
+from npad.models.cgru.fast import LOGITS, Prepared
+from npad.rescoring.plan import reading, spans
 from test_attention import SOURCE, build
 
 
@@ -34,7 +34,7 @@ def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, leng
 @pytest.mark.parametrize("least", [1, 4, 100])
 def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
     plain = build()
-    monkeypatch.setattr("npad.models.prepared.SENT", least)
+    monkeypatch.setattr("npad.models.cgru.fast.SENT", least)
     monkeypatch.setitem(LOGITS, "cpu", least)
     targets = [[[3, 4, 5, 6], [3, 4], [3, 4, 5], []]] * len(SOURCE)
     expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]

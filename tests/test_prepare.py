@@ -13,12 +13,12 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
+from npad.storage.atomic import alone
+from npad.storage.regular import MOST_JSON as LIMIT
+from npad.storage.sealed import seal
 from npad.text.subwords import LETTERS, Subwords
 from npad.training import prepare as module
-from npad.training.folders import alone
 from npad.training.prepare import prepare
-from npad.training.regular import MOST_JSON as LIMIT
-from npad.training.sealed import seal
 from npad.training.store import Store
 from runs import reversal, small_store
 

@@ -10,11 +10,11 @@ import torch
 import npad
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, GNMTLength, Greedy, Noise, decode, score
-from npad.models import prepared as module
-from npad.models.attention import AttentionModel
+from npad.models.cgru import fast as module
+from npad.models.cgru.fast import Prepared, gru, prepared
+from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import Prepared, gru, prepared
-from npad.ragged import rectangles
+from npad.rescoring.packing import rectangles
 from npad.testing import check_model
 from test_attention import SOURCE, build
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from npad.models import product
-from npad.models.product import FEW, NARROW, Product
+from npad.models.cgru import linear as product
+from npad.models.cgru.linear import FEW, NARROW, Product
 
 here = product.packs()
 

@@ -14,9 +14,9 @@ import npad
 from cases import PLAIN, by_name, key
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
 from npad.cli.main import app
+from npad.models.cgru.fast import Prepared
+from npad.models.cgru.linear import Product
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import Prepared
-from npad.models.product import Product
 from npad.models.quantised import Int8Linear, ensure_int8, quantise
 from npad.testing import check_model
 from test_attention import SOURCE, build

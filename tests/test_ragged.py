@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from npad.ragged import rectangles
+from npad.rescoring.packing import rectangles
 
 ragged = arrays(np.int64, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.integers(0, 20)).map(
     lambda sizes: -np.sort(-sizes, axis=1)

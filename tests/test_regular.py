@@ -8,8 +8,8 @@ import pytest
 
 import npad
 from npad.errors import StorageError
-from npad.training import checkpoint
-from npad.training.regular import ensure_regular, open_regular, read_json
+from npad.storage import checkpoint
+from npad.storage.regular import ensure_regular, open_regular, read_json
 from test_checkpoint import SUBWORDS, tiny
 
 FILES = ("config.json", "model.safetensors", "source.tokenizer.json", "target.tokenizer.json")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cases import recurrent, summaries, tables
 from npad import Counted, InvalidInput, ModelError, score
-from npad.hypotheses import Found
 from npad.models.table import TableModel
-from npad.ragged import rectangles
-from npad.score import judge
+from npad.rescoring.packing import rectangles
+from npad.scoring import judge
+from npad.search.hypotheses import Found
 
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 

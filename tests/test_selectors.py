@@ -24,8 +24,8 @@ from npad import (
     Special,
     decode,
 )
-from npad.hypotheses import Found
 from npad.models.table import TableModel
+from npad.search.hypotheses import Found
 
 
 def candidates(*rows, coverage=None) -> Found:

@@ -10,9 +10,9 @@ import torch
 
 import npad
 from npad import NPAD, Beam, Greedy, Noise
-from npad.training import checkpoint
-from npad.training.int8 import packed, unpacked
-from npad.translate import SHIPPED
+from npad.pipelines.translation import SHIPPED
+from npad.storage import checkpoint
+from npad.storage.int8 import packed, unpacked
 from runs import npad as command
 
 FOLDER = SHIPPED["en-de"]

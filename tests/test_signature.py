@@ -29,7 +29,7 @@ from npad import (
     signature,
 )
 from npad.models import toy
-from npad.noise.distribution import Distribution
+from npad.noise.distributions import Distribution
 
 END = f"|model:toy|version:{__version__}"
 

@@ -16,18 +16,20 @@ from torch import distributed
 
 from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Noisy, Orthogonal, StudentT
 from npad.errors import NpadError, StorageError, TrainingError
-from npad.models.attention import AttentionModel
-from npad.rows import Problems
-from npad.training import checkpoint, log, run
+from npad.models.cgru.model import AttentionModel
+from npad.search.rows import Problems
+from npad.storage import checkpoint
+from npad.storage import jsonl as log
+from npad.storage.atomic import alone
+from npad.storage.sealed import file_digest, seal
+from npad.training import run
 from npad.training.batches import Batcher
-from npad.training.folders import alone
 from npad.training.likelihood import nll
 from npad.training.loop import Loop, Watch
 from npad.training.noise import TrainingNoise
 from npad.training.prepare import prepare
 from npad.training.processes import Processes
 from npad.training.recipe import Recipe
-from npad.training.sealed import file_digest, seal
 from npad.training.sizes import parameters
 from npad.training.store import Store
 from npad.training.update import Updater
@@ -594,7 +596,7 @@ from npad.training.processes import joined
 from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.update import Updater
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
 from runs import TINY
 
 torch.set_num_threads(1)

@@ -18,8 +18,10 @@ from transformers import (
     WhisperTokenizer,
 )
 
-from npad import NPAD, Greedy, InvalidInput, Noise, audio, decode, transcribe
-from npad.models.huggingface import HuggingFace
+from npad import NPAD, Greedy, InvalidInput, Noise, decode
+from npad.models.huggingface.adapter import HuggingFace
+from npad.pipelines import audio
+from npad.pipelines import transcription as transcribe
 from runs import npad as command
 from runs import refused_here
 from test_huggingface import build

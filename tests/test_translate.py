@@ -11,7 +11,7 @@ import torch
 import npad
 from cases import Small, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
 from npad.text.subwords import LETTERS
 
 TOY = npad.load("toy")

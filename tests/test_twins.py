@@ -7,7 +7,7 @@ import pytest
 from cases import NOISY, assert_same, by_name, recurrent, summaries
 from npad import NPAD, Beam, Counted, Greedy, LengthNormalised, Noise, decode
 from npad.models.low_precision import LowPrecision
-from npad.score import judge
+from npad.scoring import judge
 from npad.search import npad as module
 from test_attention import SOURCE, build
 

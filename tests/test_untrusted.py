@@ -20,9 +20,9 @@ from transformers import (
 )
 
 import npad
-from npad import transcribe
 from npad.errors import InvalidInput
-from npad.models import pretrained
+from npad.models.huggingface.adapter import loading as pretrained
+from npad.pipelines import transcription as transcribe
 from test_huggingface import V, build
 
 NEEDS_CODE = "needs Python code of its own, which npad never runs; choose a model that transformers"

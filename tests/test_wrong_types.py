@@ -59,14 +59,14 @@ from npad import (
     signature,
 )
 from npad.experiments.calibrate import calibrate
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
+from npad.pipelines.transcription import Transcriber
+from npad.pipelines.transcription import load as load_transcriber
 from npad.training import run
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
-from npad.transcribe import Transcriber
-from npad.transcribe import load as load_transcriber
 from runs import TINY, small_store
 
 PAIRS = 12  # random pairs of wrong arguments for every call

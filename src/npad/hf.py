@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.decode import decode
+from npad.decoding import decode
+from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput, whole
-from npad.hypotheses import Hypothesis
-from npad.memory import ensure_fits
-from npad.models.huggingface import HuggingFace, Inputs, as_generate_returns
-from npad.models.processed import Processed
+from npad.models.huggingface.adapter import HuggingFace, Inputs, as_generate_returns
+from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
+from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.signature import signature
+from npad.signatures import signature
 
 SHORT = 20  # new tokens, where neither call nor configuration says how many: as `generate` has it
 

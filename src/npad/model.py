@@ -45,7 +45,7 @@ class Model(Protocol[State]):
     Rows are sentence-major and rectangular: within one call every sentence has the same number of rows. Memory that
     belongs to the sentence is kept once per sentence, whatever the number of rows. A call of `select` drops whole
     sentences, or gives every sentence at least as many rows as before, never both; of a single sentence it takes any
-    rows. So the number of rows tells which (`npad.rows.Layout`).
+    rows. So the number of rows tells which (`npad.search.rows.Layout`).
 
     Optional, used where present:
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
-from npad.devices import PRECISIONS, device_named, ensure_computes
+from npad.engine.devices import PRECISIONS, device_named, ensure_computes
 from npad.errors import one_of, whole
 from npad.experiments import speed
 

@@ -23,13 +23,13 @@ from npad.cli.options import (
     decodes,
 )
 from npad.cli.terminal import bar, console
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.experiments.calibrate import GRID, calibrate
+from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
 from npad.text.files import lines
-from npad.translate import load
 
 
 @decodes(Strategy.npad)

@@ -10,10 +10,11 @@ from rich.table import Table
 
 from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName
 from npad.cli.terminal import console
-from npad.counted import Counted
-from npad.devices import device_named
+from npad.engine.cost import Counted
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
+from npad.pipelines.translation import Translator, load
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
@@ -21,7 +22,6 @@ from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
-from npad.translate import Translator, load
 
 LEGEND = """\
 log p      of the output under the clean model, end included; best in green

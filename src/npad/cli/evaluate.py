@@ -24,12 +24,12 @@ from npad.cli.options import (
     decodes,
 )
 from npad.cli.terminal import bar, console
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import Report, evaluate
+from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
 from npad.text.files import lines, written
-from npad.translate import load
 
 
 @decodes()

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from npad.cli.terminal import console
 from npad.model import name_of
-from npad.training import checkpoint
-from npad.translate import SHIPPED, load
+from npad.pipelines.translation import SHIPPED, load
+from npad.storage import checkpoint
 
 
 def command(

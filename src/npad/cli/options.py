@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from npad.errors import InvalidInput
-from npad.named import parse
-from npad.noise.named import DISTRIBUTIONS, named
 from npad.noise.noisy import Noise
+from npad.noise.registry import DISTRIBUTIONS, named
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
@@ -21,7 +20,8 @@ from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
-from npad.selectors import MBR, GNMTLength, LengthNormalised, MostProbable
+from npad.search.selectors import MBR, GNMTLength, LengthNormalised, MostProbable
+from npad.specs import parse
 
 DECODING = "How to decode"
 OUTPUT = "What to write"

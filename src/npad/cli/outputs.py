@@ -6,7 +6,7 @@ import json
 import math
 from typing import IO, Any
 
-from npad.translate import Translation
+from npad.pipelines.translation import Translation
 
 
 def as_text(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:

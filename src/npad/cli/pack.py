@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npad.errors import InvalidInput
-from npad.training import checkpoint
+from npad.storage import checkpoint
 
 
 def command(

@@ -8,12 +8,13 @@ from typing import Annotated
 import torch
 import typer
 
-from npad import plots
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput
+from npad.evaluate import plots
+from npad.pipelines.translation import SHIPPED, load
+from npad.storage import checkpoint
+from npad.storage import jsonl as log
 from npad.text.subwords import END
-from npad.training import checkpoint, log
-from npad.translate import SHIPPED, load
 
 app = typer.Typer(help="Pictures: `attention` of a model, `loss` of a run.")
 

@@ -15,12 +15,12 @@ from npad.cli.display import Display
 from npad.cli.options import Device, MaxLength, MaxRows, Precision
 from npad.cli.prepare import sizes
 from npad.cli.terminal import note
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput, one_of
 from npad.experiments import reproduce as experiment
 from npad.experiments import tables
 from npad.experiments.data import ParallelText
-from npad.models.attention import PRESETS
+from npad.models.cgru.model import PRESETS
 from npad.training.recipe import Recipe
 
 TRAINING = "The model, where none is given"

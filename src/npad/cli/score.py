@@ -13,10 +13,10 @@ import typer
 
 from npad.cli.options import DEFAULT_MODEL, Device, MaxRows, MaxSource, ModelName
 from npad.cli.terminal import bar
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.pipelines.translation import load
 from npad.text.files import lines, written
-from npad.translate import load
 
 CHUNK = 1000  # pairs at a time
 

@@ -10,16 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from npad import plots
 from npad.cli.display import Display
 from npad.cli.options import Device
 from npad.cli.prepare import Joint, Longest, Sample, Tokenizers, Valid, Vocabulary, sizes
 from npad.cli.terminal import console, note
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError, one_of
-from npad.models.attention import PRESETS
-from npad.noise.named import named
-from npad.training import log, run
+from npad.evaluate import plots
+from npad.models.cgru.model import PRESETS
+from npad.noise.registry import named
+from npad.storage import jsonl as log
+from npad.training import run
 from npad.training.loop import Progress
 from npad.training.recipe import LONGER, Recipe
 

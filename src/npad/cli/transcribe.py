@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from npad.audio import read
 from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, decodes
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import one_line
 from npad.cli.terminal import bar
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.pipelines.audio import read
+from npad.pipelines.transcription import load
 from npad.search.decoder import Decoder
 from npad.text.files import written
-from npad.transcribe import load
 
 
 @decodes()

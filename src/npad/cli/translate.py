@@ -26,11 +26,11 @@ from npad.cli.options import (
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, is_terminal, note
-from npad.devices import device_named
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
 from npad.text.files import lines, written
-from npad.translate import load
 
 
 @decodes()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from npad.model import device_of
+from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
-from npad.translate import Translator
 
 BATCH = 256  # sentences at a time
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from npad.counted import Counted
+from npad.engine.cost import Counted
 from npad.errors import InvalidInput
+from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
-from npad.translate import Translation, Translator
 
 CHUNK = 1000  # sentences between two signs of life
 

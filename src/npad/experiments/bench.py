@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npad.counted import Counted
+from npad.engine.cost import Counted
 from npad.errors import StorageError
 from npad.evaluate.bleu import Bleu, Counts
 from npad.evaluate.bootstrap import TIE, Difference, paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import translated
 from npad.experiments.record import NotMeasured, Record
+from npad.pipelines.translation import Translator
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
-from npad.signature import signature
-from npad.training.folders import write_whole
-from npad.translate import Translator
+from npad.signatures import signature
+from npad.storage.atomic import write_whole
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from npad.experiments import chosen
 from npad.experiments.bench import Bench
 from npad.experiments.chosen import BEAM_CHAINS, SIGMAS, WIDTHS
 from npad.experiments.tables import compared, markdown
-from npad.named import label
-from npad.noise.named import DISTRIBUTIONS, SCHEDULES
 from npad.noise.noisy import Noise
-from npad.noise.schedule import Constant
+from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.noise.schedules import Constant
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
-from npad.selectors import MBR, LengthNormalised, MostProbable
+from npad.search.selectors import MBR, LengthNormalised, MostProbable
+from npad.specs import label
 
 TEMPERATURES = (0.3, 0.5, 0.7)
 WIDER = (*SIGMAS, 1.0)  # for schedules that fade sooner

@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from npad.counted import Counted
+from npad.engine.cost import Counted
 from npad.errors import SEEDS, InvalidInput, a_function, brief, number, several, whole
+from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
-from npad.translate import Translator
 
 GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)
 

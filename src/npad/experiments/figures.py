@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from npad import plots
+from npad.evaluate import plots
+from npad.evaluate.plots import Panel
 from npad.experiments import chosen
 from npad.experiments.bench import Bench, Figures
 from npad.experiments.beyond import WIDEST, tempered
 from npad.experiments.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
 from npad.noise.noisy import Noise
-from npad.plots import Panel
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy

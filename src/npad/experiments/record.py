@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import NpadError, StorageError
-from npad.training import log
-from npad.training.folders import write_whole
+from npad.storage import jsonl as log
+from npad.storage.atomic import write_whole
 
 
 class NotMeasured(NpadError):

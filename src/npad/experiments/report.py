@@ -14,7 +14,7 @@ from npad.experiments import beyond, figures, tables
 from npad.experiments.bench import Bench
 from npad.experiments.claims import findings
 from npad.experiments.tables import markdown
-from npad.training.folders import write_whole
+from npad.storage.atomic import write_whole
 
 LEGEND = """\
 NLL is the mean over sentences of −log p of the output under the clean model, its end included; BLEU is sacrebleu's,

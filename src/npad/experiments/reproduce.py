@@ -16,21 +16,22 @@ from typing import Any
 
 import torch
 
-from npad import plots
-from npad.devices import PRECISIONS, ensure_computes
+from npad.engine.devices import PRECISIONS, ensure_computes
 from npad.errors import InvalidInput, number, one_of
+from npad.evaluate import plots
 from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
 from npad.experiments.data import ParallelText, joined
 from npad.experiments.report import Setup
 from npad.model import name_of
 from npad.noise.noisy import Noise
-from npad.training import checkpoint, run
-from npad.training.folders import alone
+from npad.pipelines.translation import SHIPPED, Translator, load
+from npad.storage import checkpoint
+from npad.storage.atomic import alone
+from npad.training import run
 from npad.training.loop import Watch
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
-from npad.translate import SHIPPED, Translator, load
 from npad.version import __version__
 
 

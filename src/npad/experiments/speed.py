@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from npad.counted import Counted
-from npad.decode import decode
-from npad.models.attention import AttentionModel
+from npad.decoding import decode
+from npad.engine.cost import Counted
+from npad.models.cgru.fast import Prepared
+from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import Prepared
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder

@@ -1,4 +1,4 @@
-"""Noise drawn where it is added: from keys to sums in one pass, with the numbers that `npad.noise.keyed` draws."""
+"""Noise drawn where it is added: from keys to sums in one pass, with the numbers that `npad.noise.random` draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from npad.noise import keyed
+from npad.noise import random as keyed
 
 GOLDEN = tl.constexpr(keyed.GOLDEN)
 FIRST = tl.constexpr(keyed.FIRST)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npad.devices import PRECISIONS, ensure_computes
+from npad.engine.devices import PRECISIONS, ensure_computes
+from npad.engine.pytree import mapped
 from npad.errors import InvalidInput, one_of
 from npad.model import Perturb, State, Wrapper, device_of, name_of, optional
 from npad.models.quantised import quantise
-from npad.tree import mapped
 
 
 class LowPrecision(Wrapper[State]):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from npad.errors import InvalidInput
 from npad.model import device_of, name_of
-from npad.models.product import Product
+from npad.models.cgru.linear import Product
 
 NARROW = 16  # outputs; with fewer, reading the input is what costs, and rounding it reads it once more
 

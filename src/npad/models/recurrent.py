@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from npad.errors import InvalidInput, brief, one_of, several, whole
 from npad.model import Special
 from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
-from npad.rows import repeat
+from npad.search.rows import repeat
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 SPECIAL = Special(bos=0, eos=1, pad=0)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from npad.errors import SEEDS, InvalidInput, an_object, brief, number, whole, yes_or_no
 from npad.model import Model, Perturb, State, Wrapper, covers, ensure_model, name_of, offers, reached
-from npad.noise.distribution import Distribution, Gaussian, Orthogonal, ensure_distribution
-from npad.noise.keyed import Keys
-from npad.noise.schedule import Annealed, Schedule
-from npad.rows import Problems, place_in_run
+from npad.noise.distributions import Distribution, Gaussian, Orthogonal, ensure_distribution
+from npad.noise.random import Keys
+from npad.noise.schedules import Annealed, Schedule
+from npad.search.rows import Problems, place_in_run
 
 
 @dataclass(frozen=True)

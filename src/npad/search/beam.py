@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, one_of, whole
-from npad.hypotheses import Found
 from npad.model import Model
-from npad.prediction import Prediction
-from npad.rows import Problems, descending, rows_from
 from npad.search.decoder import Decoder, run
 from npad.search.history import History
+from npad.search.hypotheses import Found
+from npad.search.rows import Problems, descending, rows_from
 
 Finish = Literal["shrink", "compete", "pool"]
 

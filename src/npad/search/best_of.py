@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from npad.errors import InvalidInput, brief
-from npad.hypotheses import Found, join
 from npad.model import Model
-from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.hypotheses import Found, join
 from npad.search.npad import NPAD
+from npad.search.rows import Problems
 
 
 @dataclass(frozen=True)

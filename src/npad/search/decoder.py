@@ -10,15 +10,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from npad.captured import captured
-from npad.devices import fetched
+from npad.engine.cuda_graphs import captured
+from npad.engine.devices import fetched
+from npad.engine.memory import ensure_fits
+from npad.engine.next_token import Prediction
+from npad.engine.pytree import mapped
 from npad.errors import InvalidInput, ModelError, brief
-from npad.hypotheses import Found, gather_groups
-from npad.memory import ensure_fits
 from npad.model import Model, name_of, optional
-from npad.prediction import Prediction
-from npad.rows import Problems, rows_of
-from npad.tree import mapped
+from npad.search.hypotheses import Found, gather_groups
+from npad.search.rows import Problems, rows_of
 
 LAUNCHED = 8192  # rows up to which a GPU may wait for the launches of a step; beyond, they wait for it
 FEW = 4096  # rows whose results are better put together by the CPU

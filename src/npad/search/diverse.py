@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from npad.errors import number
-from npad.hypotheses import Found
 from npad.model import Model
-from npad.rows import Problems
 from npad.search.beam import Beam, beam_search
 from npad.search.decoder import Decoder
+from npad.search.hypotheses import Found
+from npad.search.rows import Problems
 
 
 @dataclass(frozen=True)

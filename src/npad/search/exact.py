@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, brief, whole
-from npad.hypotheses import Found
 from npad.model import Model, device_of, log_probs
-from npad.rows import Problems, rows_of
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_sound
+from npad.search.hypotheses import Found
+from npad.search.rows import Problems, rows_of
 
 SIBLINGS = 16  # prefixes tried at a time: larger batches run faster and waste more calls when the bound improves
 

@@ -9,20 +9,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from npad.captured import captured
-from npad.devices import sent
+from npad.engine.cuda_graphs import captured
+from npad.engine.devices import sent
+from npad.engine.memory import halved, plain_memory_errors
+from npad.engine.paired_clean import Twins
 from npad.errors import SEEDS, InvalidInput, OutOfMemory, an_object, brief, one_of, whole, yes_or_no
-from npad.hypotheses import Found, join
-from npad.memory import halved, plain_memory_errors
 from npad.model import Model, optional
 from npad.noise.noisy import Noise, Noisy
-from npad.noise.twins import Twins
-from npad.rows import Problems, repeat
-from npad.score import judge
+from npad.scoring import judge
 from npad.search.decoder import LAUNCHED, Decoder, ensure_decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
-from npad.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
+from npad.search.hypotheses import Found, join
+from npad.search.rows import Problems, repeat
+from npad.search.selectors import GNMTLength, LengthNormalised, MostProbable, Selector
 
 TWINS = 256  # rows that a GPU steps in little more time than one
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from npad.errors import SEEDS, InvalidInput, number, whole
-from npad.hypotheses import Found
 from npad.model import Model
-from npad.noise.keyed import Keys, fold, one_uniform
-from npad.rows import Problems
+from npad.noise.random import Keys, fold, one_uniform
 from npad.search.decoder import Decoder
-from npad.search.walk import walk
+from npad.search.hypotheses import Found
+from npad.search.independent import walk
+from npad.search.rows import Problems
 
 
 @dataclass(frozen=True)

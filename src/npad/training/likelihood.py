@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npad.model import untouched
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
 from npad.training.batches import Batch
 
 

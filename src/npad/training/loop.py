@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, StorageError, TrainingError
-from npad.training import checkpoint, log
+from npad.storage import checkpoint
+from npad.storage import jsonl as log
+from npad.storage.sealed import digest
 from npad.training.batches import Batcher, Index
 from npad.training.likelihood import nll
 from npad.training.recipe import LONGER, Recipe
-from npad.training.sealed import digest
 from npad.training.store import Store
 from npad.training.update import Updater, mixed
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
-from npad.noise.distribution import Orthogonal
-from npad.noise.keyed import Keys
+from npad.noise.distributions import Orthogonal
 from npad.noise.noisy import Noise, Perturbation
+from npad.noise.random import Keys
 
 
 @dataclass(frozen=True)

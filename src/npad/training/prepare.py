@@ -12,10 +12,10 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from npad.errors import InvalidInput, a_function, a_path, brief, one_line, several, whole, yes_or_no
+from npad.storage.atomic import alone, whole_folder
+from npad.storage.sealed import file_digest, seal
 from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import LETTERS, Subwords
-from npad.training.folders import alone, whole_folder
-from npad.training.sealed import file_digest, seal
 from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
 
 CHUNK = 10_000  # pairs at a time

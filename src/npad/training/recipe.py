@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from npad.errors import InvalidInput, brief, number, one_of, whole, yes_or_no
-from npad.noise.named import named, spelt
 from npad.noise.noisy import Noise
+from npad.noise.registry import named, spelt
 from npad.training.noise import ensure_trainable
 
 LONGER = ("epochs", "updates", "patience")  # what may change as a run is resumed

@@ -21,17 +21,17 @@ from typing import Any
 
 import torch
 
-from npad.devices import device_named, ensure_computes
+from npad.engine.devices import device_named, ensure_computes
+from npad.engine.memory import plain_memory_errors
 from npad.errors import InvalidInput, StorageError, a_path, brief
-from npad.memory import plain_memory_errors
-from npad.models.attention import AttentionModel
-from npad.training.checkpoint import newest
-from npad.training.folders import alone, sweep, write_whole
+from npad.models.cgru.model import AttentionModel
+from npad.storage.atomic import alone, sweep, write_whole
+from npad.storage.checkpoint import newest
+from npad.storage.sealed import read_json, seal, unseal
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.prepare import check, prepare
 from npad.training.processes import joined
 from npad.training.recipe import Recipe
-from npad.training.sealed import read_json, seal, unseal
 from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.update import Updater

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from npad.engine.memory import total_memory
 from npad.errors import InvalidInput, whole
-from npad.memory import total_memory
-from npad.models.aligned import aligned
+from npad.models.cgru.padding import aligned
 from npad.training.recipe import Recipe
 
 LAYERS = 100  # at most

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npad.errors import StorageError
+from npad.storage.regular import open_regular
+from npad.storage.sealed import file_digest, read_json, unseal
 from npad.text.subwords import Subwords
-from npad.training.regular import open_regular
-from npad.training.sealed import file_digest, read_json, unseal
 
 FORMAT = 2
 SIDES = ("source", "target")

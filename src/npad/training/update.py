@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from npad.model import untouched
-from npad.models.attention import AttentionModel
-from npad.noise.keyed import word
+from npad.models.cgru.model import AttentionModel
+from npad.noise.random import word
 from npad.training.batches import Batcher, Index
-from npad.training.captured import Captured
+from npad.training.cuda_graphs import Captured
 from npad.training.likelihood import nll
 from npad.training.noise import TrainingNoise
 from npad.training.processes import Processes

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import StorageError
-from npad.training import regular
-from npad.training.regular import open_regular
+from npad.storage import regular
+from npad.storage.regular import open_regular
 
 DIGEST = "digest"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput, brief, number, whole
 from npad.kernels import fused
-from npad.noise.keyed import Keys, draw, fold, normal, uniform
+from npad.noise.random import Keys, draw, fold, normal, uniform
 
 FINITE = ("hidden", "cell", "embedding")  # sites that hold no −inf; logits do, where a symbol is ruled out
 

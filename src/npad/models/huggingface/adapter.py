@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from npad.errors import InvalidInput, brief, yes_or_no
 from npad.model import Perturb, Special, untouched
-from npad.rows import Layout, repeat
+from npad.search.rows import Layout, repeat
 
 try:
     import transformers as transformers  # for those that load models

@@ -20,14 +20,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from npad.engine.memory import total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError, one_line, yes_or_no
-from npad.memory import total_memory
-from npad.models.attention import AttentionModel
+from npad.models.cgru.model import AttentionModel
+from npad.storage.atomic import remove, whole_folder
+from npad.storage.int8 import SCALE, packed, unpacked
+from npad.storage.regular import ensure_regular
+from npad.storage.sealed import digest, file_digest, read_json
 from npad.text.subwords import END, Subwords
-from npad.training.folders import remove, whole_folder
-from npad.training.int8 import SCALE, packed, unpacked
-from npad.training.regular import ensure_regular
-from npad.training.sealed import digest, file_digest, read_json
 from npad.training.store import SIDES
 from npad.version import __version__
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from npad.alike import place_in_run, side_by_side, starts
-from npad.rows import descending, take
-from npad.tree import mapped
+from npad.engine.pytree import mapped
+from npad.search.rows import descending, take
+from npad.search.runs import place_in_run, side_by_side, starts
 
 
 @dataclass(frozen=True)

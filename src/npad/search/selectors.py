@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, a_function, brief, number
-from npad.hypotheses import Found, Hypothesis
+from npad.search.hypotheses import Found, Hypothesis
 
 
 class Selector(Protocol):

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from npad.errors import InvalidInput
-from npad.models.huggingface import HuggingFace, transformers
-from npad.models.processed import Processed
+from npad.models.huggingface.adapter import HuggingFace, transformers
+from npad.models.huggingface.processed import Processed
 from npad.text.subwords import ensure_bounded
 
 TEXT = ("config.json", "tokenizer_config.json")

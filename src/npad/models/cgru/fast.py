@@ -21,19 +21,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from npad.alike import Rows
-from npad.captured import captured
-from npad.devices import sent
+from npad.engine.cuda_graphs import captured
+from npad.engine.devices import sent
+from npad.engine.next_token import Prediction
+from npad.engine.pytree import mapped
 from npad.kernels import fused
 from npad.model import ensure_known, reached, untouched
-from npad.models.attention import AttentionModel
-from npad.models.encoder import gru
+from npad.models.cgru.encoder import gru
+from npad.models.cgru.linear import Product
+from npad.models.cgru.model import AttentionModel
 from npad.models.network import Network
-from npad.models.product import Product
-from npad.prediction import Prediction
-from npad.prefixes import batched, reading, spans
-from npad.rows import Layout
-from npad.tree import mapped
+from npad.rescoring.plan import batched, reading, spans
+from npad.search.rows import Layout
+from npad.search.runs import Rows
 
 LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
 SENT = 1 << 16  # rows that are planned and sent to a GPU together

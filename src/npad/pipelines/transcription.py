@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.audio import pieces
-from npad.decode import decode
-from npad.devices import device_named
+from npad.decoding import decode
+from npad.engine.devices import device_named
+from npad.engine.memory import Room
 from npad.errors import InvalidInput, a_function, brief, number, several, whole
-from npad.hypotheses import Hypothesis
-from npad.memory import Room
 from npad.model import Model, ensure_length
-from npad.noise.keyed import word
+from npad.noise.random import word
+from npad.pipelines.audio import pieces
+from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.signature import signature
-from npad.translate import Translation
+from npad.search.hypotheses import Hypothesis
+from npad.signatures import signature
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
     if language is not None and not isinstance(language, str):
         raise InvalidInput(f"language must be a code, such as 'de', or None, not {brief(language)}")
     device = device_named(device)
-    from npad.models.huggingface import Inputs  # an extra
-    from npad.models.pretrained import speech_model
+    from npad.models.huggingface.adapter import Inputs  # an extra
+    from npad.models.huggingface.loading import speech_model
 
     model, processor = speech_model(name.removeprefix("hf:"), device, language)
     rate = processor.feature_extractor.sampling_rate

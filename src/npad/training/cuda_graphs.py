@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npad.memory import total_memory
-from npad.models.attention import AttentionModel, AttentionState
-from npad.rows import Layout
+from npad.engine.memory import total_memory
+from npad.models.cgru.model import AttentionModel, AttentionState
+from npad.search.rows import Layout
 from npad.training.noise import TrainingNoise
 
 FLOATS = ("hidden", "cell", "memory", "keys")

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from npad.devices import on
+from npad.engine.devices import on
+from npad.engine.memory import ensure_fits, plain_memory_errors
 from npad.errors import SEEDS, InvalidInput, several, whole
-from npad.hypotheses import Hypothesis
-from npad.memory import ensure_fits, plain_memory_errors
 from npad.model import Model, Wrapper, device_of, ensure_length, ensure_model
-from npad.noise.keyed import signed
-from npad.rows import Problems
-from npad.score import judge
+from npad.noise.random import signed
+from npad.scoring import judge
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
+from npad.search.rows import Problems
 
 
 def decode(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from npad.named import label, parse
-from npad.noise import distribution, schedule
+from npad.noise import distributions as distribution
+from npad.noise import schedules as schedule
 from npad.noise.noisy import Noise
+from npad.specs import label, parse
 
 SCHEDULES = (
     schedule.Annealed,

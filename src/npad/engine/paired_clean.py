@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npad.model import Perturb, State, Wrapper, name_of
 from npad.noise.noisy import Noisy, NoisyState
-from npad.rows import Layout, Problems
+from npad.search.rows import Layout, Problems
 
 
 @dataclass(frozen=True)

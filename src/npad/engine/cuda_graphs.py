@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from npad.engine.memory import total_memory
+from npad.engine.pytree import leaves, mapped, shape
 from npad.errors import OutOfMemory
-from npad.memory import total_memory
-from npad.tree import leaves, mapped, shape
 
 MEETINGS = 3  # times that a shape is met before it is captured, which takes as long as some fifty launches of it
 KEPT = 64  # graphs of a model

@@ -11,27 +11,27 @@ from typing import Any
 
 import torch
 
-from npad.decode import decode
-from npad.devices import PRECISIONS, device_named
+from npad.decoding import decode
+from npad.engine.devices import PRECISIONS, device_named
+from npad.engine.memory import Room
 from npad.errors import InvalidInput, a_function, a_path, brief, one_of, several, whole
-from npad.hypotheses import Hypothesis
-from npad.memory import Room
 from npad.model import Model, ensure_length, name_of
 from npad.models import toy
+from npad.models.cgru.fast import prepared
+from npad.models.huggingface.processed import Processed
 from npad.models.low_precision import LowPrecision
-from npad.models.prepared import prepared
-from npad.models.processed import Processed
-from npad.noise.keyed import word
-from npad.score import score
+from npad.noise.random import word
+from npad.scoring import score
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.selectors import MBR
-from npad.signature import signature
+from npad.search.selectors import MBR
+from npad.signatures import signature
+from npad.storage import checkpoint
 from npad.text.subwords import LETTERS, Spelling
-from npad.training import checkpoint
 
-SHIPPED = {path.name: path for path in (Path(__file__).parent / "shipped").iterdir() if path.is_dir()}
+SHIPPED = {path.name: path for path in (Path(__file__).parent.parent / "shipped").iterdir() if path.is_dir()}
 WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
 
 
@@ -232,7 +232,7 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
 
 
 def _pretrained(name: str, device: str | torch.device) -> Translator:
-    from npad.models.pretrained import text_model  # an extra
+    from npad.models.huggingface.loading import text_model  # an extra
 
     model, tokenizer = text_model(name, device)
 

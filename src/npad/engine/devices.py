@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.engine.pytree import Tree, mapped
 from npad.errors import InvalidInput, brief
-from npad.tree import Tree, mapped
 
 PRECISIONS = {  # of states; int8 is of weights alone
     "float32": torch.float32,

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npad.alike import Rows
-from npad.devices import on, sent
+from npad.engine.devices import on, sent
+from npad.engine.memory import halved, plain_memory_errors
+from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, ModelError, OutOfMemory
-from npad.hypotheses import Found
-from npad.memory import halved, plain_memory_errors
 from npad.model import Model, device_of, ensure_known, ensure_length, ensure_model, name_of, optional
-from npad.prediction import Prediction
-from npad.prefixes import spans
-from npad.ragged import rectangles
-from npad.rows import descending, repeat, take
+from npad.rescoring.packing import rectangles
+from npad.rescoring.plan import spans
+from npad.search.hypotheses import Found
+from npad.search.rows import descending, repeat, take
+from npad.search.runs import Rows
 
 
 def score(model: Model[Any], source: Any, targets: Sequence[Sequence[Sequence[int]]]) -> list[list[float]]:

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from npad.hypotheses import Found
+from npad.engine.next_token import Prediction
 from npad.model import Model
-from npad.prediction import Prediction
-from npad.rows import Problems, repeat
 from npad.search.decoder import run
 from npad.search.history import History
+from npad.search.hypotheses import Found
+from npad.search.rows import Problems, repeat
 
 
 class Choice(Protocol):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npad.alike import Rows, place_in_run, side_by_side, starts
+from npad.search.runs import Rows, place_in_run, side_by_side, starts
 
 
 class Prefixes(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.engine.pytree import mapped
 from npad.kernels import fused
 from npad.model import log_probs, sound_logits
-from npad.tree import mapped
 
 CHUNK = 64  # symbols: the k best of all are in the k chunks with the best best
 FEW = 16  # best ones, which a kernel finds faster

@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from npad.model import name_of
-from npad.named import kebab, label
 from npad.search.npad import NPAD
+from npad.specs import kebab, label
 from npad.version import __version__
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import StorageError
-from npad.training.folders import write_whole
-from npad.training.sealed import parse, read_regular
+from npad.storage.atomic import write_whole
+from npad.storage.sealed import parse, read_regular
 
 LIMIT = 1 << 30  # bytes: fifty million updates
 MEASURES = ("perplexity", "valid_perplexity")
