@@ -34,7 +34,7 @@ class Unjudged(NPAD):
     """What the chains find, as they found it."""
 
     def search(self, model: Any, state: Any, problems: Problems) -> Found:
-        return self._found(model, state, problems, torch.arange(self.chains))
+        return self._runner().run(model, state, problems, self._chains())
 
 
 STRATEGIES: dict[str, Decoder] = {

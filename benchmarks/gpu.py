@@ -24,7 +24,7 @@ from npad.experiments.speed import clock as timed
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.noise.noisy import Noisy
-from npad.scoring import judge
+from npad.rescoring.strategies import rescore
 from npad.search.rows import Problems, repeat
 
 GPU = torch.device("cuda")
@@ -97,27 +97,26 @@ def main() -> None:
     for name, model in (("plain", plain), ("fast", fast)):
         low = LowPrecision(model)
         with torch.inference_mode():
-            chains = torch.arange(1, asked.chains + 1)
+            runner, chains = decoder._runner(), decoder._chains()
             ids = torch.arange(asked.sentences, device="cuda")
             problems = Problems(ids, torch.zeros_like(ids), n)
             state = low.start(source)
-            hasty = low.hasty(state)
+            hasty = low.low_precision(state)
 
             def search(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> Any:
-                return decoder._run(*hasty, problems, chains)
+                return runner.run(*hasty, problems, chains)
 
             def loop(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> None:
-                noisy, each = Noisy(hasty[0], decoder.noise), problems.expand(chains.cuda())
+                noisy, each = Noisy(hasty[0], decoder.noise), problems.expand(chains.numbers.cuda())
                 rows = noisy.model.select(hasty[1], repeat(len(problems), len(chains), GPU))
-                Greedy().search(
-                    noisy, noisy.attach(rows, each, torch.full_like(each.ids, 0.3, dtype=torch.float)), each
-                )
+                sigma = torch.full_like(each.ids, 0.3, dtype=torch.float)
+                Greedy().search(noisy, noisy.attach(rows, each.ids, each.chains, sigma), each)
 
             search()
             torch.cuda.reset_peak_memory_stats()
             seconds = clock(search, few)
-            found = search().distinct()[0]
-            judging = clock(lambda s=state, f=found, low=low: judge(low, s, f), few)
+            found = search().distinct().found
+            judging = clock(lambda s=state, f=found, low=low: rescore(low, s, f), few)
             both = clock(lambda s=state, p=problems, low=low: decoder.search(low, s, p), few)
             encoding = clock(lambda low=low: low.start(source), few)
         steps = asked.sentences * asked.chains * n
@@ -136,7 +135,7 @@ def main() -> None:
         if asked.profile:
             with torch.inference_mode():
                 profiled(loop, f"{name}: the chains")
-                profiled(lambda s=state, f=found, low=low: judge(low, s, f), f"{name}: re-scoring")
+                profiled(lambda s=state, f=found, low=low: rescore(low, s, f), f"{name}: re-scoring")
     del low, state, hasty, found
 
     print(f"\nbeam 10 over {asked.sentences} sentences, tokens/s")

@@ -10,16 +10,18 @@ and nothing else. Milliseconds are for all sentences, the median of three; "all"
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from npad import NPAD, Counted, Greedy, Noise, load
+from npad import NPAD, Greedy, Noise, load
+from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.experiments.speed import clock
-from npad.scoring import judge
+from npad.rescoring.strategies import rescore
 from npad.search.hypotheses import Found
 from npad.search.rows import Problems
 from npad.text.files import lines
@@ -45,22 +47,23 @@ def main() -> None:
     device = device_named(asked.device)
     translator = load("en-de", device, asked.precision)
     texts = list(lines(asked.text))[: asked.sentences]
-    source, model, chains = translator.encode(texts), translator.model, torch.arange(asked.chains)
+    source, model = translator.encode(texts), translator.model
     table = Table(title=f"{len(texts)} sentences × {asked.chains} chains, {asked.precision}, {device}")
     for column in ("σ₀", "distinct", "calls", "re-scored", "shared", "chains, ms", "judge, ms", "share", "all, ms"):
         table.add_column(column, justify="right")
     for sigma in (0.1, 0.3, 0.5):
         decoder = NPAD(Greedy(), asked.chains, Noise(sigma))
         with torch.inference_mode():
-            counted = Counted(model)
             ids = torch.arange(len(texts), device=device)
             problems, state = Problems(ids, torch.zeros_like(ids), asked.length), model.start(source)
-            found = decoder._found(counted, state, problems, chains).distinct()[0]
-            judge(counted, state, found)
-            search = clock(lambda d=decoder, s=state, p=problems: d._found(model, s, p, chains), 3, device)
-            judging = clock(lambda s=state, f=found: judge(model, s, f), 3, device)
+            runner, chains = decoder._runner(), decoder._chains()
+            with count_calls() as calls:
+                found = runner.run(model, state, problems, chains).distinct().found
+                rescore(model, state, found)
+            search = clock(partial(runner.run, model, state, problems, chains), 3, device)
+            judging = clock(partial(rescore, model, state, found), 3, device)
         whole = clock(lambda d=decoder: translator.translate(texts, d, asked.length, d.rows * len(texts)), 3, device)
-        rows = [one / len(texts) for one in (int(found.exists.sum()), counted.calls, counted.rescored, prefixes(found))]
+        rows = [one / len(texts) for one in (int(found.exists.sum()), calls.search, calls.rescoring, prefixes(found))]
         search_ms, judge_ms, whole_ms = (f"{1e3 * one:,.0f}" for one in (search, judging, whole))
         cells = (*(f"{one:,.0f}" for one in rows), search_ms, judge_ms, f"{judging / search:.0%}", whole_ms)
         table.add_row(f"{sigma:g}", *cells)

@@ -12,7 +12,7 @@ import torch
 from cases import EVERY, assert_same, by_name, tokens
 from npad import NPAD, Antithetic, Beam, BestOf, Exact, Fixed, Greedy, Noise, Orthogonal, Sampling, decode
 from npad.engine.cuda_graphs import Graph
-from npad.engine.pytree import leaves
+from npad.engine.pytree import tree_leaves
 from npad.models.cgru.fast import Prepared
 from test_attention import SOURCE, build
 
@@ -21,18 +21,18 @@ from test_attention import SOURCE, build
 def fast(monkeypatch):
     """A model whose steps may be captured, at the second time they are met."""
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
-    monkeypatch.setattr("npad.engine.cuda_graphs.MEETINGS", 1)
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
     return Prepared(build())
 
 
 def graphs(model):
-    return [one for one in model._graphs.met.values() if isinstance(one, Graph)]
+    return [one for one in model._graphs.entries.values() if isinstance(one, Graph)]
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("decoder", **by_name(EVERY))
 def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
-    monkeypatch.setattr("npad.search.decoder.patience", lambda device: steps)
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
     expected = decode(build(), SOURCE, decoder, 8)
     for _ in range(3):
         assert_same(decode(fast, SOURCE, decoder, 8), expected)
@@ -46,24 +46,24 @@ OTHERS = [NPAD(BestOf((Greedy(), Sampling(2))), 3, Noise(0.4)), NPAD(Exact(50), 
 @pytest.mark.parametrize("decoder", [*EVERY.values(), *OTHERS], ids=repr)
 def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, decoder, monkeypatch):
     """On a GPU all but NPAD's beginning share one memory: what a later one made may lie where an earlier one works."""
-    made, again = [], Graph.again
+    made, replay = [], Graph.replay
 
     def spoil(graph):
         kept = {id(x) for x in graph.inputs}
-        for x in leaves(getattr(graph, "result", ())):
+        for x in tree_leaves(getattr(graph, "result", ())):
             if id(x) not in kept:
                 x.copy_(x == 0)  # anything else
 
     def replayed(self):
         spoil(self)
-        found = again(self)
+        found = replay(self)
         made.extend([self] if self not in made else [])
         for other in made[made.index(self) + 1 :]:
-            if other.what[0] != "begun":
+            if other.key[0] != "start chains":
                 spoil(other)
         return found
 
-    monkeypatch.setattr(Graph, "again", replayed)
+    monkeypatch.setattr(Graph, "replay", replayed)
     expected = decode(build(), SOURCE, decoder, 8)
     for _ in range(4):
         assert_same(decode(fast, SOURCE, decoder, 8), expected)
@@ -77,11 +77,11 @@ def test_there_are_graphs_to_replay(fast, decoder):
 
 
 def test_the_last_steps_which_are_fewer_go_on_in_place(fast, monkeypatch):
-    monkeypatch.setattr("npad.search.decoder.patience", lambda device: 3)
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 3)
     for _ in range(3):
         decode(fast, SOURCE, Sampling(3), 8)
     one, other = (each for each in graphs(fast) if each.loops)
-    assert [each.what[1] for each in (one, other)] == [3, 2]
+    assert [each.key[1] for each in (one, other)] == [3, 2]
     assert all(a is b for a, b in zip(one.inputs, other.inputs, strict=True))
 
 
@@ -128,14 +128,14 @@ def test_other_weights_are_other_graphs(fast):
 
 
 def test_only_so_many_are_kept(fast, monkeypatch):
-    monkeypatch.setattr("npad.engine.cuda_graphs.KEPT", 3)
+    monkeypatch.setattr("npad.engine.cuda_graphs.MAX_GRAPHS", 3)
     for length in range(1, 9):
         decode(fast, [[1] * length], Greedy(), 8)
-    assert len(fast._graphs.met) <= 3
+    assert len(fast._graphs.entries) <= 3
 
 
 def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
-    monkeypatch.setattr("npad.search.decoder.LAUNCHED", 2)
+    monkeypatch.setattr("npad.search.loop.CAPTURED_ROWS", 2)
     for _ in range(3):
         decode(fast, SOURCE, Beam(3), 8)
     assert not graphs(fast)
@@ -162,7 +162,7 @@ def test_a_copy_of_a_model_has_no_graphs(fast):
     for _ in range(3):
         decode(fast, SOURCE, Greedy(), 8)
     assert graphs(fast)
-    assert not copy.deepcopy(fast)._graphs.met
+    assert not copy.deepcopy(fast)._graphs.entries
 
 
 def test_two_threads_do_not_share_a_graph(fast):

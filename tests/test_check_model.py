@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +9,11 @@ import torch
 
 from cases import EVERY, recurrent, summaries
 from npad import ContractError, Special, decode, score
+from npad.model import Layout
 from npad.models.recurrent import RecurrentLM
+from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
-from npad.search.rows import Layout, repeat
+from npad.search.rows import repeat
 from npad.testing import CHECKS, check_model
 
 
@@ -255,7 +256,7 @@ def test_a_sound_model_passes_every_check_that_applies():
     assert len(check_model(Sound(), summaries(3, torch.float32))) == len(CHECKS) - 1  # it offers no attention
 
 
-def test_a_layout_follows_from_the_number_of_rows():
+def test_a_layout_follows_from_the_number_of_rows(monkeypatch):
     """What Batched gets wrong, `Layout.after` gets right; and every decoder keeps to it."""
 
     class Sensible(Batched):
@@ -268,14 +269,10 @@ def test_a_layout_follows_from_the_number_of_rows():
         model.logits.bias[model.special.eos] = 1.0
     for decoder in EVERY.values():
         assert decode(model, source, decoder, 9) == decode(Gathering(model), source, decoder, 9)
-    module = sys.modules["npad.score"]
-    small = tuple(way._replace(parts=lambda reads, gpu: rectangles(reads, 8, 8)) for way in module.WAYS)
-    module.WAYS, kept = small, module.WAYS
-    try:
-        targets = [[(2, 3), (4,)], [(5,)], [(2,), (3,), (4,)], [(2, 2, 2)], [()]]
-        assert score(model, source, targets) == score(Gathering(model), source, targets)
-    finally:
-        module.WAYS = kept
+    small = strategies.FORCED._replace(parts=lambda reads, on_gpu: rectangles(reads, 8, 8))
+    monkeypatch.setattr(strategies, "FORCED", small)
+    targets = [[(2, 3), (4,)], [(5,)], [(2,), (3,), (4,)], [(2, 2, 2)], [()]]
+    assert score(model, source, targets) == score(Gathering(model), source, targets)
 
 
 class Gathering(Sound):

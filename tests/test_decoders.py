@@ -136,7 +136,7 @@ def test_what_a_model_says_after_the_end_does_not_matter(decoder, model):
     """Looked at every eighth step, as on a GPU, so that rows go on long after they are over."""
     expected = decode(model, [0, 1, 2], decoder, 9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("npad.search.decoder.patience", lambda device: 8)
+        patch.setattr("npad.search.loop.steps_between_checks", lambda device: 8)
         assert_same(decode(SilentAfterTheEnd(model), [0, 1, 2], decoder, 9), expected)
 
 
@@ -192,7 +192,7 @@ SIMPLE = {name: d for name, d in PLAIN.items() if not isinstance(d, Exact | Best
 @pytest.mark.parametrize("outer", [lambda d: d, lambda d: NPAD(d, chains=3, noise=Noise(0.3))], ids=["plain", "npad"])
 def test_steps_never_ask_the_host(inner, outer, monkeypatch):
     """On the meta device tensors have no values, so any look at one (.item(), bool()) would raise."""
-    import npad.search.decoder as shared
+    import npad.search.loop as shared
     from npad.noise.noisy import Noisy
 
     device = torch.device("meta")
@@ -217,7 +217,7 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
         problems = problems.expand(torch.arange(3, device=device))
         searched = Noisy(model, Noise(0.3))
         rows = torch.zeros(6, dtype=torch.long, device=device)
-        state = searched.attach(model.select(state, rows), problems, torch.ones(6, device=device))
+        state = searched.attach(model.select(state, rows), problems.ids, problems.chains, torch.ones(6, device=device))
     with pytest.raises(StopIteration):
         inner.search(searched, state, problems)
     assert seen["width"] == (len(problems), inner.rows)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad.search.hypotheses import Found, gather_groups, join
-from npad.search.rows import place_in_run
+from npad.noise.noisy import rank_in_run
+from npad.search.hypotheses import Found, join, join_groups
 
 HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
 GROUPS = st.integers(1, 6).flatmap(
@@ -71,11 +71,11 @@ def test_best_first_is_by_finished_then_score_and_ties_stay(groups):
 
 def test_pieces_go_back_in_order():
     first, second = build([[([1], True, -1)]]), build([[([2, 2], True, -2)], [([], True, -3)]])
-    found = gather_groups([(torch.tensor([1]), first), (torch.tensor([2, 0]), second)], pad=9).hypotheses()
+    found = join_groups([(torch.tensor([1]), first), (torch.tensor([2, 0]), second)], pad=9).hypotheses()
     assert [group[0].tokens for group in found] == [(), (1,), (2, 2)]
 
 
 @given(runs=st.lists(st.integers(1, 4), min_size=1))
-def test_place_in_run(runs):
+def test_rank_in_run(runs):
     group = torch.tensor([i % 3 for i, n in enumerate(runs) for _ in range(n)])
-    assert place_in_run(group).tolist() == [i for n in runs for i in range(n)]
+    assert rank_in_run(group).tolist() == [i for n in runs for i in range(n)]

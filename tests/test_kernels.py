@@ -19,7 +19,7 @@ import npad.kernels
 from cases import EVERY, by_name
 from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
 from npad.engine.next_token import Prediction
-from npad.engine.pytree import leaves
+from npad.engine.pytree import tree_leaves
 from npad.kernels.attention import contexts, energies
 from npad.kernels.gates import gates
 from npad.kernels.gaussian import add_gaussian
@@ -31,7 +31,7 @@ from npad.models.low_precision import LowPrecision
 from npad.noise.distributions import Distribution
 from npad.noise.random import Keys
 from npad.search.history import History
-from npad.search.independent import Walk
+from npad.search.independent import IndependentRows
 from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
@@ -87,7 +87,7 @@ def test_noise_is_what_the_keys_say(dtype, near, width, seed):
     keys = Keys(seed, ids, rows % 3, rows + 1, rows.new_zeros(1).expand(6), "hidden.0")
     x, scales = random(6, width + 3, dtype=dtype)[:, :width], torch.rand(6, device=DEVICE)
     plain = Distribution.added(Gaussian(), x.float(), scales, keys)
-    torch.testing.assert_close(add_gaussian(x, scales, keys).float(), plain, atol=near, rtol=near)
+    torch.testing.assert_close(add_gaussian(x, scales, *keys.parts()).float(), plain, atol=near, rtol=near)
 
 
 @precisions
@@ -131,8 +131,7 @@ def test_the_top_is_the_top(dtype, symbols, k):
 
 
 @pytest.mark.parametrize("groups", [1, 7, 300])
-@pytest.mark.parametrize("twins", [False, True])
-def test_a_walk_goes_on_as_it_would_without(groups, twins):
+def test_a_greedy_step_is_that_of_torch(groups):
     def predicted():
         logits = random(groups, 1, 11)
         logits[:, :, 3] += 1  # the end
@@ -140,19 +139,38 @@ def test_a_walk_goes_on_as_it_would_without(groups, twins):
 
     def begun():
         zeros = torch.zeros(groups, 1, device=DEVICE)
-        history = History.empty(groups, 1, 4, -1, zeros.device, straight=True)
+        history = History.empty(groups, 1, 4, -1, zeros.device, independent=True)
         tokens, lengths = (torch.zeros(groups, 1, dtype=torch.long, device=DEVICE) for _ in range(2))
-        return Walk(None, 1, 3, -1, tokens, zeros, zeros, lengths, zeros.bool(), history)
+        return IndependentRows(None, 1, 3, -1, tokens, zeros, lengths, zeros.bool(), history)
 
     fast, plain = begun(), begun()
     for _ in range(4):
-        noisy, clean = predicted(), predicted()
-        clean = clean if twins else noisy
-        fast, _ = fast.advance(noisy, clean)
-        without = [Prediction(one.logits, one.norm) for one in (noisy, clean)]
-        plain, _ = plain.advance(without[0], without[1] if twins else without[0])
-        for a, b in zip(leaves(fast), leaves(plain), strict=True):
+        noisy = predicted()
+        fast, _ = fast.advance(noisy)
+        plain, _ = plain.advance(Prediction(noisy.logits, noisy.norm))
+        for a, b in zip(tree_leaves(fast), tree_leaves(plain), strict=True):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("independent", [False, True])
+def test_recorded_gains_are_those_of_torch(width, before, independent, monkeypatch):
+    if before > width:
+        width = before
+    logits = random(5, before, 11)
+    predicted = Prediction(logits, logits.logsumexp(-1))
+    tokens = torch.randint(0, 11, (5, width), device=DEVICE)
+    rows = torch.randint(0, 5 * before, (5 * width,), device=DEVICE)
+    histories = []
+    for kernels in (True, False):
+        monkeypatch.setattr("npad.search.history.fused", lambda x, kernels=kernels: kernels)
+        history = History.empty(5, width, 4, -1, logits.device, independent).with_clean_gains()
+        history = history.append(tokens, torch.zeros_like(tokens)).append(tokens, torch.zeros_like(tokens))
+        history.record_clean(predicted, tokens, None if width == before else rows, 3)
+        histories.append(history)
+    for a, b in zip(*map(tree_leaves, histories), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_a_product_in_parts_is_nearly_that_of_float32():
@@ -166,7 +184,7 @@ def test_a_product_in_parts_is_nearly_that_of_float32():
 @pytest.fixture
 def _everywhere(monkeypatch):
     """The kernels in use on this device, and of them all."""
-    for module in ("prediction", "models.prepared", "noise.distribution"):
+    for module in ("engine.next_token", "models.cgru.fast", "noise.distributions"):
         monkeypatch.setattr(f"npad.{module}.fused", lambda x: x.dtype != torch.float64)
     assert npad.kernels.fused(torch.zeros(1, device=DEVICE)) == GPU
 
@@ -212,7 +230,7 @@ def test_steps_are_captured():
     fast = Prepared(build().float()).cuda()
     for _ in range(6):
         decode(fast, SOURCE, Beam(3), 8)
-    assert any(isinstance(one, Graph) for one in fast._graphs.met.values())
+    assert any(isinstance(one, Graph) for one in fast._graphs.entries.values())
 
 
 def assert_close_hypotheses(one, other):

@@ -142,7 +142,7 @@ def test_slots_rank_the_live_hypotheses_of_a_chain_from_zero():
     noisy = Noisy(model, Noise(0.5))
     problems = Problems(torch.tensor([5, 5, 9]), torch.tensor([1, 2, 1]), 9)
     rows = model.select(model.start(summaries(2)), torch.tensor([0, 0, 1]))
-    state = noisy.attach(rows, problems, torch.ones(3))
+    state = noisy.attach(rows, problems.ids, problems.chains, torch.ones(3))
     assert state.slots.tolist() == [0, 0, 0]
     wide = noisy.select(state, repeat(3, 4, torch.device("cpu")))
     assert wide.slots.tolist() == [0, 1, 2, 3] * 3

@@ -146,7 +146,8 @@ def chain_alone(model, noise, seed, chain, max_length):
     one = torch.ones(1, dtype=torch.long)
     problems = Problems(0 * one, chain * one, max_length)
     noisy = Noisy(model, noise, seed)
-    state = noisy.attach(model.start([0]), problems, torch.tensor([noise.sigma if chain else 0.0]))
+    sigma = torch.tensor([noise.sigma if chain else 0.0])
+    state = noisy.attach(model.start([0]), problems.ids, problems.chains, sigma)
     return Greedy().search(noisy, state, problems).hypotheses()[0][0]
 
 
@@ -201,7 +202,7 @@ def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monk
             if asked > rows:
                 raise OutOfMemory("too many")
 
-        monkeypatch.setattr("npad.search.decoder.ensure_fits", ensure_fits)
+        monkeypatch.setattr("npad.search.loop.ensure_fits", ensure_fits)
 
     room_for(3 * 4 * inner.rows)
     with one_warning():

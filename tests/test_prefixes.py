@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npad import NPAD, Counted, Greedy, InvalidInput, MemoryWarning, Noise, OutOfMemory, decode, score
-from npad.models.cgru.fast import LOGITS, Prepared
-from npad.rescoring.plan import reading, spans
+from npad.models.cgru.fast import Prepared
+from npad.rescoring import strategies
+from npad.rescoring.plan import read_steps, spans
+from npad.rescoring.strategies import MAX_LOGITS
 from test_attention import SOURCE, build
 
 
@@ -19,37 +21,37 @@ def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, leng
     x, reads = random.integers(symbols, size=(sentences, n, length)), random.integers(length + 1, size=(sentences, n))
     x, reads = x[:, :, : reads.max()], reads
     read = [(s, ()) for s in range(sentences)]  # what each row has read, and of which sentence
-    for t, step in enumerate(reading(x, reads)):
-        read = [(*read[p][:1], (*read[p][1], symbol)) for p, symbol in zip(step.parents, step.symbols, strict=True)]
+    for t, step in enumerate(read_steps(x, reads)):
+        read = [(*read[p][:1], (*read[p][1], symbol)) for p, symbol in zip(step.parents, step.tokens, strict=True)]
         going = {(s, i): (s, tuple(x[s, i, : t + 1])) for s, i in np.argwhere(reads > t)}
         rows = {
-            (s, i): int(row) for (s, i), row in zip(np.argwhere(reads > 0), step.which, strict=True) if reads[s, i] > t
+            (s, i): int(row) for (s, i), row in zip(np.argwhere(reads > 0), step.row_of, strict=True) if reads[s, i] > t
         }
         assert {where: read[row] for where, row in rows.items()} == going
         assert len(set(rows.values())) == len(set(going.values()))  # each prefix once
-        assert all(step.owner[row // step.each] == s for (s, _), row in rows.items())
-        assert len(step.parents) == len(step.owner) * step.each
+        assert all(step.owners[row // step.each] == s for (s, _), row in rows.items())
+        assert len(step.parents) == len(step.owners) * step.each
 
 
 @pytest.mark.parametrize("least", [1, 4, 100])
 def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
     plain = build()
-    monkeypatch.setattr("npad.models.cgru.fast.SENT", least)
-    monkeypatch.setitem(LOGITS, "cpu", least)
+    monkeypatch.setattr("npad.rescoring.strategies.PLANNED_ROWS", least)
+    monkeypatch.setitem(MAX_LOGITS, "cpu", least)
     targets = [[[3, 4, 5, 6], [3, 4], [3, 4, 5], []]] * len(SOURCE)
     expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
     assert score(Prepared(plain), SOURCE, targets) == expected
 
 
 def test_what_does_not_fit_is_read_in_halves(monkeypatch):
-    plain, whole = build(), Prepared.likelihood
+    plain, read = build(), strategies.BY_PREFIX.read
 
-    def cramped(self, state, tokens, targets, reads):
-        if reads.shape[0] * reads.shape[1] > 1:
+    def cramped(model, state, found):
+        if found.lengths.numel() > 1:
             raise OutOfMemory("no")
-        return whole(self, state, tokens, targets, reads)
+        return read(model, state, found)
 
-    monkeypatch.setattr(Prepared, "likelihood", cramped)
+    monkeypatch.setattr(strategies, "BY_PREFIX", strategies.BY_PREFIX._replace(read=cramped))
     targets = [[[3, 4, 5]] * (1 + i % 2) + [[4]] * (i % 3) for i in range(len(SOURCE))]
     expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
     with pytest.warns(MemoryWarning):
@@ -58,8 +60,8 @@ def test_what_does_not_fit_is_read_in_halves(monkeypatch):
 
 def test_there_may_be_many_sentences():
     x = np.random.default_rng(0).integers(3, size=(600, 4, 3))
-    for step in reading(x, np.full((600, 4), 3)):
-        assert np.array_equal(np.unique(step.owner), np.arange(600))
+    for step in read_steps(x, np.full((600, 4), 3)):
+        assert np.array_equal(np.unique(step.owners), np.arange(600))
 
 
 @given(st.lists(st.integers(1, 9), max_size=9), st.integers(1, 20))
@@ -86,5 +88,5 @@ def test_chains_that_agree_cost_one_to_judge():
 
 
 def test_a_symbol_that_is_none_is_refused():
-    with pytest.raises(InvalidInput, match="symbol 99 is outside the vocabulary of"):
+    with pytest.raises(InvalidInput, match="token 99 is outside the vocabulary of"):
         score(Prepared(build()), SOURCE, [[[3, 99]]] * len(SOURCE))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
@@ -14,6 +12,7 @@ from npad.models.cgru import fast as module
 from npad.models.cgru.fast import Prepared, gru, prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
+from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
 from npad.testing import check_model
 from test_attention import SOURCE, build
@@ -106,10 +105,8 @@ def test_loaded_models_are_prepared_and_the_trained_one_is_left_alone():
 
 def test_coverage_is_that_of_the_plain_model_in_rectangles_of_other_sources(monkeypatch):
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))  # sources are padded to a grid
-    judging = sys.modules["npad.score"]
-    monkeypatch.setattr(
-        judging, "COVERING", judging.COVERING._replace(parts=lambda reads, gpu: rectangles(reads, 1, 1))
-    )
+    small = strategies.COVERING._replace(parts=lambda reads, on_gpu: rectangles(reads, 1, 1))
+    monkeypatch.setattr(strategies, "COVERING", small)
     decoder = NPAD(Beam(2), 3, Noise(0.5), selector=GNMTLength(0.6, beta=0.3))
     source = [[1], [2, 3, 4, 5, 6, 7, 8, 9, 1, 2], [3, 4]]
     assert_same(decode(Prepared(build()), source, decoder, 8), decode(build(), source, decoder, 8))

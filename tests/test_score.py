@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from cases import recurrent, summaries, tables
 from npad import Counted, InvalidInput, ModelError, score
 from npad.models.table import TableModel
+from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
 from npad.scoring import judge
 from npad.search.hypotheses import Found
@@ -52,9 +52,8 @@ def test_scores_equal_a_hand_written_loop(cell, dtype, forced, monkeypatch):
 def test_splitting_the_work_changes_nothing(positions, monkeypatch):
     model, source = recurrent(), summaries(3)
     whole = score(model, source, TARGETS)
-    module = sys.modules["npad.score"]  # npad.score is the function
-    small = tuple(way._replace(parts=lambda reads, gpu: rectangles(reads, positions, 8)) for way in module.WAYS)
-    monkeypatch.setattr(module, "WAYS", small)
+    small = strategies.FORCED._replace(parts=lambda reads, on_gpu: rectangles(reads, positions, 8))
+    monkeypatch.setattr(strategies, "FORCED", small)
     for got, wanted in zip(score(model, source, TARGETS), whole, strict=True):
         assert got == pytest.approx(wanted, abs=1e-12)
 
@@ -162,14 +161,14 @@ def test_no_targets_no_scores():
     ("targets", "message"),
     [
         ([[[1]], [[1]]], "there are 1 sentences, not 2"),
-        ([[[1, 0]]], r"targets\[0\]\[0\] is \[1, 0\]; leave out the end symbol 0, which score adds"),
-        ([[[-1]]], r"targets\[0\]\[0\] is \[-1\]; symbols count from 0"),
-        ([[[1.5]]], r"targets\[0\] must be a list of targets, each a list of symbols"),
-        ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of symbols"),
-        (["ab"], r"targets\[0\] must be a list of targets, each a list of symbols"),
+        ([[[1, 0]]], r"targets\[0\]\[0\] is \[1, 0\]; leave out the end token 0, which score adds"),
+        ([[[-1]]], r"targets\[0\]\[0\] is \[-1\]; tokens count from 0"),
+        ([[[1.5]]], r"targets\[0\] must be a list of targets, each a list of tokens"),
+        ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of tokens"),
+        (["ab"], r"targets\[0\] must be a list of targets, each a list of tokens"),
         ([[[2**70]]], "is outside any vocabulary"),
         (3, "targets must have a length, one entry a sentence; a int has none"),
-        ([[[1], [7]]], "symbol 7 is outside the vocabulary of TableModel, which has 3"),
+        ([[[1], [7]]], "token 7 is outside the vocabulary of TableModel, which has 3"),
     ],
 )
 def test_wrong_targets_are_named(targets, message):

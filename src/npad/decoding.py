@@ -1,24 +1,26 @@
-"""The front door: a model, a source and a decoder in; hypotheses out."""
+"""The front door to decoding: a model, a source and a decoder in; hypotheses out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import index
 from typing import Any
 
 import torch
 
-from npad.engine.devices import on
-from npad.engine.memory import ensure_fits, plain_memory_errors
+from npad.engine.cost import counting
+from npad.engine.devices import current_device
+from npad.engine.memory import ensure_fits, out_of_memory_errors
 from npad.errors import SEEDS, InvalidInput, several, whole
-from npad.model import Model, Wrapper, device_of, ensure_length, ensure_model
-from npad.noise.random import signed
-from npad.scoring import judge
+from npad.kernels.splitmix64 import signed
+from npad.model import Capabilities, Model, ensure_length, ensure_model
+from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.hypotheses import Hypothesis
-from npad.search.npad import NPAD
+from npad.search.hypotheses import Found, Hypothesis
 from npad.search.rows import Problems
+
+ROW_BYTES = 512  # of one row's result, besides its tokens
+TOKEN_BYTES = 16  # of a token and its back-pointer
 
 
 def decode(
@@ -29,11 +31,24 @@ def decode(
     ids: Sequence[int] | None = None,
     max_rows: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """Decode every sentence of the source: for each, its hypotheses, best first.
+    """Decode every sentence of the source.
 
-    source: what the model's `start` understands, with a length. max_length: generated symbols, the end symbol included.
-    ids: one integer a sentence, the key to its randomness; its position unless given. max_rows: that NPAD's chains may
-    take together, at least one a sentence; it decides memory and speed, not the result.
+    Args:
+        model: any model.
+        source: what the model's `start` understands, with a length.
+        decoder: how to search.
+        max_length: generated tokens at most, the end token included.
+        ids: one integer a sentence, the key of its randomness; its position unless given.
+        max_rows: rows that NPAD's chains may take together, at least one a sentence. It decides
+            memory and speed, not the result.
+
+    Returns:
+        The hypotheses of each sentence, best first.
+
+    Raises:
+        InvalidInput: an argument breaks a rule.
+        ModelError: the model returned something that its contract rules out.
+        OutOfMemory: not even a part of the work fits.
     """
     ensure_model(model)
     ensure_decoder(decoder)
@@ -45,26 +60,32 @@ def decode(
         raise InvalidInput(f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}")
     if sentences == 0:
         return []
-    device = device_of(model)
-    ensure_fits(sentences * decoder.rows, 16 * max_length + 512, device)  # symbols, their parents, and a result
-    with torch.inference_mode(), on(device), plain_memory_errors():
-        keys = torch.tensor(integers(range(sentences) if ids is None else ids), device=device)
+    device = Capabilities.of(model).device
+    ensure_fits(sentences * decoder.rows, TOKEN_BYTES * max_length + ROW_BYTES, device)
+    with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
+        keys = torch.tensor(_int64(range(sentences) if ids is None else ids), device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
-        state = model.start(source)
-        if isinstance(model, Wrapper):
-            state = model.keyed(state, keys)
-        if not getattr(model, "steered", False) or isinstance(decoder, NPAD):  # which has its own judge
-            return decoder.search(model, state, problems).hypotheses()
-        found = decoder.search(model, model.select(state, torch.arange(sentences, device=device)), problems)
-        return replace(found, log_prob=judge(model, state, found)[0]).hypotheses()
+        return _decode(model, source, decoder, problems).hypotheses()
 
 
-def integers(ids: Sequence[int]) -> list[int]:
-    """Each as torch stores it in 64 bits."""
+def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems) -> Found:
+    capabilities = Capabilities.of(model)
+    state = model.start(source)
+    if capabilities.rekey is not None:
+        state = capabilities.rekey(state, problems.ids)
+    if not capabilities.steered or decoder.rescores:
+        return decoder.search(model, state, problems)
+    rows = torch.arange(len(problems), device=capabilities.device)
+    found = decoder.search(model, model.select(state, rows), problems)
+    return rescore(model, state, found)
+
+
+def _int64(ids: Sequence[int]) -> list[int]:
+    """Return each id as torch stores it in 64 bits."""
     try:
-        found = [index(i) for i in several("ids", ids, "integers, one a sentence")]
+        numbers = [index(number) for number in several("ids", ids, "integers, one a sentence")]
     except TypeError as error:
         raise InvalidInput(f"ids must be integers, one a sentence: {error}") from error
-    for i in found:
-        whole("ids: each", i, most=SEEDS)
-    return [signed(i) for i in found]
+    for number in numbers:
+        whole("ids: each", number, most=SEEDS)
+    return [signed(number) for number in numbers]

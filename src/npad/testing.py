@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import ContractError, ModelError
-from npad.model import Model, Special, covers, device_of, name_of, optional
+from npad.model import Capabilities, Model, Special, covers, device_of, name_of
 
 STEPS = 6
 TORCH = str(Path(torch.__file__).parent)
@@ -242,10 +242,11 @@ def repeatability(probe: Probe) -> Iterator[str]:
 
 def teacher_forcing(probe: Probe) -> Iterator[str]:
     """forced equals stepping."""
-    assert hasattr(probe.model, "forced")
+    teacher_forced = Capabilities.of(probe.model).forced
+    assert teacher_forced is not None
     tokens = probe.symbols(probe.rows)
     stepped = probe.logits(probe.model.start(probe.source), tokens)
-    forced = probe.model.forced(probe.model.start(probe.source), tokens)
+    forced = teacher_forced(probe.model.start(probe.source), tokens)
     if forced.shape != stepped.shape:
         yield f"forced must return logits {list(stepped.shape)}, not {list(forced.shape)}"
     elif probe.differ(forced, stepped):
@@ -286,10 +287,11 @@ def _push(offered: str, site: str, x: Tensor) -> Tensor:
 
 def attention(probe: Probe) -> Iterator[str]:
     """attention is a distribution over the source, without its padding."""
-    assert hasattr(probe.model, "attention")
+    weights_of = Capabilities.of(probe.model).attention
+    assert weights_of is not None
     tokens = probe.symbols(probe.rows)[:, 0]
     _, state = probe.model.step(probe.model.start(probe.source), tokens)
-    weights = probe.model.attention(state)
+    weights = weights_of(state)
     if weights.dim() != 2 or weights.shape[0] != probe.rows:
         yield f"attention must return [rows, source length], not {list(weights.shape)} for {probe.rows} rows"
     elif bool((weights < 0).any()) or bool(((weights.sum(1) - 1).abs() > 1e-3).any()):
@@ -297,7 +299,7 @@ def attention(probe: Probe) -> Iterator[str]:
     else:
         for row in range(probe.rows):
             _, state = probe.model.step(probe.model.start(probe.source[row : row + 1]), tokens[row : row + 1])
-            length = probe.model.attention(state).shape[1]
+            length = weights_of(state).shape[1]
             if int((weights[row] > 0).sum()) > length:
                 yield f"sentence {row} has {length} source positions alone, but looks at more in the batch: padding?"
                 return
@@ -320,7 +322,7 @@ CHECKS: tuple[tuple[Callable[[Probe], Iterator[str]], Callable[[Probe], bool]], 
     (layouts, several),
     (independence, always),
     (sub_batches, several),
-    (teacher_forcing, lambda probe: optional(probe.model, "forced") is not None),
+    (teacher_forcing, lambda probe: Capabilities.of(probe.model).forced is not None),
     (sites, always),
-    (attention, lambda probe: optional(probe.model, "attention") is not None),
+    (attention, lambda probe: Capabilities.of(probe.model).attention is not None),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ from rich.table import Table
 
 from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName
 from npad.cli.terminal import console
-from npad.engine.cost import Counted
+from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
@@ -79,9 +78,9 @@ def _table(translator: Translator, text: str, strategies: dict[str, Decoder], ma
         out.add_column(name, justify="right", min_width=6)
     rows = {}
     for name, decoder in strategies.items():
-        counted = Counted(translator.model)
-        best = replace(translator, model=counted).translate([text], decoder, max_length)[0]
-        rows[name] = (best, counted.calls, counted.rescored)
+        with count_calls() as calls:
+            best = translator.translate([text], decoder, max_length)[0]
+        rows[name] = (best, calls.search, calls.rescoring)
     top = max((best.hypothesis.finished, best.log_prob) for best, _, _ in rows.values())
     for name, (best, calls, rescored) in rows.items():
         name += ", proven" if best.hypothesis.proven else ""

@@ -1,8 +1,9 @@
-"""Work on a GPU as a CUDA graph: hundreds of small kernels launched as one.
+"""CUDA graphs: hundreds of small kernels launched as one.
 
-A graph works on tensors of its own: what it is given is copied there, and where a result has the shape of what was
-given, each replay leaves there what the next one starts from. It is of one shape, so it is captured once a shape has
-been met a few times, and kept with the model.
+A graph works on tensors of its own: its arguments are copied there, and where a result has the
+shape of an argument, each replay leaves it there for the next one to start from. A graph has one
+shape, so a shape is captured once it has been met a few times, and the graph is kept with the
+model.
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ from typing import Any
 import torch
 
 from npad.engine.memory import total_memory
-from npad.engine.pytree import leaves, mapped, shape
+from npad.engine.pytree import tree_leaves, tree_map, tree_shape
 from npad.errors import OutOfMemory
+from npad.model import Capabilities
 
-MEETINGS = 3  # times that a shape is met before it is captured, which takes as long as some fifty launches of it
-KEPT = 64  # graphs of a model
-ROOM = 0.6  # of the GPU's memory: beyond it no more are captured, since each one keeps some
+EAGER_CALLS = 3  # per shape before its graph is captured: a capture costs some fifty launches
+MAX_GRAPHS = 64  # of one model
+MEMORY_SHARE = 0.6  # of the GPU's memory in use, beyond which no more graphs are captured
 
 Function = Callable[..., tuple[Any, ...]]
 
 
 @contextmanager
-def captured(model: Any) -> Iterator[Graphs | None]:
-    """The graphs of a model whose work may be captured: this caller's alone until it is done. Else None."""
-    if not getattr(model, "capturable", False) or not torch.is_inference_mode_enabled():
+def graphs_of(model: Any) -> Iterator[GraphCache | None]:
+    """Lend the graphs of a model to one caller at a time; None where there are none to use.
+
+    There are none if the model cannot be captured, outside inference mode, or while another thread
+    decodes with them.
+    """
+    if not Capabilities.of(model).capturable or not torch.is_inference_mode_enabled():
         yield None
         return
-    graphs: Graphs = owner(model).__dict__.setdefault("_graphs", Graphs())
-    if not graphs.lock.acquire(blocking=False):  # another thread decodes with them
+    graphs: GraphCache = innermost(model).__dict__.setdefault("_graphs", GraphCache())
+    if not graphs.lock.acquire(blocking=False):
         yield None
         return
     try:
@@ -42,81 +48,93 @@ def captured(model: Any) -> Iterator[Graphs | None]:
         graphs.lock.release()
 
 
-def owner(model: Any) -> Any:
-    """The innermost model."""
+def innermost(model: Any) -> Any:
+    """Return the model inside all wrappers."""
     while not isinstance(model, torch.nn.Module) and hasattr(model, "model"):
         model = model.model
     return model
 
 
-class Graphs:
-    """The graphs of one model. A copy of the model has none."""
+class GraphCache:
+    """The graphs of one model. A copy of the model starts with none."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.met: OrderedDict[Any, int | Graph] = OrderedDict()
+        # A shape's graph, or how often the shape was met (EAGER_CALLS + 1: it cannot be captured).
+        self.entries: OrderedDict[Any, int | Graph] = OrderedDict()
         self.pool: Any = None
-        self.last: Graph | None = None  # the one just replayed: the next steps go on with it
+        self.last: Graph | None = None  # the one just replayed: the next call often continues it
 
-    def __deepcopy__(self, memo: Any) -> Graphs:
-        return Graphs()
+    def __deepcopy__(self, memo: Any) -> GraphCache:
+        return GraphCache()
 
-    def __reduce__(self) -> tuple[type[Graphs], tuple[()]]:
-        return Graphs, ()
+    def __reduce__(self) -> tuple[type[GraphCache], tuple[()]]:
+        return GraphCache, ()
 
-    def call(self, function: Function, model: Any, what: Any, *given: Any, own: bool = False) -> tuple[Any, ...]:
-        """function(*given), by a graph where there is one; it depends on model, `what` and what is given alone.
+    def call(self, function: Function, model: Any, key: Any, *arguments: Any, private: bool = False) -> tuple[Any, ...]:
+        """Return function(*arguments), by replaying a graph where there is one.
 
-        The results last until the next call of any graph; with `own`, of this one.
+        Args:
+            function: depends on `model`, `key` and its arguments alone.
+            model: whose weights the function reads.
+            key: tells apart functions of the same model and shapes.
+            arguments: trees of tensors.
+            private: results last until the next call of this graph, instead of any graph.
         """
-        if self.last is not None and self.last.what == what and self.last.holds(given):
-            return self.last.again()
-        before, self.last = self.last, None
-        weights = next(owner(model).parameters())
-        key = (what, model, weights.data_ptr(), shape(given))
+        if self.last is not None and self.last.key == key and self.last.continues(arguments):
+            return self.last.replay()
+        previous, self.last = self.last, None
+        weights = next(innermost(model).parameters())
+        shape_key = (key, model, weights.data_ptr(), tree_shape(arguments))
         try:
-            known = self.met.pop(key, 0)
-        except TypeError:  # something in it has no hash
-            return function(*given)
-        if known == MEETINGS:
-            shared = before is not None and before.holds(given)
-            known = self._capture(function, what, given, weights.device, shared, own)
-        elif isinstance(known, int):
-            known += 1
-        self.met[key] = known
-        if len(self.met) > KEPT:
-            self.met.popitem(last=False)
-        if isinstance(known, int):
-            return function(*given)
-        self.last = known
-        return known(*given)
+            entry = self.entries.pop(shape_key, 0)
+        except TypeError:  # something in it cannot be hashed
+            return function(*arguments)
+        if entry == EAGER_CALLS:
+            shared = previous is not None and previous.continues(arguments)
+            entry = self._capture(function, key, arguments, weights.device, shared, private)
+        elif isinstance(entry, int):
+            entry += 1
+        self.entries[shape_key] = entry
+        if len(self.entries) > MAX_GRAPHS:
+            self.entries.popitem(last=False)
+        if isinstance(entry, int):
+            return function(*arguments)
+        self.last = entry
+        return entry(*arguments)
 
     def _capture(
-        self, function: Function, what: Any, given: tuple[Any, ...], device: torch.device, shared: bool, own: bool
+        self,
+        function: Function,
+        key: Any,
+        arguments: tuple[Any, ...],
+        device: torch.device,
+        shared: bool,
+        private: bool,
     ) -> int | Graph:
         pool = None
         if device.type == "cuda":
-            if torch.cuda.memory_reserved(device) > ROOM * total_memory(device):
-                return MEETINGS + 1
+            if torch.cuda.memory_reserved(device) > MEMORY_SHARE * total_memory(device):
+                return EAGER_CALLS + 1
             self.pool = self.pool or torch.cuda.graph_pool_handle()
-            pool = torch.cuda.graph_pool_handle() if own else self.pool
+            pool = torch.cuda.graph_pool_handle() if private else self.pool
         try:
-            return Graph(function, what, given, pool, shared)
-        except (RuntimeError, OutOfMemory):  # it asks the host, as a schedule of one's own may, or does not fit
+            return Graph(function, key, arguments, pool, shared)
+        except (RuntimeError, OutOfMemory):  # it synchronises with the host, or does not fit
             self.pool = None
-            return MEETINGS + 1
+            return EAGER_CALLS + 1
 
 
 class Graph:
-    """A function, recorded. What it returns are tensors of its memory pool, or its inputs, if it loops.
+    """A captured function. Its results lie in its memory pool, or in its arguments if it loops.
 
-    shared: what is given are the inputs of a graph that it goes on from, so they may be its own, too.
+    shared: the arguments are those of a graph that this one continues, so both may use them.
     """
 
-    def __init__(self, function: Function, what: Any, given: tuple[Any, ...], pool: Any, shared: bool) -> None:
-        self.what = what
-        self.given = given if shared else mapped(given, torch.clone)
-        self.inputs = leaves(self.given)
+    def __init__(self, function: Function, key: Any, arguments: tuple[Any, ...], pool: Any, shared: bool) -> None:
+        self.key = key
+        self.arguments = arguments if shared else tree_map(torch.clone, arguments)
+        self.inputs = tree_leaves(self.arguments)
         self.function = function
         if pool is None:  # on a CPU, where tests replay by calling again
             self.graph = None
@@ -124,42 +142,44 @@ class Graph:
         self.graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # libraries set themselves up in a first call
-            function(*mapped(given, torch.clone))
+        with torch.cuda.stream(stream):  # libraries initialise themselves in a first call
+            function(*tree_map(torch.clone, arguments))
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self._record()
 
     def _record(self) -> None:
-        """Call the function on the inputs; where its result has their shape, leave it in them."""
-        self.result = self.function(*self.given)
-        self.loops = shape(self.result) == shape(self.given)
+        """Call the function on the inputs; where the result has their shape, copy it into them."""
+        self.result = self.function(*self.arguments)
+        self.loops = tree_shape(self.result) == tree_shape(self.arguments)
         if self.loops:
-            copy(self.inputs, leaves(self.result))
+            copy_all(self.inputs, tree_leaves(self.result))
 
-    def __call__(self, *given: Any) -> tuple[Any, ...]:
-        copy(self.inputs, leaves(given))
-        return self.again()
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        copy_all(self.inputs, tree_leaves(arguments))
+        return self.replay()
 
-    def holds(self, given: tuple[Any, ...]) -> bool:
-        """Whether what it is to be given is what it left in its inputs."""
-        return len(given) == len(self.given) and all(a is b for a, b in zip(given, self.given, strict=True))
+    def continues(self, arguments: tuple[Any, ...]) -> bool:
+        """Return whether the arguments are what this graph left in its inputs."""
+        same_count = len(arguments) == len(self.arguments)
+        return same_count and all(given is held for given, held in zip(arguments, self.arguments, strict=True))
 
-    def again(self) -> tuple[Any, ...]:
+    def replay(self) -> tuple[Any, ...]:
+        """Run on the inputs as they are."""
         if self.graph is None:
             self._record()
         else:
             self.graph.replay()
-        return self.given if self.loops else self.result
+        return self.arguments if self.loops else self.result
 
 
-def copy(to: list[torch.Tensor], of: list[torch.Tensor]) -> None:
-    """Copy tensors into tensors, but for those that are the same: all of a kind by one kernel."""
-    kinds: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-    for a, b in zip(to, of, strict=True):
-        if a is not b:
-            left, right = kinds.setdefault(a.dtype, ([], []))
-            left.append(a)
-            right.append(b)
-    for left, right in kinds.values():
-        torch._foreach_copy_(left, right)
+def copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy tensors into tensors, one kernel for all of a dtype; skip those that are the same."""
+    by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        if target is not source:
+            pair = by_dtype.setdefault(target.dtype, ([], []))
+            pair[0].append(target)
+            pair[1].append(source)
+    for same_dtype_targets, same_dtype_sources in by_dtype.values():
+        torch._foreach_copy_(same_dtype_targets, same_dtype_sources)

@@ -1,4 +1,4 @@
-"""Where to compute: a device by its name, and the precisions it knows."""
+"""Devices by name, the precisions they compute in, and copies that do not wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.engine.pytree import Tree, mapped
+from npad.engine.pytree import Tree, tree_map
 from npad.errors import InvalidInput, brief
 
 PRECISIONS = {  # of states; int8 is of weights alone
@@ -19,44 +19,53 @@ PRECISIONS = {  # of states; int8 is of weights alone
 }
 
 
-def device_named(name: str | torch.device, what: str = "device") -> torch.device:
-    """A device that is there; `auto` is a GPU if there is one. what: to call it in a message."""
+def device_named(name: str | torch.device, option: str = "device") -> torch.device:
+    """Return the device of that name; `auto` is a GPU if there is one.
+
+    Args:
+        name: "cpu", "cuda", "cuda:1" or "auto".
+        option: what to call the argument in an error message.
+
+    Raises:
+        InvalidInput: the name means nothing, or there is no such device.
+    """
+    rule = f"{option} must be cpu, cuda or auto, not"
     if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {brief(name)}") from error
+        raise InvalidInput(f"{rule} {brief(name)}") from error
     if device.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"{what} must be cpu, cuda or auto, not {str(device)!r}")
-    there = torch.cuda.device_count() if device.type == "cuda" else 1
-    if device.type == "cuda" and (device.index or 0) >= there:
-        raise InvalidInput(f"{what} {name}: torch can use {there} GPUs on this machine; take another, or cpu")
+        raise InvalidInput(f"{rule} {str(device)!r}")
+    gpus = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise InvalidInput(f"{option} {name}: torch can use {gpus} GPUs on this machine; take another, or cpu")
     return device
 
 
-def sent(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU there; a GPU at work is not waited for."""
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copy a CPU tensor to `device` asynchronously."""
     return x if device.type == "cpu" else x.pin_memory().to(device, non_blocking=True)
 
 
-def fetched(tree: Tree) -> Tree:
-    """Tensors of a GPU on the CPU: all on their way at once, and waited for once."""
-    here = mapped(tree, lambda x: x.to("cpu", non_blocking=True))
+def to_cpu(tree: Tree) -> Tree:
+    """Copy a GPU's tensors to the CPU: all asynchronously, then one synchronisation."""
+    copies = tree_map(lambda x: x.to("cpu", non_blocking=True), tree)
     torch.cuda.current_stream().synchronize()
-    return here
+    return copies
 
 
-def on(device: torch.device) -> AbstractContextManager[Any]:
-    """While this lasts, kernels and graphs without a device of their own go to this one."""
+def current_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Make `device` the one that kernels and graphs without a device of their own run on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def ensure_computes(device: torch.device, precision: str) -> None:
-    """Refuse a precision that a device cannot multiply in; it is asked to."""
+    """Refuse a precision that a device cannot multiply in, by trying it."""
     try:
-        one = torch.zeros(8, 8, device=device).to(PRECISIONS[precision])
-        torch.mm(one, one)
+        matrix = torch.zeros(8, 8, device=device).to(PRECISIONS[precision])
+        torch.mm(matrix, matrix)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise InvalidInput(f"{device} cannot compute in {precision}; take another precision ({reason})") from error

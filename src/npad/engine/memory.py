@@ -1,11 +1,11 @@
-"""What fits in memory, said before it hurts and in one line."""
+"""What fits in memory: refusing what cannot, and running in halves what does not at once."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from npad.errors import MemoryWarning, OutOfMemory
 
 WAY_OUT = "lower the samples, chains, width or max_length, or decode fewer sentences at a time"
 HALVED = "out of memory: going on with half the rows at a time, to the same results; a lower max_rows saves the attempt"
-CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,56 +25,76 @@ Result = TypeVar("Result")
 
 @cache
 def total_memory(device: torch.device) -> int:
-    """Bytes that there are at all: of the GPU, or of the machine as far as this process is let."""
+    """Return the bytes of a GPU, or of the machine as far as this process may use them."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize]
-    for path in map(Path, CGROUPS):
-        text = path.read_text().strip() if path.is_file() else ""
-        limits += [int(text)] if text.isdigit() else []
+    has_sysconf = hasattr(os, "sysconf")
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if has_sysconf else None
+    limits = [sys.maxsize if physical is None else physical]
+    for path in map(Path, CGROUP_LIMITS):
+        limit = path.read_text().strip() if path.is_file() else ""
+        limits += [int(limit)] if limit.isdigit() else []
     return min(limits)
 
 
-def ensure_fits(rows: int, bytes_each: int, device: torch.device) -> None:
+def ensure_fits(rows: int, bytes_per_row: int, device: torch.device) -> None:
     """Refuse what the whole memory could not hold, before the attempt brings the machine down."""
     memory = total_memory(device)
-    if rows * bytes_each > memory:
-        need, there = (f"{size / 2**30:,.0f}" for size in (rows * bytes_each, memory))
-        raise OutOfMemory(f"{rows:,} rows need about {need} GiB and there are {there}; {WAY_OUT}")
+    if rows * bytes_per_row > memory:
+        needed, available = (f"{size / 2**30:,.0f}" for size in (rows * bytes_per_row, memory))
+        raise OutOfMemory(f"{rows:,} rows need about {needed} GiB and there are {available}; {WAY_OUT}")
 
 
 @contextmanager
-def plain_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
-    """Say in one line what torch says in many."""
+def out_of_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
+    """Turn torch's out-of-memory errors into `OutOfMemory`, one line with a way out."""
     try:
         yield
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
-            raise OutOfMemory(f"this does not fit in memory; {way_out} ({str(error).splitlines()[0]})") from error
+            reason = str(error).splitlines()[0]
+            raise OutOfMemory(f"this does not fit in memory; {way_out} ({reason})") from error
         raise
 
 
-def halved() -> None:
-    """Say that rows are halved. Always from this line, in these words: Python then shows it once, however often."""
-    warnings.warn(HALVED, MemoryWarning, stacklevel=1)
+class RowBudget:
+    """How many rows run at a time: `rows`, until they do not fit; then half as many, and so on."""
 
+    def __init__(self, rows: int | None = None) -> None:
+        self.rows = sys.maxsize if rows is None else rows
 
-class Room:
-    """How many rows run at a time: as many as asked for, until some do not fit; then half of those, and so on."""
+    def run(
+        self,
+        work: Callable[[Sequence[Item]], list[Result]],
+        items: Sequence[Item],
+        rows_each: int = 1,
+    ) -> list[Result]:
+        """Return work(items), or the results of both halves where all items do not fit.
 
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
+        Args:
+            work: maps consecutive items to a list of results; raises `OutOfMemory`.
+            items: what to work on, each of which takes `rows_each` rows.
+            rows_each: rows of one item.
 
-    def run(self, work: Callable[[list[Item]], list[Result]], items: list[Item], each: int = 1) -> list[Result]:
-        """What `work` makes of all items, `each` of them some rows; half of them at a time where all do not fit."""
-        alone = len(items) == 1
-        if alone or len(items) * each <= self.rows:
+        Raises:
+            OutOfMemory: a single item does not fit.
+        """
+        single = len(items) <= 1
+        if single or len(items) * rows_each <= self.rows:
             try:
-                return work(items)
+                with out_of_memory_errors():
+                    return work(items)
             except OutOfMemory:
-                if alone:
+                if single:
                     raise
-            halved()  # here, where the error is gone and what it held of memory with it
-            self.rows = (len(items) + 1) // 2 * each
+            # Here the error is gone, and with it the tensors that its traceback kept alive.
+            warn_halved()
+            self.rows = (len(items) + 1) // 2 * rows_each
         middle = (len(items) + 1) // 2
-        return self.run(work, items[:middle], each) + self.run(work, items[middle:], each)
+        first = self.run(work, items[:middle], rows_each)
+        return first + self.run(work, items[middle:], rows_each)
+
+
+def warn_halved() -> None:
+    """Warn, always from this line and in these words, so that Python shows it once."""
+    warnings.warn(HALVED, MemoryWarning, stacklevel=1)

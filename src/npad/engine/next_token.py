@@ -1,4 +1,5 @@
-"""What a step predicts: logits and what normalises them, so that log-probabilities need not be written out."""
+"""The next token's distribution: logits and their normaliser, so that log-probabilities need not
+be written out."""
 
 from __future__ import annotations
 
@@ -9,89 +10,118 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.engine.pytree import mapped
+from npad.engine.pytree import tree_map
 from npad.kernels import fused
-from npad.model import log_probs, sound_logits
+from npad.model import ensure_logits
 
-CHUNK = 64  # symbols: the k best of all are in the k chunks with the best best
-FEW = 16  # best ones, which a kernel finds faster
+CHUNK = 64  # tokens: the k best of all are in the k chunks with the largest maxima
+KERNEL_TOP_K = 16  # up to which the top-k kernel is faster than torch.topk
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The distribution of each row's next symbol: log p(symbol) = logits − norm. NaN where a row is none."""
+    """The distribution of each row's next token: log p(token) = logits − norm.
+
+    `norm` is NaN where a row's logits are no distribution.
+    """
 
     logits: Tensor  # [..., V], in the model's own precision
     norm: Tensor  # [...], in float32 or better
-    first: Tensor | None = None  # [...], the most probable symbol where it is known already, of equals the first
-    peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logits of chunks of symbols where they are known
+    first: Tensor | None = None  # [...], the most probable token if known; of equals the first
+    peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logit of each chunk if known
 
     @classmethod
-    def of(cls, model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Prediction:
-        """Of what a model's `step` returned."""
-        checked = sound_logits(model, logits, rows, vocabulary)
-        if fused(checked) and not getattr(model, "normalised", False):
+    def of(
+        cls,
+        model: Any,
+        logits: object,
+        rows: int,
+        normalised: bool = False,
+        vocabulary: int | None = None,
+    ) -> Prediction:
+        """Check what a model's `step` returned for so many rows, and normalise it.
+
+        Args:
+            model: named in error messages.
+            logits: what `step` returned.
+            rows: how many rows it must have.
+            normalised: the logits are log-probabilities already (`Capabilities.normalised`).
+            vocabulary: how many columns it must have, if known.
+
+        Raises:
+            ModelError: the logits have another type or shape.
+        """
+        checked = ensure_logits(model, logits, rows, vocabulary)
+        if fused(checked) and not normalised:
             from npad.kernels.normaliser import normaliser
 
-            checked = checked if checked.stride(-1) == 1 else checked.contiguous()  # as every kernel wants them
-            return cls(checked, *normaliser(checked, CHUNK))
-        scored = log_probs(model, checked, rows)
-        # One NaN makes the whole row's log-softmax NaN, unless there was none to take.
-        broken = scored.isnan().any(-1) if getattr(model, "normalised", False) else scored[:, 0].isnan()
-        return cls(scored, torch.zeros_like(scored[:, 0]).masked_fill(broken, torch.nan))
+            contiguous = checked if checked.stride(-1) == 1 else checked.contiguous()
+            return cls(contiguous, *normaliser(contiguous, CHUNK))
+        precise = torch.promote_types(checked.dtype, torch.float32)
+        if normalised:
+            log_probs = checked.to(precise)
+            broken = log_probs.isnan().any(-1)
+        else:
+            log_probs = torch.log_softmax(checked, -1, dtype=precise)
+            broken = log_probs[:, 0].isnan()  # one NaN makes the whole row NaN
+        return cls(log_probs, torch.zeros_like(log_probs[:, 0]).masked_fill(broken, torch.nan))
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Prediction:
-        """Each part, whose first dimensions are the rows, changed alike."""
-        return mapped(self, change)
+    def map(self, function: Callable[[Tensor], Tensor]) -> Prediction:
+        """Apply a function to each part, whose first dimensions are the rows."""
+        return tree_map(function, self)
 
     def view(self, *shape: int) -> Prediction:
-        """The rows [n] in another shape."""
+        """Reshape the rows [n]."""
         return self.map(lambda x: x.view(*shape, *x.shape[1:]))
 
     def expand(self, groups: int, width: int) -> Prediction:
-        """[groups, 1] as [groups, width]."""
+        """Expand [groups, 1] to [groups, width]."""
         return self.map(lambda x: x.expand(groups, width, *x.shape[2:]))
 
-    def at(self, symbols: Tensor) -> Tensor:
-        """log p of symbols [..., k]."""
-        return self.logits.gather(-1, symbols).to(self.norm.dtype) - self.norm[..., None]
+    def at(self, tokens: Tensor) -> Tensor:
+        """Return log p of tokens [..., k]."""
+        return self.logits.gather(-1, tokens).to(self.norm.dtype) - self.norm[..., None]
 
     def best(self) -> Tensor:
-        """[...], the most probable symbol, of equals the first."""
+        """Return the most probable token [...]; of equals the first."""
         if self.first is not None:
             return self.first
-        chunk = self._peaks().argmax(-1, keepdim=True)  # a maximum is found faster than where it is
-        return self._within(chunk).argmax(-1) + CHUNK * chunk.squeeze(-1)
+        # A maximum is found faster than its index: find the chunk, then the token within it.
+        chunk = self._chunk_peaks().argmax(-1, keepdim=True)
+        return self._chunk_logits(chunk).argmax(-1) + CHUNK * chunk.squeeze(-1)
 
     def top(self, k: int) -> tuple[Tensor, Tensor]:
-        """log p of the k most probable symbols, the best first, and the symbols: [..., k] each."""
-        symbols = self.logits.shape[-1]
-        if symbols <= k * CHUNK:
-            values, chosen = self.logits.topk(k, -1)
-        elif self.peaks is not None and k <= FEW:
+        """Return log p of the k most probable tokens, best first, and the tokens: [..., k] each."""
+        vocabulary = self.logits.shape[-1]
+        if vocabulary <= k * CHUNK:
+            logits, tokens = self.logits.topk(k, -1)
+        elif self.peaks is not None and k <= KERNEL_TOP_K:
             from npad.kernels.top import top
 
-            values, chosen = top(self.logits, self.peaks, k, CHUNK)
+            logits, tokens = top(self.logits, self.peaks, k, CHUNK)
         else:
-            chunks = self._peaks().topk(k, -1).indices.sort(-1).values
-            values, place = self._within(chunks).topk(k, -1)
-            chosen = chunks.gather(-1, place // CHUNK) * CHUNK + place % CHUNK
-        return values.to(self.norm.dtype) - self.norm[..., None], chosen
+            chunks = self._chunk_peaks().topk(k, -1).indices.sort(-1).values
+            logits, place = self._chunk_logits(chunks).topk(k, -1)
+            tokens = chunks.gather(-1, place // CHUNK) * CHUNK + place % CHUNK
+        return logits.to(self.norm.dtype) - self.norm[..., None], tokens
 
-    def _peaks(self) -> Tensor:
+    def dense(self) -> Tensor:
+        """Return log p of every token, [..., V]."""
+        return self.logits.to(self.norm.dtype) - self.norm[..., None]
+
+    def _chunk_peaks(self) -> Tensor:
         if self.peaks is not None:
             return self.peaks
         even = self.logits.shape[-1] // CHUNK * CHUNK
-        peaks = self.logits[..., :even].unflatten(-1, (-1, CHUNK)).amax(-1)  # type: ignore[no-untyped-call]
-        rest = self.logits[..., even:]
-        return torch.cat([peaks, rest.amax(-1, keepdim=True)], -1) if rest.shape[-1] else peaks
+        chunks = self.logits[..., :even].unflatten(-1, (-1, CHUNK))  # type: ignore[no-untyped-call]
+        peaks = chunks.amax(-1)
+        tail = self.logits[..., even:]
+        return torch.cat([peaks, tail.amax(-1, keepdim=True)], -1) if tail.shape[-1] else peaks
 
-    def _within(self, chunks: Tensor) -> Tensor:
-        """The logits of some chunks [..., k], −inf past the last symbol: [..., k · CHUNK]."""
+    def _chunk_logits(self, chunks: Tensor) -> Tensor:
+        """Return the logits of chunks [..., k], −inf past the last token: [..., k · CHUNK]."""
         last = self.logits.shape[-1] - 1
-        some = (chunks[..., None] * CHUNK + torch.arange(CHUNK, device=chunks.device)).flatten(-2)
-        return self.logits.gather(-1, some.clamp(max=last)).masked_fill(some > last, -torch.inf)
-
-    def dense(self) -> Tensor:
-        """log p of every symbol, [..., V]."""
-        return self.logits.to(self.norm.dtype) - self.norm[..., None]
+        offsets = torch.arange(CHUNK, device=chunks.device)
+        tokens = (chunks[..., None] * CHUNK + offsets).flatten(-2)
+        logits = self.logits.gather(-1, tokens.clamp(max=last))
+        return logits.masked_fill(tokens > last, -torch.inf)

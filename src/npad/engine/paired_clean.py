@@ -1,7 +1,7 @@
-"""Each noisy row with a clean twin that reads the same symbols: what a search finds is judged by the time it is found.
+"""Each noisy row paired with a clean one that reads the same tokens: a search scored as it goes.
 
-Re-scoring afterwards takes all the steps again, one after the other. Where a step takes as long for two rows as for one
-(few rows on a GPU), a twin is the faster judge.
+Re-scoring afterwards takes all the steps again, one after the other. Where a step takes as long for
+two rows as for one (few rows on a GPU), a clean pair is the faster judge.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from npad.model import Perturb, State, Wrapper, name_of
+from npad.model import Capabilities, Layout, Perturb, State, Wrapper, name_of
 from npad.noise.noisy import Noisy, NoisyState
-from npad.search.rows import Layout, Problems
+
+MAX_PAIRED_ROWS = 256  # rows that an H200 steps in little more time than one
 
 
 @dataclass(frozen=True)
-class TwinState(Generic[State]):
-    inner: NoisyState[State]  # of each sentence first the noisy rows, then as many clean ones
+class PairedState(Generic[State]):
+    """A noisy state whose rows are, for each sentence, the noisy rows and then their pairs."""
+
+    inner: NoisyState[State]
     layout: Layout  # of the noisy rows
 
 
 @dataclass(frozen=True)
-class Twins(Wrapper[State]):
-    """A noisy model whose `both` also returns what the clean model makes of the same prefixes."""
+class PairedClean(Wrapper[State]):
+    """A noisy model whose `step_pair` also returns the clean model's logits of the same prefixes."""
 
     model: Noisy[State]  # type: ignore[assignment]
 
@@ -34,37 +37,40 @@ class Twins(Wrapper[State]):
         return name_of(self.model)
 
     @property
-    def capturable(self) -> bool:
-        return self.model.capturable
+    def capabilities(self) -> Capabilities:
+        noisy = super().capabilities
+        return replace(noisy, step_pair=self.step_pair)
 
-    def attach(self, state: State, problems: Problems, sigma: Tensor) -> TwinState[State]:
-        """As `Noisy.attach`."""
-        layout = Layout(len(problems) // problems.per_sentence, problems.per_sentence)
-        rows = torch.arange(len(problems), device=sigma.device).view(layout)
+    def attach(self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int) -> PairedState[State]:
+        """Make a state noisy and pair its rows; as `Noisy.attach`, with `rows_each` a sentence."""
+        layout = Layout(len(ids) // rows_each, rows_each)
+        rows = torch.arange(len(ids), device=sigma.device).view(layout)
         rows = torch.cat([rows, rows], 1).flatten()
-        each = replace(problems, ids=problems.ids[rows], chains=problems.chains[rows], per_sentence=2 * layout.each)
         noisy = sigma[rows].view(layout.sentences, 2, -1)
-        clean = torch.cat([noisy[:, :1], torch.zeros_like(noisy[:, 1:])], 1).flatten()
-        return TwinState(self.model.attach(self.model.model.select(state, rows), each, clean), layout)
+        paired_sigma = torch.cat([noisy[:, :1], torch.zeros_like(noisy[:, 1:])], 1).flatten()
+        inner = self.model.model.select(state, rows)
+        attached = self.model.attach(inner, ids[rows], chains[rows], paired_sigma)
+        return PairedState(attached, layout)
 
-    def both(self, state: TwinState[State], tokens: Tensor) -> tuple[Tensor, TwinState[State]]:
-        """The logits of all rows, of each sentence first the noisy ones and then the clean, and the state after."""
+    def step_pair(self, state: PairedState[State], tokens: Tensor) -> tuple[Tensor, PairedState[State]]:
+        """Return the logits of all rows: for each sentence the noisy ones, then the clean ones."""
         twice = tokens.view(state.layout.sentences, 1, -1).expand(-1, 2, -1).flatten()
         logits, inner = self.model.step(state.inner, twice)
         return logits, replace(state, inner=inner)
 
     def step(
-        self, state: TwinState[State], tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, TwinState[State]]:
-        logits, after = self.both(state, tokens)
-        return logits.view(state.layout.sentences, 2, state.layout.each, -1)[:, 0].flatten(0, 1), after
+        self, state: PairedState[State], tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, PairedState[State]]:
+        logits, after = self.step_pair(state, tokens)
+        sentences, each = state.layout
+        return logits.view(sentences, 2, each, -1)[:, 0].flatten(0, 1), after
 
-    def select(self, state: TwinState[State], rows: Tensor) -> TwinState[State]:
+    def select(self, state: PairedState[State], rows: Tensor) -> PairedState[State]:
         layout, _ = state.layout.after(rows)
-        return TwinState(self.model.select(state.inner, beside(rows, state.layout, layout)), layout)
+        return PairedState(self.model.select(state.inner, with_pairs(rows, state.layout, layout)), layout)
 
 
-def beside(rows: Tensor, old: Layout, new: Layout) -> Tensor:
-    """Noisy rows, numbered without their twins, with them: each sentence's and then its twins, in the new layout."""
+def with_pairs(rows: Tensor, old: Layout, new: Layout) -> Tensor:
+    """Map noisy rows, numbered without their pairs, to both: each sentence's, then its pairs."""
     noisy = (rows // old.each * 2 * old.each + rows % old.each).view(new.sentences, new.each)
     return torch.cat([noisy, noisy + old.each], 1).flatten()

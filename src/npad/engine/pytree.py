@@ -1,4 +1,4 @@
-"""A state as a tree of tensors: dataclasses, tuples, lists and dictionaries within each other."""
+"""Trees of tensors: dataclasses, tuples, lists and dictionaries, nested."""
 
 from __future__ import annotations
 
@@ -12,53 +12,52 @@ from torch import Tensor
 Tree = TypeVar("Tree")
 
 
-def mapped(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
-    """The same tree with each tensor changed, and all else as it was."""
-    return cast(Tree, _mapped(tree, change))
+def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
+    """Return the tree with `function` applied to each tensor; other leaves stay as they are."""
+    return cast(Tree, _map(function, tree))
 
 
-def leaves(tree: Any) -> list[Tensor]:
-    """The tensors of a tree, in order."""
-    found: list[Tensor] = []
-    _gather(tree, found)
-    return found
+def tree_leaves(tree: Any) -> list[Tensor]:
+    """Return the tensors of a tree, in order."""
+    leaves: list[Tensor] = []
+    _gather(tree, leaves)
+    return leaves
 
 
-def shape(tree: Any) -> Any:
-    """The tree with the shape and kind of each tensor in its place, as tuples within each other."""
+def tree_shape(tree: Any) -> Any:
+    """Return the tree with (shape, dtype, device) in place of each tensor, as nested tuples."""
     if isinstance(tree, Tensor):
         return tree.shape, tree.dtype, tree.device
-    if parts := _parts(tree):
-        return type(tree), *map(shape, parts)
+    if children := _children(tree):
+        return type(tree), *map(tree_shape, children)
     return tree
 
 
-def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     if isinstance(tree, Tensor):
-        return change(tree)
+        return function(tree)
     kind: Any = type(tree)
-    if names := _names(kind):
-        return kind(**{name: _mapped(getattr(tree, name), change) for name in names})
+    if names := _field_names(kind):
+        return kind(**{name: _map(function, getattr(tree, name)) for name in names})
     if isinstance(tree, dict):
-        return {name: _mapped(part, change) for name, part in tree.items()}
+        return {name: _map(function, child) for name, child in tree.items()}
     if isinstance(tree, tuple | list):
-        parts = [_mapped(part, change) for part in tree]
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+        children = [_map(function, child) for child in tree]
+        return kind(*children) if hasattr(kind, "_fields") else kind(children)
     return tree
 
 
-def _gather(tree: Any, found: list[Tensor]) -> None:
+def _gather(tree: Any, leaves: list[Tensor]) -> None:
     if isinstance(tree, Tensor):
-        found.append(tree)
+        leaves.append(tree)
     else:
-        for part in _parts(tree):
-            _gather(part, found)
+        for child in _children(tree):
+            _gather(child, leaves)
 
 
-def _parts(tree: Any) -> Any:
-    """What is within, in order."""
+def _children(tree: Any) -> Any:
     kind: Any = type(tree)
-    if names := _names(kind):
+    if names := _field_names(kind):
         return [getattr(tree, name) for name in names]
     if isinstance(tree, dict):
         return [*tree, *tree.values()]
@@ -66,6 +65,5 @@ def _parts(tree: Any) -> Any:
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """The fields of a dataclass."""
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else ()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from npad.engine.cost import Counted
+from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
 from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
@@ -51,11 +51,9 @@ def evaluate(
         raise InvalidInput("there is nothing to evaluate: the test set is empty")
     for i, size in translator.too_long(sources).items():
         raise InvalidInput(f"source {i + 1} has {size} and {translator.longest:,} symbols are allowed; split it")
-    counted = Counted(translator.model)
-    outputs, seconds = translated(
-        replace(translator, model=counted), sources, decoder, max_length, max_rows, progress, CHUNK
-    )
-    return report(outputs, references, counted.calls, counted.rescored, seconds), outputs
+    with count_calls() as calls:
+        outputs, seconds = translated(translator, sources, decoder, max_length, max_rows, progress, CHUNK)
+    return report(outputs, references, calls.search, calls.rescoring, seconds), outputs
 
 
 def translated(

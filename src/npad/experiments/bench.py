@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npad.engine.cost import Counted
+from npad.engine.cost import count_calls
 from npad.errors import StorageError
 from npad.evaluate.bleu import Bleu, Counts
 from npad.evaluate.bootstrap import TIE, Difference, paired
@@ -196,10 +196,8 @@ class Bench:
 
     def _measure(self, where: str, decoder: Decoder, trained: float) -> dict[str, Any]:
         pairs, translator = self.sets[where], self._model(trained)
-        counted = Counted(translator.model)
-        outputs, seconds = translated(
-            replace(translator, model=counted), pairs.sources, decoder, self.max_length, self.max_rows
-        )
+        with count_calls() as calls:
+            outputs, seconds = translated(translator, pairs.sources, decoder, self.max_length, self.max_rows)
         counts = self.bleu(where).counts([one.text for one in outputs])
         n = len(outputs)
         if not trained:
@@ -215,8 +213,8 @@ class Bench:
             distinct=sum(len({each.text for each in (one, *one.alternatives)}) for one in outputs) / n,
             won=sum(one.hypothesis.chain > 0 for one in outputs) / n,
             finished=sum(one.hypothesis.finished for one in outputs) / n,
-            calls=counted.calls,
-            rescored=counted.rescored,
+            calls=calls.search,
+            rescored=calls.rescoring,
             seconds=seconds,
             signature=outputs[0].signature,
         )

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from npad.engine.cost import Counted
+from npad.engine.cost import ModelCalls, count_calls
 from npad.errors import SEEDS, InvalidInput, a_function, brief, number, several, whole
 from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
@@ -72,15 +72,15 @@ def calibrate(
     if not texts or not sigmas:
         raise InvalidInput("there is nothing to calibrate with: give sentences, and at least one σ₀")
     random.Random(int(seed)).shuffle(texts)
-    counted = Counted(translator.model)
-    ask = replace(translator, model=counted)
+    calls = ModelCalls()
 
     def spent() -> int:
-        return counted.calls + counted.rescored
+        return calls.search + calls.rescoring
 
     def nll(texts: Sequence[str], sigma: float) -> float:
         how = replace(decoder, noise=replace(decoder.noise, sigma=sigma), chains=decoder.chains if sigma else 1)
-        found = ask.translate(texts, how, max_length, max_rows)
+        with count_calls(calls):
+            found = translator.translate(texts, how, max_length, max_rows)
         progress(min(spent(), budget), budget)
         return -sum(one.log_prob for one in found) / len(texts)
 

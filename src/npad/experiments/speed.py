@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from npad.decoding import decode
-from npad.engine.cost import Counted
+from npad.engine.cost import count_calls
 from npad.models.cgru.fast import Prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
@@ -119,8 +119,8 @@ def measured(
     for name, decoder in STRATEGIES.items():
         each = max(1, min(sizes.sentences, sizes.rows // decoder.rows))
         some = sizes.sources(each)
-        counted = Counted(model)
-        decode(counted, some, decoder, sizes.length)
+        with count_calls() as calls:
+            decode(model, some, decoder, sizes.length)
         for _ in range(5 if device.type == "cuda" else 1):  # a GPU's steps are captured when they were met often enough
             decode(model, some[:1], decoder, sizes.length)
             decode(model, some, decoder, sizes.length)
@@ -128,7 +128,7 @@ def measured(
             torch.cuda.reset_peak_memory_stats(device)
         latency = clock(partial(decode, model, some[:1], decoder, sizes.length), repeats, device)
         seconds = clock(partial(decode, model, some, decoder, sizes.length), repeats, device)
-        tokens, steps = each * sizes.length / seconds, counted.calls / seconds
+        tokens, steps = each * sizes.length / seconds, calls.search / seconds
         rate = rates[precision if isinstance(decoder, NPAD) else "float32"]
         yield Speed(name, latency, tokens, steps, steps * sizes.operations() / rate, peak_memory(device))
 

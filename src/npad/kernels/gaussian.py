@@ -9,23 +9,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from npad.noise import random as keyed
+from npad.kernels import splitmix64
 
-GOLDEN = tl.constexpr(keyed.GOLDEN)
-FIRST = tl.constexpr(keyed.FIRST)
-SECOND = tl.constexpr(keyed.SECOND)
+GOLDEN = tl.constexpr(splitmix64.GOLDEN)
+FIRST = tl.constexpr(splitmix64.FIRST)
+SECOND = tl.constexpr(splitmix64.SECOND)
 TURN = tl.constexpr(2 * math.pi)
 STEP = tl.constexpr(2.0**-23)
 ROWS, PAIRS = 8, 64  # of a block
 
 
-def add_gaussian(x: Tensor, scales: Tensor, keys: keyed.Keys) -> Tensor:
-    """x [rows, width] and normal numbers of standard deviation scales [rows]."""
+def add_gaussian(x: Tensor, scales: Tensor, seed: int, fields: list[Tensor], site: int) -> Tensor:
+    """Return x [rows, width] plus normal noise of standard deviation scales [rows].
+
+    seed, fields (four of [rows]: ids, chains, steps, slots) and site are the key of each row.
+    """
     rows, width = x.shape
     out = torch.empty_strided((rows, width), (width, 1), dtype=x.dtype, device=x.device)
     columns = (width + 1) // 2
-    fields = [keys.ids, keys.chains, keys.steps, keys.slots]
-    seed, site = keyed.signed(keys.seed), keyed.word(keys.site)
     strides = [field.stride(0) for field in (scales, *fields)]
     _add_gaussian[(triton.cdiv(rows, ROWS), triton.cdiv(columns, PAIRS))](
         x, out, scales, *fields, seed, site, rows, width, columns, *x.stride(), *strides, ROWS=ROWS, PAIRS=PAIRS

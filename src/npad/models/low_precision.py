@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from npad.engine.devices import PRECISIONS, ensure_computes
-from npad.engine.pytree import mapped
+from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput, one_of
-from npad.model import Perturb, State, Wrapper, device_of, name_of, optional
+from npad.model import Capabilities, Perturb, State, Wrapper, device_of, name_of
 from npad.models.quantised import quantise
 
 
@@ -33,13 +34,11 @@ class LowPrecision(Wrapper[State]):
             quantise(self.low)
         self.model: Any = model
         self.name = f"{name_of(model)}+{precision}"
-        for part in ("forced", "likelihood", "attention"):
-            if optional(model, part):
-                setattr(self, part, getattr(model, part))
 
     @property
-    def capturable(self) -> bool:
-        return bool(getattr(self.model, "capturable", False))
+    def capabilities(self) -> Capabilities:
+        """The model's own, whose states these are, and the copy."""
+        return replace(Capabilities.of(self.model), name=self.name, low_precision=self.low_precision)
 
     def start(self, source: Any) -> State:
         return self.model.start(source)  # type: ignore[no-any-return]
@@ -50,11 +49,11 @@ class LowPrecision(Wrapper[State]):
     def select(self, state: State, rows: Tensor) -> State:
         return self.model.select(state, rows)  # type: ignore[no-any-return]
 
-    def hasty(self, state: State) -> tuple[Any, Any]:
-        """The copy, and a state of the model as a state of the copy."""
+    def low_precision(self, state: State) -> tuple[Any, Any]:
+        """Return the copy, and a state of the model as a state of the copy."""
         return self.low, lowered(state, self.dtype)
 
 
 def lowered(state: Any, dtype: torch.dtype) -> Any:
     """A state with its floating-point tensors in another precision."""
-    return mapped(state, lambda x: x.to(dtype) if x.is_floating_point() else x)
+    return tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, state)

@@ -24,6 +24,7 @@ class Distribution:
     """Noise to add. A new one needs only `unit`."""
 
     relative_only: ClassVar[bool] = False  # whether it makes sense only as a share of what it perturbs
+    capturable: ClassVar[bool] = True  # whether a step that draws it may be captured in a CUDA graph
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         """[rows, width] in float32, mean 0 and variance 1."""
@@ -78,7 +79,7 @@ class Gaussian(Distribution):
             return super().added(x, scale, keys)
         from npad.kernels.gaussian import add_gaussian
 
-        return add_gaussian(x, scale, keys)
+        return add_gaussian(x, scale, *keys.parts())
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,10 @@ class Fixed(Distribution):
     def relative_only(self) -> bool:  # type: ignore[override]
         return self.base.relative_only
 
+    @property
+    def capturable(self) -> bool:  # type: ignore[override]
+        return self.base.capturable
+
     def unit(self, keys: Keys, width: int) -> Tensor:
         return self.base.unit(self._still(keys), width)
 
@@ -170,6 +175,10 @@ class Antithetic(Distribution):
         if self.base.relative_only:
             raise InvalidInput(f"Antithetic needs additive noise; {type(self.base).__name__} has no negative")
 
+    @property
+    def capturable(self) -> bool:  # type: ignore[override]
+        return self.base.capturable
+
     def unit(self, keys: Keys, width: int) -> Tensor:
         second = keys.chains % 2 == 0
         noise = self.base.unit(replace(keys, chains=keys.chains - second.long()), width)
@@ -184,6 +193,8 @@ class Orthogonal(Distribution):
     out (Gram–Schmidt), so fewer chains are a prefix of more. A block is no larger than the width of what it perturbs.
     Costs a look at which blocks are present: one host synchronisation a step on a GPU.
     """
+
+    capturable: ClassVar[bool] = False
 
     block: int = 16
 

@@ -15,11 +15,21 @@ import torch
 from torch import Tensor
 
 from npad.errors import SEEDS, InvalidInput, an_object, brief, number, whole, yes_or_no
-from npad.model import Model, Perturb, State, Wrapper, covers, ensure_model, name_of, offers, reached
-from npad.noise.distributions import Distribution, Gaussian, Orthogonal, ensure_distribution
+from npad.model import (
+    Capabilities,
+    Model,
+    Perturb,
+    State,
+    Wrapper,
+    covers,
+    ensure_model,
+    name_of,
+    offers,
+    reached,
+)
+from npad.noise.distributions import Distribution, Gaussian, ensure_distribution
 from npad.noise.random import Keys
 from npad.noise.schedules import Annealed, Schedule
-from npad.search.rows import Problems, place_in_run
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,9 @@ class Noise:
         for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
             number("sigma", sigma, least=0)
         if not isinstance(self.site, str):
-            raise InvalidInput(f"site must be the name of a noise site, such as 'hidden', not {brief(self.site)}")
+            raise InvalidInput(
+                f"site must be the name of a noise site, such as 'hidden', not {brief(self.site)}"
+            )
         yes_or_no("relative", self.relative)
         an_object("schedule", self.schedule, "a function of step and entropy, such as Constant()")
         try:
@@ -58,9 +70,12 @@ class Noise:
         ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
-            raise InvalidInput(
-                f"{kind} is a share of what it perturbs: say Noise({brief(self.sigma)}, …, relative=True)"
-            )
+            raise InvalidInput(f"{kind} is a share of what it perturbs: say Noise({brief(self.sigma)}, …, relative=True)")
+
+    @property
+    def uses_entropy(self) -> bool:
+        """Whether the schedule asks for the entropy; a plain function may."""
+        return bool(getattr(self.schedule, "uses_entropy", True))
 
     def check(self, model: Model[Any]) -> None:
         """Whether this model has that site."""
@@ -73,31 +88,32 @@ class Perturbation:
     """The noise of one step: a `Perturb`."""
 
     noise: Noise
-    whose: Keys
+    row_keys: Keys
     scales: Tensor  # [rows], σ_t
     outer: Perturb | None = None  # noise of another kind around this one
 
     def keys(self, site: str) -> Tensor:
-        return self.whose.at(site).streams()
+        return self.row_keys.at(site).streams()
 
     def reaches(self, site: str) -> bool:
         return covers(self.noise.site, site) or (self.outer is not None and reached(self.outer, site))
 
     def __call__(self, site: str, x: Tensor) -> Tensor:
         if covers(self.noise.site, site):
-            x = self.noise.distribution.perturb(x, self.scales, self.whose.at(site), self.noise.relative)
+            keys = self.row_keys.at(site)
+            x = self.noise.distribution.perturb(x, self.scales, keys, self.noise.relative)
         return x if self.outer is None else self.outer(site, x)
 
 
 @dataclass(frozen=True)
 class NoisyState(Generic[State]):
-    """The model's state, and who each row is. Everything a tensor, so that a step can be captured in a graph."""
+    """The model's state and each row's key, all tensors, so that a step can be captured."""
 
     inner: State
     problem: Tensor  # [rows], which problem: one chain of one sentence
-    ids: Tensor  # [rows]
+    ids: Tensor  # [rows], the sentence
     chains: Tensor  # [rows]
-    slots: Tensor  # [rows], the row's place in its problem
+    slots: Tensor  # [rows], the row's rank in its problem
     steps: Tensor  # [rows], of the next transition, from 1
     sigma: Tensor  # [rows], σ₀; 0 for the clean chain
     entropy: Tensor  # [rows], of the last output distribution, as a share of log V
@@ -105,10 +121,11 @@ class NoisyState(Generic[State]):
 
 @dataclass(frozen=True)
 class Noisy(Wrapper[State]):
-    """A model whose `step` perturbs what it is given, keyed by (seed, sentence id, chain, step, slot).
+    """A model whose `step` perturbs its state, keyed by (seed, sentence id, chain, step, slot).
 
-    With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the key). Decoded from by
-    itself it is one chain of each sentence, and log_prob is its own, noise and all; NPAD is what judges cleanly.
+    With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the
+    key). Decoded from by itself it is one chain of each sentence, and log_prob is its own, noise
+    included; NPAD re-scores with the clean model.
     """
 
     model: Model[State]
@@ -118,7 +135,7 @@ class Noisy(Wrapper[State]):
 
     def __post_init__(self) -> None:
         if isinstance(self.model, type) or not hasattr(self.model, "sites"):
-            ensure_model(self.model)  # says what is missing; a search need not go through all of it again
+            ensure_model(self.model)  # says what is missing
         if not isinstance(self.noise, Noise):
             raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
         whole("seed", self.seed, most=SEEDS)
@@ -130,36 +147,43 @@ class Noisy(Wrapper[State]):
         return f"Noisy({name_of(self.model)})"
 
     @property
-    def capturable(self) -> bool:
-        distribution = self.noise.distribution
-        while hasattr(distribution, "base"):
-            distribution = distribution.base
-        return bool(getattr(self.model, "capturable", False)) and not isinstance(distribution, Orthogonal)
+    def capabilities(self) -> Capabilities:
+        forwarded = super().capabilities
+        capturable = forwarded.capturable and self.noise.distribution.capturable
+        return replace(forwarded, noisy=True, rekey=self.rekey, capturable=capturable)
 
     def start(self, source: Any) -> NoisyState[State]:
-        """Every sentence as its chain 1, the sentence's place as its id."""
+        """Start every sentence as its chain 1, with its position as id."""
         if isinstance(self.noise.sigma, tuple):
-            raise InvalidInput(
-                f"a noisy model by itself is one chain: give it one sigma, not {brief(self.noise.sigma)}"
-            )
+            raise InvalidInput(f"a noisy model by itself is one chain: give it one sigma, not {brief(self.noise.sigma)}")
         ids = torch.arange(len(source), device=self.device)
-        problems = Problems(ids, torch.ones_like(ids), max_length=1)
-        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=self.device).expand(ids.shape)
-        return self.attach(self.model.start(source), problems, sigma)
+        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=self.device)
+        sigma = sigma.expand(ids.shape)
+        return self.attach(self.model.start(source), ids, torch.ones_like(ids), sigma)
 
-    def keyed(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:
-        return replace(state, inner=super().keyed(state.inner, ids), ids=ids)
+    def rekey(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:
+        """Return the state with other sentence ids [rows], for this noise and any inside."""
+        inner = Capabilities.of(self.model).rekey
+        rekeyed = state.inner if inner is None else inner(state.inner, ids)
+        return replace(state, inner=rekeyed, ids=ids)
 
-    def attach(self, state: State, problems: Problems, sigma: Tensor) -> NoisyState[State]:
-        """A state of the model, one row per problem, made noisy; sigma [problems] is each one's σ₀."""
-        nothing = torch.zeros_like(problems.ids)
+    def attach(self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor) -> NoisyState[State]:
+        """Make a state of the model noisy, one row per problem.
+
+        Args:
+            state: the model's state.
+            ids: [rows], each row's sentence id.
+            chains: [rows], its chain.
+            sigma: [rows], its σ₀.
+        """
+        zeros = torch.zeros_like(ids)
         return NoisyState(
             inner=state,
-            problem=torch.arange(len(problems), device=nothing.device),
-            ids=problems.ids,
-            chains=problems.chains,
-            slots=nothing,
-            steps=nothing + 1,
+            problem=torch.arange(len(ids), device=ids.device),
+            ids=ids,
+            chains=chains,
+            slots=zeros,
+            steps=zeros + 1,
             sigma=sigma.to(torch.float32),
             entropy=torch.ones_like(sigma, dtype=torch.float32),
         )
@@ -174,14 +198,23 @@ class Noisy(Wrapper[State]):
             got = list(factor.shape) if isinstance(factor, Tensor) else repr(factor)
             raise InvalidInput(f"the schedule must return a tensor {list(state.sigma.shape)}, one a row, not {got}")
         scales = state.sigma * factor
-        logits, inner = self.model.step(state.inner, tokens, Perturbation(self.noise, keys, scales, perturb))
-        entropy = entropy_share(logits) if getattr(self.noise.schedule, "uses_entropy", True) else state.entropy
+        perturbation = Perturbation(self.noise, keys, scales, perturb)
+        logits, inner = self.model.step(state.inner, tokens, perturbation)
+        entropy = entropy_share(logits) if self.noise.uses_entropy else state.entropy
         return logits, replace(state, inner=inner, steps=state.steps + 1, entropy=entropy)
 
     def select(self, state: NoisyState[State], rows: Tensor) -> NoisyState[State]:
-        chosen = {f.name: getattr(state, f.name)[rows] for f in fields(state) if f.name != "inner"}
-        chosen["slots"] = place_in_run(chosen["problem"])
-        return NoisyState(inner=self.model.select(state.inner, rows), **chosen)
+        keys = {f.name: getattr(state, f.name)[rows] for f in fields(state) if f.name != "inner"}
+        keys["slots"] = rank_in_run(keys["problem"])
+        return NoisyState(inner=self.model.select(state.inner, rows), **keys)
+
+
+def rank_in_run(values: Tensor) -> Tensor:
+    """Return each entry's rank in its run of equal neighbours: 7 7 7 4 4 -> 0 1 2 0 1."""
+    position = torch.arange(values.shape[0], device=values.device)
+    starts = torch.ones_like(values, dtype=torch.bool)
+    starts[1:] = values[1:] != values[:-1]
+    return position - torch.where(starts, position, 0).cummax(0).values
 
 
 def entropy_share(logits: Tensor) -> Tensor:

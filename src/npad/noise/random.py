@@ -16,15 +16,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from npad.kernels.splitmix64 import FIRST, GOLDEN, SECOND, signed
 
-def signed(value: int) -> int:
-    """A 64-bit pattern as the signed integer that torch stores."""
-    value = int(value) & ((1 << 64) - 1)  # a numpy integer has no room for the mask
-    return value - (1 << 64) if value >> 63 else value
-
-
-GOLDEN = signed(0x9E3779B97F4A7C15)
-FIRST, SECOND = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
 BLOCK = 1 << 16  # numbers drawn at a time on a CPU, so that intermediate results stay in its cache
 
 
@@ -65,10 +58,15 @@ class Keys:
     def at(self, site: str) -> Keys:
         return replace(self, site=site)
 
+    def parts(self) -> tuple[int, list[Tensor], int]:
+        """The seed, the four fields [rows] and the site's number, as a kernel folds them."""
+        return signed(self.seed), [self.ids, self.chains, self.steps, self.slots], word(self.site)
+
     def streams(self) -> Tensor:
         """[rows], the 64-bit seed of each row's stream."""
         key = torch.zeros_like(self.ids)  # not the seed itself: seed 1 ^ sentence 0 would be seed 0 ^ sentence 1
-        for field in (signed(self.seed), self.ids, self.chains, self.steps, self.slots, word(self.site)):
+        seed, fields, site = self.parts()
+        for field in (seed, *fields, site):
             key = fold(key, field)
         return key
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npad.decoding import decode
 from npad.engine.devices import device_named
-from npad.engine.memory import Room
+from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput, a_function, brief, number, several, whole
 from npad.model import Model, ensure_length
 from npad.noise.random import word
@@ -60,7 +60,7 @@ class Transcriber:
                 raise InvalidInput(f"recording {i + 1} must be a tensor of samples: at least one, real and finite")
         cut = [pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings]
         flat: list[Tensor] = [piece for each in cut for piece in each]
-        down, room, found = max(1, max_rows // decoder.rows), Room(max_rows), []
+        down, room, found = max(1, max_rows // decoder.rows), RowBudget(max_rows), []
 
         def decoded(some: list[Tensor]) -> list[list[Hypothesis]]:
             ids = [word(sound.numpy().tobytes()) for sound in some]

@@ -13,7 +13,7 @@ import torch
 
 from npad.decoding import decode
 from npad.engine.devices import PRECISIONS, device_named
-from npad.engine.memory import Room
+from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput, a_function, a_path, brief, one_of, several, whole
 from npad.model import Model, ensure_length, name_of
 from npad.models import toy
@@ -112,13 +112,13 @@ class Translator:
     def _windows(
         self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
     ) -> Iterator[Translation]:
-        room, first = Room(max_rows), 1
+        room, first = RowBudget(max_rows), 1
         while some := _ensure_texts(islice(texts, window)):
             yield from self._window(some, first, decoder, max_length, max_rows, room)
             first += len(some)
 
     def _window(
-        self, texts: list[str], first: int, decoder: Decoder, max_length: int, max_rows: int, room: Room
+        self, texts: list[str], first: int, decoder: Decoder, max_length: int, max_rows: int, room: RowBudget
     ) -> list[Translation]:
         """What texts become that are at hand together; `first` is the number of the first one."""
         how, judged = signature(decoder, self.model), self._in_words(decoder)
@@ -152,7 +152,7 @@ class Translator:
             )
         scores, targets = [0.0] * len(texts), _one_each(self.symbols(translations), len(texts), "symbols")
         sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
-        room = Room(max_rows)
+        room = RowBudget(max_rows)
 
         def scored(batch: list[int]) -> list[list[float]]:
             return score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])

@@ -1,75 +1,104 @@
-"""Ragged work as rectangles: which hypotheses to read together, so that little of what a model reads is padding."""
+"""Ragged work as rectangles: which hypotheses to read together so that little of it is padding.
+
+Pure NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Sizes = NDArray[np.int64]
+from npad.search.runs import IntArray
 
 
-def rectangles(sizes: Sizes, most: float = np.inf, spare: int = 8) -> Iterator[tuple[Sizes, slice]]:
-    """Cut sizes [groups, n], each row from large to small, into rectangles: some groups, and a range of their places.
+class Rectangle(NamedTuple):
+    """Some groups, and a range of their places."""
 
-    Every size above 0 is in one of them. A rectangle costs its rows times its largest size; it is cut where it costs
-    more than `most` and has more than one row, or where that spares more than another pass takes: each step of one
-    is worth `spare` rows in a step that is taken anyway.
+    groups: IntArray
+    places: slice
+
+
+Cut = tuple[Rectangle, Rectangle]
+
+
+def rectangles(sizes: IntArray, max_area: float = np.inf, step_cost: int = 8) -> Iterator[Rectangle]:
+    """Cut sizes [groups, n], each row in descending order, into rectangles.
+
+    Every size above 0 is in one of them. A rectangle costs its rows times its largest size. It is
+    cut where it costs more than `max_area` and has more than one row, or where the cut saves more
+    than another pass takes: each step of a pass is worth `step_cost` rows.
     """
-    return _cut(sizes, np.arange(len(sizes)), slice(0, sizes.shape[1]), most, spare)
+    return _cut(sizes, Rectangle(np.arange(len(sizes)), slice(0, sizes.shape[1])), max_area, step_cost)
 
 
-def _cut(sizes: Sizes, groups: Sizes, places: slice, most: float, spare: int) -> Iterator[tuple[Sizes, slice]]:
-    here = sizes[groups, places]
-    groups, here = groups[here[:, :1].any(1)], here[here[:, :1].any(1)]
+def _cut(sizes: IntArray, rectangle: Rectangle, max_area: float, step_cost: int) -> Iterator[Rectangle]:
+    groups, places = rectangle
+    inside = sizes[groups, places]
+    nonempty = inside[:, :1].any(1)
+    groups, inside = groups[nonempty], inside[nonempty]
     if not len(groups):
         return
-    width = int((here > 0).sum(1).max())
-    here, places = here[:, :width], slice(places.start, places.start + width)
-    height = here[:, 0].max()
+    width = int((inside > 0).sum(1).max())
+    inside = inside[:, :width]
+    rectangle = Rectangle(groups, slice(places.start, places.start + width))
+    height = inside[:, 0].max()
     area = len(groups) * width * height
-    cost, parts = min(_across(here, groups, places), *_down(here, groups, places), key=lambda one: one[0])
-    if area - cost <= spare * height:
-        if area <= most or len(groups) * width == 1:
-            yield np.sort(groups), places
+    options = [*_cuts_between_groups(inside, rectangle), *_cut_between_places(inside, rectangle)]
+    cost, cut = min(options, key=lambda option: option[0], default=(np.inf, None))
+    if cut is None or area - cost <= step_cost * height:
+        if area <= max_area or len(groups) * width == 1:
+            yield Rectangle(np.sort(groups), rectangle.places)
             return
-        parts = _halves(groups, places)
-    for some, range_ in parts:
-        yield from _cut(sizes, some, range_, most, spare)
+        cut = _halves(rectangle)
+    for part in cut:
+        yield from _cut(sizes, part, max_area, step_cost)
 
 
-Parts = tuple[tuple[Sizes, slice], tuple[Sizes, slice]]
+def _cuts_between_groups(inside: IntArray, rectangle: Rectangle) -> Iterator[tuple[float, Cut]]:
+    """Yield the best cut of groups ordered by largest size, and of groups ordered by count."""
+    groups, places = rectangle
+    height, width = inside[:, 0], (inside > 0).sum(1)
+    top_rows = np.arange(1, len(groups))
+    if not len(top_rows):
+        return
+    for major, minor in ((height, width), (width, height)):
+        order = np.lexsort((-minor, -major))
+        tallest, widest = (np.maximum.accumulate(extent[order][::-1])[::-1] for extent in (height, width))
+        top = top_rows * tallest[0] * widest[0]
+        bottom = (len(groups) - top_rows) * tallest[1:] * widest[1:]
+        at = int((top + bottom).argmin())
+        cut = (
+            Rectangle(groups[order[: at + 1]], places),
+            Rectangle(groups[order[at + 1 :]], places),
+        )
+        yield float((top + bottom)[at]), cut
 
 
-def _down(here: Sizes, groups: Sizes, places: slice) -> Iterator[tuple[float, Parts]]:
-    """The best cut between groups, ordered by their largest size, and ordered by how many they have."""
-    height, width = here[:, 0], (here > 0).sum(1)
-    for first, second in ((height, width), (width, height)):
-        order = np.lexsort((-second, -first))
-        tallest, widest = (np.maximum.accumulate(each[order][::-1])[::-1] for each in (height, width))
-        top = np.arange(1, len(groups))
-        cost = top * tallest[0] * widest[0] + (len(groups) - top) * tallest[1:] * widest[1:]
-        if len(cost):
-            at = int(cost.argmin())
-            yield float(cost[at]), ((groups[order[: at + 1]], places), (groups[order[at + 1 :]], places))
-    yield np.inf, ((groups, places), (groups, places))
-
-
-def _across(here: Sizes, groups: Sizes, places: slice) -> tuple[float, Parts]:
-    """The best cut between places: those to the right are smaller, and fewer groups have them."""
-    tallest, have = here.max(0), (here > 0).sum(0)
-    left = np.arange(1, here.shape[1])
-    cost = left * len(groups) * tallest[0] + (here.shape[1] - left) * have[1:] * tallest[1:]
-    if not len(cost):
-        return np.inf, ((groups, places), (groups, places))
+def _cut_between_places(inside: IntArray, rectangle: Rectangle) -> Iterator[tuple[float, Cut]]:
+    """Yield the best cut between places: to the right, sizes are smaller and groups fewer."""
+    groups, places = rectangle
+    tallest, count = inside.max(0), (inside > 0).sum(0)
+    left = np.arange(1, inside.shape[1])
+    if not len(left):
+        return
+    cost = left * len(groups) * tallest[0] + (inside.shape[1] - left) * count[1:] * tallest[1:]
     at = places.start + int(cost.argmin()) + 1
-    return float(cost.min()), ((groups, slice(places.start, at)), (groups, slice(at, places.stop)))
+    yield (
+        float(cost.min()),
+        (
+            Rectangle(groups, slice(places.start, at)),
+            Rectangle(groups, slice(at, places.stop)),
+        ),
+    )
 
 
-def _halves(groups: Sizes, places: slice) -> Parts:
+def _halves(rectangle: Rectangle) -> Cut:
+    groups, places = rectangle
     if len(groups) > 1:
         half = len(groups) // 2
-        return (groups[:half], places), (groups[half:], places)
+        return Rectangle(groups[:half], places), Rectangle(groups[half:], places)
     half = (places.start + places.stop + 1) // 2
-    return (groups, slice(places.start, half)), (groups, slice(half, places.stop))
+    left, right = slice(places.start, half), slice(half, places.stop)
+    return Rectangle(groups, left), Rectangle(groups, right)

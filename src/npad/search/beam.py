@@ -13,9 +13,10 @@ from torch.nn import functional as F
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, one_of, whole
 from npad.model import Model
-from npad.search.decoder import Decoder, run
+from npad.search.decoder import Decoder
 from npad.search.history import History
 from npad.search.hypotheses import Found
+from npad.search.loop import run
 from npad.search.rows import Problems, descending, rows_from
 
 Finish = Literal["shrink", "compete", "pool"]
@@ -54,11 +55,11 @@ class Beam(Decoder):
         return replace(self, nbest=self.width)
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        return beam_search(model, state, problems, self, as_they_are)
+        return beam_search(model, state, problems, self, by_score)
 
 
-def as_they_are(children: Tensor) -> Tensor:
-    """Children chosen by their own scores."""
+def by_score(children: Tensor) -> Tensor:
+    """Rank children by their own scores."""
     return children
 
 
@@ -66,10 +67,9 @@ class Candidates(NamedTuple):
     """Extensions of the beam, best rank first: each [groups, n]."""
 
     scores: Tensor  # −inf where there is none
-    parents: Tensor
+    parents: Tensor  # the slot each extends
     tokens: Tensor
     ends: Tensor
-    clean: Tensor  # the scores by the clean model
 
     def at(self, index: Tensor) -> Candidates:
         return Candidates(*(x.gather(1, index) for x in self))
@@ -80,38 +80,41 @@ class Ended(NamedTuple):
 
     scores: Tensor  # −inf where there is none
     parents: Tensor  # the slot it ended from
-    lengths: Tensor  # without the end symbol
-    clean: Tensor  # the scores by the clean model
+    lengths: Tensor  # without the end token
 
-    def with_(self, more: Ended) -> Ended:
-        """The best of these and some more."""
-        together = [torch.cat(pair, 1) for pair in zip(self, more, strict=True)]
-        best = descending(together[0])[:, : self.scores.shape[1]]
-        return Ended(*(x.gather(1, best) for x in together))
+    @property
+    def exists(self) -> Tensor:
+        return self.scores > -torch.inf
+
+    def merge(self, newly: Ended) -> Ended:
+        """Keep the best of these and those that just ended."""
+        merged = [torch.cat(pair, 1) for pair in zip(self, newly, strict=True)]
+        best = descending(merged[0])[:, : self.scores.shape[1]]
+        return Ended(*(x.gather(1, best) for x in merged))
 
 
-# A rule takes the ended ones, the candidates and the width, and says which of the ended stay [groups, width], which
-# candidates join them and which live on [groups, n].
+# A rule takes the ended hypotheses, the candidates and the width. It returns which of the ended
+# stay [groups, width], which candidates join them and which live on [groups, n].
 Rule = Callable[[Ended, Candidates, int], tuple[Tensor, Tensor, Tensor]]
 
 
 def shrink(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    places = width - (ended.scores > -torch.inf).sum(1, keepdim=True)
+    places = width - ended.exists.sum(1, keepdim=True)
     taken = _rank(candidates) < places
-    return ended.scores > -torch.inf, taken & candidates.ends, taken & ~candidates.ends
+    return ended.exists, taken & candidates.ends, taken & ~candidates.ends
 
 
 def compete(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    everyone = torch.cat([ended.scores, candidates.scores], 1)
-    best = descending(everyone)[:, :width]
-    taken = torch.zeros_like(everyone, dtype=torch.bool).scatter(1, best, True)
+    scores = torch.cat([ended.scores, candidates.scores], 1)
+    best = descending(scores)[:, :width]
+    taken = torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
     stay, taken = taken[:, :width], taken[:, width:]
     return stay, taken & candidates.ends, taken & ~candidates.ends
 
 
 def pool(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
     joins = candidates.ends & (_rank(candidates) < width)
-    return ended.scores > -torch.inf, joins, ~candidates.ends
+    return ended.exists, joins, ~candidates.ends
 
 
 def _rank(candidates: Candidates) -> Tensor:
@@ -123,15 +126,17 @@ RULES: dict[str, Rule] = {"shrink": shrink, "compete": compete, "pool": pool}
 
 @dataclass(frozen=True)
 class BeamFrontier:
-    """The live prefixes of each group, best first, and those that ended. An unused slot repeats the first, at −inf."""
+    """The live prefixes of each group, best first, and the ended hypotheses.
 
-    how: Beam
-    rank: Callable[[Tensor], Tensor]  # children [groups, width, n], each row's best first -> what to choose them by
+    An unused slot repeats the first prefix, at −inf.
+    """
+
+    beam: Beam
+    rank: Callable[[Tensor], Tensor]  # children [groups, width, n], best first -> ranking scores
     eos: int
     pad: int
     tokens: Tensor  # [groups, width], or [groups, 1] before the first step
     scores: Tensor  # [groups, width]
-    clean: Tensor  # [groups, width], the scores by the clean model
     ended: Ended
     history: History
     broken: Tensor  # [], whether a live row was no distribution
@@ -140,90 +145,108 @@ class BeamFrontier:
     def live(self) -> Tensor:
         return self.scores > -torch.inf
 
-    def advance(self, predicted: Prediction, clean: Prediction) -> tuple[BeamFrontier, Tensor]:
-        candidates = self._candidates(predicted, clean)
-        stay, join, live = RULES[self.how.finish](self.ended, candidates, self.how.width)
+    def advance(self, predicted: Prediction) -> tuple[BeamFrontier, Tensor]:
+        candidates = self._candidates(predicted)
+        stay, join, live = RULES[self.beam.finish](self.ended, candidates, self.beam.width)
 
-        ended = self.ended._replace(scores=self.ended.scores.masked_fill(~stay, -torch.inf)).with_(
-            Ended(
-                candidates.scores.masked_fill(~join, -torch.inf),
-                candidates.parents,
-                self.history.step.expand_as(candidates.parents),
-                candidates.clean,
-            )
+        kept = self.ended._replace(scores=self.ended.scores.masked_fill(~stay, -torch.inf))
+        newly_ended = Ended(
+            scores=candidates.scores.masked_fill(~join, -torch.inf),
+            parents=candidates.parents,
+            lengths=self.history.step.expand_as(candidates.parents),
         )
-        alive = candidates.scores.masked_fill(~live, -torch.inf)
-        order = descending(alive)[:, : self.how.width]
-        scores = alive.gather(1, order)
-        _, parents, tokens, _, truly = candidates.at(torch.where(scores > -torch.inf, order, order[:, :1]))
+        live_scores = candidates.scores.masked_fill(~live, -torch.inf)
+        order = descending(live_scores)[:, : self.beam.width]
+        scores = live_scores.gather(1, order)
+        chosen = candidates.at(torch.where(scores > -torch.inf, order, order[:, :1]))
 
-        history = self.history.append(tokens, parents)
-        broken = self.broken | ((predicted.norm + clean.norm).isnan() & self.live).any()
-        after = replace(self, tokens=tokens, scores=scores, clean=truly, ended=ended, history=history, broken=broken)
-        return after, rows_from(parents, self.tokens.shape[1])
+        after = replace(
+            self,
+            tokens=chosen.tokens,
+            scores=scores,
+            ended=kept.merge(newly_ended),
+            history=self.history.append(chosen.tokens, chosen.parents),
+            broken=self.broken | (predicted.norm.isnan() & self.live).any(),
+        )
+        return after, rows_from(chosen.parents, self.tokens.shape[1])
 
-    def _candidates(self, predicted: Prediction, clean: Prediction) -> Candidates:
-        """The best extensions of [groups, width] prefixes, enough of them for any rule: twice the width.
+    def _candidates(self, predicted: Prediction) -> Candidates:
+        """Return the best extensions of [groups, width] prefixes: twice the width, for any rule.
 
-        Of one parent, one more than the width is enough: as many that live on, and its end. They are ordered by their
-        own probability, of equals the first symbol first, as greedy search takes it: sums would round it away.
+        Of one parent, one more than the width is enough: as many that live on, and its end. They
+        are ordered by their own probability, of equals the first token first, as greedy search
+        takes it: sums would round it away.
         """
-        own, symbols = predicted.top(min(self.how.width + 1, predicted.logits.shape[-1]))
+        width = self.beam.width
+        log_probs, tokens = predicted.top(min(width + 1, predicted.logits.shape[-1]))
         first = predicted.best()[..., None]
-        symbols = torch.where(symbols == first, symbols[..., :1], symbols)
-        symbols = torch.cat([first, symbols[..., 1:]], -1)
-        children = (self.scores[..., None] + own).masked_fill(~self.live[..., None], -torch.inf)  # NaN there or not
-        truly = children if clean is predicted else self.clean[..., None] + clean.at(symbols)
-        chosen = descending(self.rank(children).flatten(1))[:, : 2 * self.how.width]
-        scores, tokens, judged = (x.flatten(1).gather(1, chosen) for x in (children, symbols, truly))
-        found = Candidates(scores, chosen // children.shape[-1], tokens, tokens == self.eos, judged)
-        missing = max(0, self.how.width - scores.shape[1])
+        tokens = torch.where(tokens == first, tokens[..., :1], tokens)
+        tokens = torch.cat([first, tokens[..., 1:]], -1)
+        # A slot that is not live may hold NaN: mask it after the sum.
+        children = self.scores[..., None] + log_probs
+        children = children.masked_fill(~self.live[..., None], -torch.inf)
+        chosen = descending(self.rank(children).flatten(1))[:, : 2 * width]
+        scores, chosen_tokens = (x.flatten(1).gather(1, chosen) for x in (children, tokens))
+        candidates = Candidates(
+            scores=scores,
+            parents=chosen // children.shape[-1],
+            tokens=chosen_tokens,
+            ends=chosen_tokens == self.eos,
+        )
+        missing = max(0, width - scores.shape[1])
         return Candidates(
-            F.pad(found.scores, (0, missing), value=-torch.inf), *(F.pad(x, (0, missing)) for x in found[1:])
+            F.pad(candidates.scores, (0, missing), value=-torch.inf),
+            *(F.pad(x, (0, missing)) for x in candidates[1:]),
         )
 
     def done(self) -> Tensor:
-        return self.ended.scores[:, self.how.nbest - 1] >= self.scores[:, 0]
+        return self.ended.scores[:, self.beam.nbest - 1] >= self.scores[:, 0]
 
     def groups(self, index: Tensor) -> BeamFrontier:
         return replace(
             self,
             tokens=self.tokens[index],
             scores=self.scores[index],
-            clean=self.clean[index],
             ended=Ended(*(x[index] for x in self.ended)),
             history=self.history.groups(index),
         )
 
     def found(self) -> Found:
-        """The best that ended, then the best that were cut short."""
-        here = torch.arange(self.scores.shape[1], device=self.scores.device).expand_as(self.scores)
-        now = self.history.step.expand_as(self.scores)
-        mine = Ended(self.scores, here, now, self.clean)
-        scores, slots, lengths, clean = (torch.cat(pair, 1) for pair in zip(self.ended, mine, strict=True))
-        finished = torch.arange(scores.shape[1], device=scores.device).expand_as(scores) < self.how.width
-        lengths = lengths.masked_fill(scores == -torch.inf, -1)
-        tokens = self.history.trace(slots, lengths, self.pad)
-        ordered = Found(tokens, lengths, finished, scores, clean=clean).best_first()
-        return ordered.at(torch.arange(self.how.nbest, device=here.device).expand(len(scores), -1))
+        """Return the best that ended, then the best that were cut short."""
+        slots = torch.arange(self.scores.shape[1], device=self.scores.device)
+        cut = Ended(
+            scores=self.scores,
+            parents=slots.expand_as(self.scores),
+            lengths=self.history.step.expand_as(self.scores),
+        )
+        both = Ended(*(torch.cat(pair, 1) for pair in zip(self.ended, cut, strict=True)))
+        finished = torch.arange(both.scores.shape[1], device=slots.device) < self.beam.width
+        lengths = both.lengths.masked_fill(~both.exists, -1)
+        found = self.history.found(both.parents, lengths, finished.expand_as(lengths), both.scores, self.pad)
+        best = torch.arange(self.beam.nbest, device=slots.device).expand(len(lengths), -1)
+        return found.best_first().at(best)
 
 
 def beam_search(
-    model: Model[Any], state: Any, problems: Problems, how: Beam, rank: Callable[[Tensor], Tensor]
+    model: Model[Any],
+    state: Any,
+    problems: Problems,
+    beam: Beam,
+    rank: Callable[[Tensor], Tensor],
 ) -> Found:
+    """Run a beam search whose children are ranked by `rank`."""
     special, groups, device = model.special, len(problems), problems.ids.device
-    nothing = torch.full((groups, how.width), -torch.inf, device=device)
-    zero = torch.zeros_like(nothing, dtype=torch.long)
+    no_scores = torch.full((groups, beam.width), -torch.inf, device=device)
+    zeros = torch.zeros_like(no_scores, dtype=torch.long)
     frontier = BeamFrontier(
-        how=how,
+        beam=beam,
         rank=rank,
         eos=special.eos,
         pad=special.pad,
         tokens=torch.full((groups, 1), special.bos, device=device),
         scores=torch.zeros(groups, 1, device=device),
-        clean=torch.zeros(groups, 1, device=device),
-        ended=Ended(nothing, zero, zero, nothing),
-        history=History.empty(groups, how.width, problems.max_length, special.pad, device),
+        ended=Ended(no_scores, zeros, zeros),
+        history=History.empty(groups, beam.width, problems.max_length, special.pad, device),
         broken=torch.zeros((), dtype=torch.bool, device=device),
     )
-    return run(model, state, frontier, problems, rows=how.width)
+    return run(model, state, frontier, problems, rows=beam.width)

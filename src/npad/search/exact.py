@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.engine.cost import add_calls
+from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, brief, whole
-from npad.model import Model, device_of, log_probs
+from npad.model import Capabilities, Model, device_of
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder, ensure_sound
+from npad.search.decoder import Decoder
 from npad.search.hypotheses import Found
+from npad.search.loop import ensure_sound
 from npad.search.rows import Problems, rows_of
 
 SIBLINGS = 16  # prefixes tried at a time: larger batches run faster and waste more calls when the bound improves
@@ -113,15 +116,19 @@ def branch_and_bound(model: Model[Any], start: Any, best: Best, max_length: int,
     return best, True
 
 
-def read(model: Model[Any], node: Node, symbols: list[tuple[float, int]]) -> tuple[Tensor, Any]:
-    """Let the model read some children of a node: the scores of all their extensions [n, V], and the state after."""
+def read(model: Model[Any], node: Node, children: list[tuple[float, int]]) -> tuple[Tensor, Any]:
+    """Read some children of a node: the scores of all their extensions [n, V], and the state."""
     device = device_of(model)
-    rows = torch.full((len(symbols),), node.row, device=device)
-    logits, state = model.step(model.select(node.state, rows), torch.tensor([s for _, s in symbols], device=device))
-    scored = log_probs(model, logits, len(symbols))
-    ensure_sound(model, scored[:, 0].isnan().any(), len(node.tokens) + 1)
-    so_far = torch.tensor([score for score, _ in symbols], dtype=scored.dtype, device=device)
-    return (so_far[:, None] + scored).cpu(), state
+    rows = torch.full((len(children),), node.row, device=device)
+    tokens = torch.tensor([token for _, token in children], device=device)
+    add_calls(search=len(children))
+    logits, state = model.step(model.select(node.state, rows), tokens)
+    normalised = Capabilities.of(model).normalised
+    predicted = Prediction.of(model, logits, len(children), normalised)
+    ensure_sound(model, predicted.norm.isnan().any(), len(node.tokens) + 1)
+    log_probs = predicted.dense()
+    scores = torch.tensor([score for score, _ in children], dtype=log_probs.dtype, device=device)
+    return (scores[:, None] + log_probs).cpu(), state
 
 
 def extend(

@@ -1,4 +1,4 @@
-"""Greedy search: the most probable symbol, at every step (Cho, 2016, section 3.1)."""
+"""Greedy search: the most probable token, at every step (Cho, 2016, section 3.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npad.search.rows import Problems
 
 @dataclass(frozen=True)
 class Greedy(Decoder):
-    """Take the most probable symbol until the end symbol is it. Cost: one row, one step a symbol."""
+    """Take the most probable token until it is the end token. Cost: one row."""
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
         return walk(model, state, problems, choice=None, width=1)

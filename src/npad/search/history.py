@@ -1,4 +1,4 @@
-"""Who came from whom: the symbols of a search and the way back through them."""
+"""The tokens of a search and the back-pointers between them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,149 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from npad.engine.next_token import Prediction
+from npad.kernels import fused
+from npad.search.hypotheses import Found
+
+
+@dataclass(frozen=True)
+class CleanGains:
+    """What the clean model gave each token as it was written, where clean rows step alongside."""
+
+    tokens: Tensor  # [T, groups, width], log p of the token written there
+    ends: Tensor | None  # [T, groups, width], log p of ending there; None: rows are independent
+
 
 @dataclass(frozen=True)
 class History:
-    """Symbols and back-pointers, one row per step. Written in place at a step that is itself a tensor."""
+    """Tokens and back-pointers, one row per step, written in place at a step that is a tensor."""
 
     tokens: Tensor  # [T, groups, width]
-    parents: Tensor | None  # [T, groups, width], each one's slot a step before; None: its own
-    step: Tensor  # [1], how many are written
+    parents: Tensor | None  # [T, groups, width], the slot a step earlier; None: the same slot
+    step: Tensor  # [1], how many steps are written
+    clean: CleanGains | None = None
 
     @classmethod
     def empty(
-        cls, groups: int, width: int, length: int, pad: int, device: torch.device, straight: bool = False
+        cls,
+        groups: int,
+        width: int,
+        max_length: int,
+        pad: int,
+        device: torch.device,
+        independent: bool = False,
     ) -> History:
-        tokens = torch.full((length, groups, width), pad, device=device)
-        parents = None if straight else torch.zeros_like(tokens)
+        """Allocate a history; `independent` rows always continue themselves."""
+        tokens = torch.full((max_length, groups, width), pad, device=device)
+        parents = None if independent else torch.zeros_like(tokens)
         return cls(tokens, parents, torch.zeros(1, dtype=torch.long, device=device))
 
+    def with_clean_gains(self) -> History:
+        """Return the history with room for the clean model's log-probabilities."""
+        gains = torch.zeros_like(self.tokens, dtype=torch.float64)
+        ends = None if self.parents is None else torch.zeros_like(gains)
+        return replace(self, clean=CleanGains(gains, ends))
+
     def append(self, tokens: Tensor, parents: Tensor | None = None) -> History:
+        """Write the tokens [groups, width] of one step, and the slots they continue."""
         self.tokens.index_copy_(0, self.step, tokens[None])
         if self.parents is not None and parents is not None:
             self.parents.index_copy_(0, self.step, parents[None])
         return replace(self, step=self.step + 1)
 
+    def record_clean(self, predicted: Prediction, tokens: Tensor, rows: Tensor | None, eos: int) -> None:
+        """Write what the clean model gave the tokens of the last step.
+
+        Args:
+            predicted: by the clean model, for rows [groups, width before the step].
+            tokens: [groups, width], as just appended.
+            rows: [groups · width], the row that each one continues; None: its own.
+            eos: the end token.
+        """
+        if self.clean is None:
+            return
+        if fused(predicted.logits):
+            from npad.kernels.gains import record_gains
+
+            record_gains(predicted.logits, predicted.norm, tokens, rows, *self._buffers(), eos)
+            return
+        groups, width = tokens.shape
+        by_row = predicted.map(lambda x: x.flatten(0, 1))
+        chosen = by_row if rows is None else by_row.map(lambda x: x[rows])
+        gains = chosen.at(tokens.view(-1, 1)).view(groups, width)
+        last = self.step - 1
+        self.clean.tokens.index_copy_(0, last, gains.to(torch.float64)[None])
+        if self.clean.ends is not None:
+            ends = predicted.at(torch.full_like(predicted.norm, eos, dtype=torch.long)[..., None])
+            ends = ends.squeeze(-1).expand(groups, width).to(torch.float64)
+            self.clean.ends.index_copy_(0, last, ends[None])
+
+    def _buffers(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        assert self.clean is not None
+        return self.clean.tokens, self.clean.ends, self.step
+
     def groups(self, index: Tensor) -> History:
+        """Return the given groups."""
         parents = None if self.parents is None else self.parents[:, index]
-        return replace(self, tokens=self.tokens[:, index], parents=parents)
+        clean = self.clean
+        if clean is not None:
+            ends = None if clean.ends is None else clean.ends[:, index]
+            clean = CleanGains(clean.tokens[:, index], ends)
+        return replace(self, tokens=self.tokens[:, index], parents=parents, clean=clean)
 
-    def straight(self, lengths: Tensor, pad: int) -> Tensor:
-        """`trace` where every slot came from itself: the first `lengths` [groups, width] symbols of each."""
-        steps = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
-        inside = torch.arange(steps, device=lengths.device) < lengths[..., None]
-        return self.tokens[:steps].permute(1, 2, 0).masked_fill(~inside, pad)
+    def found(self, slots: Tensor, lengths: Tensor, finished: Tensor, log_prob: Tensor, pad: int) -> Found:
+        """Trace hypotheses back to their tokens, and to their clean log-probability if recorded.
 
-    def trace(self, slots: Tensor, lengths: Tensor, pad: int) -> Tensor:
-        """The first `lengths` [groups, n] symbols that lead to `slots` [groups, n]: -> [groups, n, T], padded."""
-        steps = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
-        out = torch.full((*slots.shape, steps), pad, device=slots.device)
+        Args:
+            slots: [groups, n], the slot in which each stood after its last token.
+            lengths: [groups, n], its tokens without the end token; −1 marks none.
+            finished: [groups, n], whether the end token followed.
+            log_prob: [groups, n].
+            pad: fills tokens [groups, n, T] on the right.
+        """
+        if self.parents is None:
+            tokens, clean = self._straight(lengths, finished, pad)
+        else:
+            tokens, clean = self._traced(slots, lengths, finished, pad)
+        return Found(
+            tokens,
+            lengths,
+            finished,
+            log_prob,
+            clean_log_prob=None if clean is None else clean.to(log_prob.dtype),
+        )
+
+    def _straight(self, lengths: Tensor, finished: Tensor, pad: int) -> tuple[Tensor, Tensor | None]:
+        """Read rows that always continued themselves."""
+        inside = self._steps(lengths)[:, None, None] < lengths
+        tokens = self.tokens[: len(inside)].masked_fill(~inside, pad).permute(1, 2, 0)
+        if self.clean is None:
+            return tokens, None
+        gains = self.clean.tokens
+        counted = self._steps(lengths + 1)[:, None, None] < lengths + (finished & (lengths >= 0))
+        counted = counted[: len(gains)]
+        return tokens, gains[: len(counted)].masked_fill(~counted, 0).sum(0)
+
+    def _traced(self, slots: Tensor, lengths: Tensor, finished: Tensor, pad: int) -> tuple[Tensor, Tensor | None]:
+        """Follow the back-pointers."""
         assert self.parents is not None
-        for t in reversed(range(steps)):
+        steps = self._steps(lengths)
+        tokens = torch.full((*slots.shape, len(steps)), pad, device=slots.device)
+        clean = None
+        if self.clean is not None and self.clean.ends is not None:
+            last = lengths.clamp(0, len(self.clean.ends) - 1)
+            groups = torch.arange(len(slots), device=slots.device)[:, None]
+            ends = self.clean.ends[last, groups, slots]
+            clean = ends.masked_fill(~finished | (lengths < 0), 0)
+        for t in reversed(range(len(steps))):
             inside = t < lengths
-            out[:, :, t] = torch.where(inside, self.tokens[t].gather(1, slots), pad)
+            tokens[:, :, t] = torch.where(inside, self.tokens[t].gather(1, slots), pad)
+            if clean is not None and self.clean is not None:
+                clean = clean + self.clean.tokens[t].gather(1, slots).masked_fill(~inside, 0)
             slots = torch.where(inside, self.parents[t].gather(1, slots), slots)
-        return out
+        return tokens, clean
+
+    def _steps(self, lengths: Tensor) -> Tensor:
+        """Return 0, 1, … up to the longest length."""
+        longest = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
+        return torch.arange(longest, device=lengths.device)

@@ -1,4 +1,4 @@
-"""One hypothesis a row, extended by one chosen symbol at a time: what greedy search and sampling share."""
+"""Independent rows, each extended by one chosen token at a time: greedy search and sampling."""
 
 from __future__ import annotations
 
@@ -10,100 +10,132 @@ from torch import Tensor
 
 from npad.engine.next_token import Prediction
 from npad.model import Model
-from npad.search.decoder import run
 from npad.search.history import History
 from npad.search.hypotheses import Found
+from npad.search.loop import run
 from npad.search.rows import Problems, repeat
 
 
 class Choice(Protocol):
-    """How the next symbol is chosen."""
+    """How the next token is chosen."""
 
     def __call__(self, log_probs: Tensor, step: Tensor) -> Tensor:
-        """[groups, width, V] -> [groups, width]; step [1] counts from 1."""
+        """Return tokens [groups, width] of log_probs [groups, width, V]; step [1] counts from 1."""
 
-    def groups(self, index: Tensor) -> Choice: ...
+    def groups(self, index: Tensor) -> Choice:
+        """Return the choice for the given groups alone."""
 
 
 @dataclass(frozen=True)
-class Walk:
-    """A frontier of independent rows. The first step is taken once for the `width` rows of a group."""
+class IndependentRows:
+    """A frontier of independent rows. The first step is taken once for all rows of a group."""
 
-    choice: Choice | None  # None: the most probable symbol
+    choice: Choice | None  # None: the most probable token
     width: int
     eos: int
     pad: int
     tokens: Tensor  # [groups, width], or [groups, 1] before the first step
     scores: Tensor  # [groups, width]
-    clean: Tensor  # [groups, width], the scores by the clean model
-    lengths: Tensor  # [groups, width], without the end symbol
+    lengths: Tensor  # [groups, width], without the end token
     finished: Tensor  # [groups, width]
     history: History
 
     @property
     def broken(self) -> Tensor:
-        return (self.scores + self.clean).isnan().any()  # NaN stays NaN
+        return self.scores.isnan().any()  # NaN stays NaN
 
-    def advance(self, predicted: Prediction, clean: Prediction) -> tuple[Walk, Tensor | None]:
+    def advance(self, predicted: Prediction) -> tuple[IndependentRows, Tensor | None]:
         groups, width = self.tokens.shape
         if self.choice is None and width == self.width and predicted.first is not None:
-            return self._walked(predicted.first, predicted, clean), None
-        one, other = (each.expand(groups, self.width) for each in (predicted, clean))
-        chosen = one.best() if self.choice is None else self.choice(one.dense(), self.history.step + 1)
-        chosen = chosen.masked_fill(self.finished, self.eos)
-        gained = one.at(chosen[..., None]).squeeze(-1)
-        truly = gained if clean is predicted else other.at(chosen[..., None]).squeeze(-1)
-        ends = chosen == self.eos
+            return self._greedy_by_kernel(predicted), None
+        predicted = predicted.expand(groups, self.width)
+        if self.choice is None:
+            tokens = predicted.best()
+        else:
+            tokens = self.choice(predicted.dense(), self.history.step + 1)
+        tokens = tokens.masked_fill(self.finished, self.eos)
+        gained = predicted.at(tokens[..., None]).squeeze(-1)
+        ends = tokens == self.eos
         after = replace(
             self,
-            tokens=chosen,
+            tokens=tokens,
             scores=self.scores + gained.masked_fill(self.finished, 0),
-            clean=self.clean + truly.masked_fill(self.finished, 0),
             lengths=self.lengths + ~(self.finished | ends),
             finished=self.finished | ends,
-            history=self.history.append(chosen),
+            history=self.history.append(tokens),
         )
-        return after, repeat(groups, self.width, chosen.device) if width != self.width else None
+        first_step = width != self.width
+        return after, repeat(groups, self.width, tokens.device) if first_step else None
 
-    def _walked(self, first: Tensor, predicted: Prediction, clean: Prediction) -> Walk:
-        """The same in one kernel, where a kernel has found the most probable symbols."""
-        from npad.kernels.walk import walked
+    def _greedy_by_kernel(self, predicted: Prediction) -> IndependentRows:
+        """Take the most probable tokens, already known, in one kernel."""
+        from npad.kernels.greedy import greedy_step
 
-        known, truly = ((each.logits, each.norm) for each in (predicted, clean))
-        now = self.scores, self.clean, self.lengths, self.finished
-        symbols, after, step = walked(first, known, truly, now, self.history.tokens, self.history.step, self.eos)
-        scores, judged, lengths, finished = after
-        history = replace(self.history, step=step)
+        assert predicted.first is not None
+        history = self.history
+        tokens, scores, lengths, finished, step = greedy_step(
+            predicted.first,
+            predicted.logits,
+            predicted.norm,
+            self.scores,
+            self.lengths,
+            self.finished,
+            history.tokens,
+            history.step,
+            self.eos,
+        )
         return replace(
-            self, tokens=symbols, scores=scores, clean=judged, lengths=lengths, finished=finished, history=history
+            self,
+            tokens=tokens,
+            scores=scores,
+            lengths=lengths,
+            finished=finished,
+            history=replace(history, step=step),
         )
 
     def done(self) -> Tensor:
         return self.finished.all(1)
 
-    def groups(self, index: Tensor) -> Walk:
-        per_group = {name: getattr(self, name)[index] for name in ("tokens", "scores", "clean", "lengths", "finished")}
-        choice = None if self.choice is None else self.choice.groups(index)
-        return replace(self, choice=choice, history=self.history.groups(index), **per_group)
+    def groups(self, index: Tensor) -> IndependentRows:
+        return replace(
+            self,
+            choice=None if self.choice is None else self.choice.groups(index),
+            tokens=self.tokens[index],
+            scores=self.scores[index],
+            lengths=self.lengths[index],
+            finished=self.finished[index],
+            history=self.history.groups(index),
+        )
 
     def found(self) -> Found:
-        tokens = self.history.straight(self.lengths, self.pad)
-        return Found(tokens, self.lengths, self.finished, self.scores, clean=self.clean).best_first()
+        slots = torch.arange(self.width, device=self.lengths.device).expand_as(self.lengths)
+        found = self.history.found(slots, self.lengths, self.finished, self.scores, self.pad)
+        return found.best_first()
 
 
 def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice | None, width: int) -> Found:
-    """Run `width` walks for each problem; without a choice, along the most probable symbols."""
+    """Extend `width` independent rows for each problem until all have ended.
+
+    Args:
+        model: the model, noisy or not.
+        state: one row per problem.
+        problems: what to solve.
+        choice: how each next token is chosen; None takes the most probable one.
+        width: rows per problem.
+
+    Returns:
+        The hypotheses [groups, width], best first.
+    """
     special, groups, device = model.special, len(problems), problems.ids.device
-    frontier = Walk(
+    frontier = IndependentRows(
         choice=choice,
         width=width,
         eos=special.eos,
         pad=special.pad,
         tokens=torch.full((groups, 1), special.bos, device=device),
         scores=torch.zeros(groups, width, device=device),
-        clean=torch.zeros(groups, width, device=device),
         lengths=torch.zeros(groups, width, dtype=torch.long, device=device),
         finished=torch.zeros(groups, width, dtype=torch.bool, device=device),
-        history=History.empty(groups, width, problems.max_length, special.pad, device, straight=True),
+        history=History.empty(groups, width, problems.max_length, special.pad, device, independent=True),
     )
     return run(model, state, frontier, problems, rows=width)

@@ -1,4 +1,4 @@
-"""Rows of numbers that are alike, side by side."""
+"""Runs of equal rows, in NumPy: sorting rows, and finding where runs start."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 
 
-def side_by_side(rows: Rows) -> Rows:
-    """The order of rows [n, k] of numbers from 0, by the first, then the second and so on; of equals as they were."""
+def argsort_rows(rows: IntArray) -> IntArray:
+    """Return the stable lexicographic argsort of rows [n, k] of integers from 0."""
     if rows.size == 0:
         return np.arange(len(rows))
-    rows = np.ascontiguousarray(rows, dtype=">i8")  # byte by byte is then number by number
-    return np.argsort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel(), kind="stable")
+    big_endian = np.ascontiguousarray(rows, dtype=">i8")  # byte order is then number order
+    as_bytes = big_endian.view(np.dtype((np.void, big_endian.itemsize * rows.shape[1])))
+    return np.argsort(as_bytes.ravel(), kind="stable")
 
 
-def starts(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each row, of numbers or a number, starts a run of equals."""
-    found = np.ones(len(rows), dtype=bool)
+def run_starts(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether each row, [n] or [n, k], starts a run of equal rows."""
+    starts = np.ones(len(rows), dtype=bool)
     differs = rows[1:] != rows[:-1]
-    found[1:] = differs if rows.ndim == 1 else differs.any(1)
-    return found
+    starts[1:] = differs if rows.ndim == 1 else differs.any(1)
+    return starts
 
 
-def place_in_run(x: Rows) -> Rows:
-    """Each number's place in its run of equals: 7 7 7 4 4 -> 0 1 2 0 1."""
-    place = np.arange(len(x))
-    return place - np.maximum.accumulate(np.where(starts(x), place, 0))
+def rank_in_run(values: IntArray) -> IntArray:
+    """Return each entry's rank in its run of equal neighbours: 7 7 7 4 4 -> 0 1 2 0 1."""
+    position = np.arange(len(values))
+    return position - np.maximum.accumulate(np.where(run_starts(values), position, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from numbers import Real
 from typing import Any, Protocol
@@ -87,18 +87,18 @@ class MBR:
         if not isinstance(self.utility, str) or self.utility not in ("chrf", "bleu"):
             a_function("utility", self.utility, "'chrf', 'bleu' or a function of two texts")
         if self.text is not None:
-            a_function("text", self.text, "a function from symbols to text, or None")
+            a_function("text", self.text, "a function from tokens to text, or None")
 
     def __call__(self, found: Found) -> Tensor:
         utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
         text = self.text or _letters
         risk = torch.zeros(found.lengths.shape)
-        for s, candidates in enumerate(replace(found, chain=found.count).hypotheses()):
-            texts = [_a_text(text(candidate.tokens)) for candidate in candidates]
-            weights = [candidate.chain if found.count is not None else 1 for candidate in candidates]
-            for i, one in enumerate(texts):
-                utilities = [utility(one, other) for other in texts]
-                risk[s, i] = _mean(utilities, weights)
+        for s, candidates in enumerate(found.hypotheses()):
+            texts = [_ensure_text(text(candidate.tokens)) for candidate in candidates]
+            weights = [candidate.count for candidate in candidates]
+            for i, hypothesis in enumerate(texts):
+                utilities = [utility(hypothesis, reference) for reference in texts]
+                risk[s, i] = _weighted_mean(utilities, weights)
         return risk.to(found.log_prob.device)
 
 
@@ -123,18 +123,41 @@ class Rerank:
         return scores.to(found.log_prob.device)
 
 
-def _a_text(written: object) -> str:
-    if not isinstance(written, str):
-        raise InvalidInput(f"the function given to MBR as text must return a text, not {brief(written)}")
-    return written
+def _ensure_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(
+            f"the function given to MBR as text must return a text, not {brief(text)}"
+        )
+    return text
 
 
-def _mean(utilities: list[Any], weights: list[int]) -> float:
-    """The weighted mean of utilities."""
+def _weighted_mean(utilities: list[Any], weights: list[int]) -> float:
     try:
-        return float(sum(w * u for w, u in zip(weights, utilities, strict=True)) / sum(weights))
+        weighted = (w * utility for w, utility in zip(weights, utilities, strict=True))
+        return float(sum(weighted) / sum(weights))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"MBR's utility must return a number, not {brief(utilities[0])}") from error
+        raise InvalidInput(
+            f"MBR's utility must return a number, not {brief(utilities[0])}"
+        ) from error
+
+
+def rank(found: Found, selector: Selector) -> Found:
+    """Sort distinct candidates [sentences, n] by a selector, finished ones first.
+
+    Raises:
+        InvalidInput: the selector returned no number for a candidate.
+    """
+    if isinstance(selector, MostProbable):
+        return found.best_first()
+    scores: object = selector(found)
+    name = getattr(selector, "__name__", type(selector).__name__)
+    shape = list(found.lengths.shape)
+    if not isinstance(scores, Tensor) or list(scores.shape) != shape:
+        got = list(scores.shape) if isinstance(scores, Tensor) else repr(scores)
+        raise InvalidInput(f"the selector {name} must return a tensor {shape}, not {got}")
+    if bool((scores.isnan() & found.exists).any()):
+        raise InvalidInput(f"the selector {name} returned NaN; it must return a number for every hypothesis")
+    return found.best_first(scores.masked_fill(~found.exists, 0))
 
 
 def _length(found: Found) -> Tensor:

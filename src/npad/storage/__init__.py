@@ -1,0 +1,1 @@
+"""What inference, training and reports write with: atomic files, JSON lines, model folders."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from npad.engine.memory import total_memory
+from npad.model import Layout
 from npad.models.cgru.model import AttentionModel, AttentionState
-from npad.search.rows import Layout
 from npad.training.noise import TrainingNoise
 
 FLOATS = ("hidden", "cell", "memory", "keys")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from npad.engine.devices import device_named, ensure_computes
-from npad.engine.memory import plain_memory_errors
+from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput, StorageError, a_path, brief
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import alone, sweep, write_whole
@@ -177,7 +177,7 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
                 prepare(plan.store(folder), progress=watch.preparing, **plan.data)
         processes = held.enter_context(joined(device))
         held.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay theirs
-        held.enter_context(plain_memory_errors("lower the batch or the units"))
+        held.enter_context(out_of_memory_errors("lower the batch or the units"))
         plan = Plan.load(folder)
         ensure_computes(device, plan.recipe.precision)
         store = Store.open(plan.store(folder))

@@ -1,0 +1,1 @@
+"""The paper's translation model: a bidirectional encoder and a conditional GRU with attention."""

@@ -16,28 +16,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from npad.engine.cuda_graphs import captured
-from npad.engine.devices import sent
-from npad.engine.next_token import Prediction
-from npad.engine.pytree import mapped
+from npad.engine.cuda_graphs import graphs_of
+from npad.engine.pytree import tree_map
 from npad.kernels import fused
-from npad.model import ensure_known, reached, untouched
+from npad.model import Layout, reached, untouched
 from npad.models.cgru.encoder import gru
 from npad.models.cgru.linear import Product
 from npad.models.cgru.model import AttentionModel
 from npad.models.network import Network
-from npad.rescoring.plan import batched, reading, spans
-from npad.search.rows import Layout
-from npad.search.runs import Rows
 
 LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
-SENT = 1 << 16  # rows that are planned and sent to a GPU together
-LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # that there are at a time
 FEW = 1024  # source symbols up to which a GPU waits for the launches of their encoding
 GRID = 8  # symbols to which sources are padded on a GPU: few shapes, each of which may be captured as a graph
 BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they stay in its cache
@@ -87,11 +79,11 @@ class Prepared(Network[PreparedState]):
         symbols, lengths = self.plain.padded(source)
         if self.capturable:
             self._tabulate()  # a captured step must not
-        with captured(self) as graphs:
+        with graphs_of(self) as graphs:
             if graphs is None or lengths is not None or symbols.numel() > FEW:
                 return self._begin(symbols, lengths)[0]
             begun: PreparedState = graphs.call(self._begin, self, "begin", symbols)[0]
-            return mapped(begun, torch.clone)
+            return tree_map(torch.clone, begun)
 
     def _begin(self, symbols: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
         begun = self.plain.begin_exactly(symbols, lengths)
@@ -128,39 +120,23 @@ class Prepared(Network[PreparedState]):
         state, context = self._recur(state, read, perturb)
         return perturb("output", self._readout(state.hidden[-1], read, context)), state
 
-    def likelihood(self, state: PreparedState, tokens: Tensor, targets: Tensor, reads: Tensor) -> tuple[Tensor, int]:
-        """log p of targets [sentences, n, T] after tokens, and the row-steps it took: prefixes are read once."""
-        ensure_known(self, targets, self.logits.out_features)
-        device = self.logits.weight.device
-        readouts: list[Tensor] = []
-        which: list[Rows] = []
-        rows = 0
-        for steps in batched(reading(tokens.numpy(), reads.numpy()), SENT):  # planned while a GPU is at work
-            parts = [part for step in steps for part in (step.owner, step.parents, step.symbols)]
-            there = torch.split(sent(torch.from_numpy(np.concatenate(parts)), device), [len(part) for part in parts])
-            for step, owner, parents, symbols in zip(steps, there[::3], there[1::3], there[2::3], strict=True):
-                hidden = state.hidden[:, parents]
-                state = replace(state, hidden=hidden, layout=Layout(len(owner), step.each), owner=owner)
-                read = self._read(symbols)
-                state, context = self._recur(state, read, untouched)
-                readouts.append(self._readout(state.hidden[-1], read, context))
-                which.append(step.which + rows)
-                rows += len(parents)
-        sizes, most = [len(each) for each in readouts], LOGITS.get(device.type, LOGITS["cpu"])
-        some = reads.flatten().nonzero().squeeze(1)
-        at, wanted = torch.from_numpy(np.stack(which)), targets.flatten(0, 1)[some].t()  # [T, hypotheses]
-        found = [
-            self._at(torch.cat(readouts[span]), sent(at[span], device) - start, sent(wanted[span], device))
-            for start, span in spans(sizes, most // self.logits.out_features)
-        ]
-        scored = found[0].new_zeros(reads.numel(), targets.shape[-1])
-        scored[sent(some, device)] = torch.cat(found).t()
-        return scored.view(targets.shape), rows
+    @property
+    def vocabulary(self) -> int:
+        return int(self.logits.out_features)
 
-    def _at(self, readouts: Tensor, which: Tensor, targets: Tensor) -> Tensor:
-        """log p of targets, each after one of the readouts."""
-        predicted = Prediction.of(self, self.logits(readouts), len(readouts))
-        return predicted.logits[which, targets].to(predicted.norm.dtype) - predicted.norm[which]
+    def advance(
+        self, state: PreparedState, parents: Tensor, owners: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, PreparedState]:
+        """Continue rows of the state, in groups of one sentence each: readouts, and the state."""
+        layout = Layout(len(owners), len(parents) // len(owners))
+        state = replace(state, hidden=state.hidden[:, parents], layout=layout, owner=owners)
+        read = self._read(tokens)
+        state, context = self._recur(state, read, untouched)
+        return self._readout(state.hidden[-1], read, context), state
+
+    def project(self, readouts: Tensor) -> Tensor:
+        """Return the logits [n, V] of readouts [n, embedding]."""
+        return self.logits(readouts)  # type: ignore[no-any-return]
 
     def _read(self, tokens: Tensor) -> Tensor:
         """What a symbol means to GRU₁ and to the readout, biases included: [..., 3 · units + embedding]."""

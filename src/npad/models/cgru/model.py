@@ -25,11 +25,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from npad.errors import InvalidInput, number, one_of, whole, yes_or_no
-from npad.model import Special, untouched
+from npad.model import Layout, Special, untouched
 from npad.models.cgru.encoder import bidirectional
 from npad.models.cgru.padding import aligned, real
 from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
-from npad.search.rows import Layout, repeat
+from npad.search.rows import repeat
 
 CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}
 PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "embedding": 256}}

@@ -1,0 +1,1 @@
+"""Models of Hugging Face Transformers. Only this package imports transformers."""

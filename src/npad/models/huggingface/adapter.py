@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from npad.errors import InvalidInput, brief, yes_or_no
-from npad.model import Perturb, Special, untouched
-from npad.search.rows import Layout, repeat
+from npad.model import Layout, Perturb, Special, untouched
+from npad.search.rows import repeat
 
 try:
     import transformers as transformers  # for those that load models

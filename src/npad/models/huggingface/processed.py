@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.model import Perturb, Wrapper, name_of
+from npad.model import Capabilities, Perturb, Wrapper, name_of
 
 Processor = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> scores
 Criterion = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> whether to stop [rows]
@@ -47,15 +47,10 @@ class Processed(Wrapper[Any]):
         self.prefix, self.processor, self.criterion = prefix, processor, criterion
         self.beam = beam
         self.name = name_of(model)
-        self.judge = Clean(model)
 
     @property
-    def normalised(self) -> bool:
-        return self.beam
-
-    @property
-    def steered(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, judge=Clean(self.model), normalised=self.beam, steered=True)
 
     def start(self, source: Any) -> ProcessedState:
         prefix = self.model.prefix(source) if self.prefix is None else self.prefix
@@ -85,7 +80,12 @@ class Clean(Wrapper[Any]):
 
     def __init__(self, model: Any) -> None:
         self.model: Any = model
-        self.name, self.forced = name_of(model), model.forced
+        self.name = name_of(model)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        forced = Capabilities.of(self.model).forced
+        return replace(super().capabilities, forced=forced)
 
     def start(self, source: Any) -> Any:
         return self.model.start(source)

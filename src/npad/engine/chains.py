@@ -1,0 +1,143 @@
+"""How NPAD's chains are executed: as rows of one batch, in lower precision where there is one, in
+halves where they do not fit, with clean pairs and CUDA graphs where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from npad.engine.cuda_graphs import graphs_of
+from npad.engine.devices import to_device
+from npad.engine.memory import RowBudget
+from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
+from npad.model import Capabilities, Model
+from npad.noise.noisy import Noisy
+from npad.search.hypotheses import Found, join
+from npad.search.loop import CAPTURED_ROWS
+from npad.search.rows import Problems, repeat
+
+
+class Inner(Protocol):
+    """The inner decoder: any decoder."""
+
+    @property
+    def rows(self) -> int: ...
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found: ...
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The chains of every sentence: their numbers and their noise."""
+
+    numbers: Tensor  # [chains], 0 is the clean chain
+    sigma: Tensor  # [chains], σ₀; 0 for the clean chain
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def at(self, index: Any) -> Chains:
+        return Chains(self.numbers[index], self.sigma[index])
+
+
+@dataclass(frozen=True)
+class ChainRunner:
+    """Runs an inner decoder once per chain, all chains of all sentences as rows of one batch.
+
+    perturbed: wraps a model so that its steps are noisy.
+    """
+
+    inner: Inner
+    perturbed: Callable[[Model[Any]], Noisy[Any]]
+
+    def run(self, model: Model[Any], state: Any, problems: Problems, chains: Chains) -> Found:
+        """Return the candidates of all chains, [sentences, n], on the CPU.
+
+        Noisy chains run on the model's low-precision copy, if it offers one; the clean chain never
+        does.
+        """
+        capabilities = Capabilities.of(model)
+        if capabilities.low_precision is None:
+            pairable = capabilities.capturable and capabilities.judge is None
+            return self._run_within_memory(model, state, problems, chains, pairable)
+        clean = chains.numbers == 0
+        parts = [(model, state, chains.at(clean))]
+        parts += [(*capabilities.low_precision(state), chains.at(~clean))]
+        found = [
+            self._run_within_memory(part_model, part_state, problems, part_chains)
+            for part_model, part_state, part_chains in parts
+            if len(part_chains)
+        ]
+        return join(found, model.special.pad)
+
+    def _run_within_memory(
+        self,
+        model: Model[Any],
+        state: Any,
+        problems: Problems,
+        chains: Chains,
+        pairable: bool = False,
+    ) -> Found:
+        """Run chains together, or half of them at a time where all do not fit.
+
+        pairable: the model is the clean one, so that its rows may judge the noisy ones.
+        """
+
+        def run_together(numbers: Sequence[int]) -> list[Found]:
+            part = chains.at(slice(numbers[0], numbers[-1] + 1))
+            return [self._run_together(model, state, problems, part, pairable)]
+
+        budget = RowBudget(problems.max_rows)
+        rows_each = len(problems) * self.inner.rows
+        return join(budget.run(run_together, range(len(chains)), rows_each), model.special.pad)
+
+    def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool) -> Found:
+        noisy: Any = self.perturbed(model)
+        rows = len(problems) * len(chains)
+        if pairable and pairing_pays(rows * self.inner.rows):
+            noisy = PairedClean(noisy)
+        device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
+        arguments = (
+            state,
+            problems.ids,
+            to_device(chains.numbers, device),
+            to_device(chains.sigma, device),
+        )
+        with graphs_of(noisy) as graphs:
+            if graphs is None or rows > CAPTURED_ROWS:
+                noisy_state, ids, numbers = start(*arguments)
+            else:
+                key = "start chains", problems.per_sentence
+                noisy_state, ids, numbers = graphs.call(start, noisy, key, *arguments, private=True)
+            per_sentence = problems.per_sentence * len(chains)
+            expanded = replace(problems, ids=ids, chains=numbers, per_sentence=per_sentence)
+            found = self.inner.search(noisy, noisy_state, expanded).cpu()
+        chain = chains.numbers.repeat(len(problems))[:, None].expand_as(found.lengths)
+        found = replace(found, chain=chain, noisy_log_prob=found.log_prob, proven=None)
+        return found.regroup(len(chains))
+
+
+def start_chains(
+    model: Model[Any],
+    noisy: Any,
+    problems: Problems,
+    state: Any,
+    ids: Tensor,
+    chains: Tensor,
+    sigma: Tensor,
+) -> tuple[Any, Tensor, Tensor]:
+    """Return the noisy state of every chain of every sentence, and their ids and chains [rows]."""
+    expanded = replace(problems, ids=ids).expand(chains)
+    rows = model.select(state, repeat(len(problems), len(chains), chains.device))
+    keys = expanded.ids, expanded.chains, sigma.repeat(len(problems))
+    if isinstance(noisy, PairedClean):
+        return noisy.attach(rows, *keys, expanded.per_sentence), expanded.ids, expanded.chains
+    return noisy.attach(rows, *keys), expanded.ids, expanded.chains
+
+
+def pairing_pays(rows: int) -> bool:
+    """Return whether clean pairs cost less than re-scoring, which takes all the steps again."""
+    return 0 < rows <= MAX_PAIRED_ROWS

@@ -1,0 +1,323 @@
+"""Re-scoring hypotheses with the clean model, teacher-forced, by the best way that it offers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npad.engine.cost import add_calls
+from npad.engine.devices import to_device
+from npad.engine.memory import RowBudget
+from npad.engine.next_token import Prediction
+from npad.errors import InvalidInput, ModelError
+from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
+from npad.rescoring.packing import Rectangle, rectangles
+from npad.rescoring.plan import batches, read_steps, spans
+from npad.search.hypotheses import Found
+from npad.search.rows import descending, repeat, take
+from npad.search.runs import IntArray
+
+PLANNED_ROWS = 1 << 16  # rows planned and sent to a GPU together, while it works on the ones before
+MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits held at a time
+
+
+def rescore(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> Found:
+    """Return the hypotheses with the clean model's log-probability, on the CPU.
+
+    Args:
+        model: whose `judge` re-scores, if it has one.
+        state: one row per sentence; left as it was.
+        found: [sentences, n], without duplicates. Clean log-probabilities that a search recorded
+            alongside are taken as they are.
+        coverage: also sum the attention over each hypothesis' tokens.
+
+    Raises:
+        InvalidInput: coverage is asked of a model without attention.
+        ModelError: a row of logits was no distribution.
+    """
+    found = found.cpu()
+    if found.clean_log_prob is not None and not coverage:
+        log_prob, attention = found.clean_log_prob, None
+    else:
+        judge = Capabilities.of(model).judge or model
+        log_prob, attention = Rescorer(judge, coverage).run(state, found)
+    ensure_scored(model, log_prob, found)
+    return replace(found, log_prob=log_prob, coverage=attention)
+
+
+def ensure_scored(model: Model[Any], log_prob: Tensor, found: Found) -> None:
+    """Refuse scores that are no numbers."""
+    if bool((log_prob.isnan() & found.exists).any()):
+        raise ModelError(
+            f"{Capabilities.of(model).name} returned NaN, +inf or nothing but −inf as a row of logits while scoring"
+        )
+
+
+class TeacherForcing(NamedTuple):
+    """What hypotheses [sentences, n] read and predict."""
+
+    inputs: Tensor  # [sentences, n, T]
+    targets: Tensor  # [sentences, n, T]
+    reads: Tensor  # [sentences, n], how many positions count
+
+    @property
+    def counted(self) -> Tensor:
+        """[sentences, n, T], which positions count."""
+        return torch.arange(self.inputs.shape[-1]) < self.reads[..., None]
+
+    @classmethod
+    def of(cls, found: Found, bos: int, eos: int) -> TeacherForcing:
+        lengths = found.lengths.clamp(min=0)
+        reads = lengths + (found.finished & found.exists)
+        padding = torch.arange(found.tokens.shape[-1]) >= lengths[..., None]
+        tokens = found.tokens.masked_fill(padding, eos)  # a token that every model can read
+        first, last = (torch.full_like(lengths, token)[..., None] for token in (bos, eos))
+        longest = max(1, int(reads.max()))
+        inputs = torch.cat([first, tokens], -1)[..., :longest]
+        return cls(inputs, torch.cat([tokens, last], -1)[..., :longest], reads)
+
+
+class Scores(NamedTuple):
+    """The scores of one rectangle of hypotheses."""
+
+    sentences: Tensor  # [s]
+    places: Tensor  # [p]
+    log_prob: Tensor  # [s, p]
+    coverage: Tensor | None  # [s, p, source length]
+
+
+class Strategy(NamedTuple):
+    """How a rectangle of hypotheses is read, and how the work is cut into rectangles."""
+
+    read: Callable[[Model[Any], Any, Found], tuple[Tensor, Tensor | None]]
+    parts: Callable[[IntArray, bool], Iterator[Rectangle]]  # of reads [sentences, n]; on a GPU?
+
+
+class Rescorer:
+    """Re-scores hypotheses by the best way that a model offers."""
+
+    def __init__(self, model: Model[Any], coverage: bool) -> None:
+        self.model, self.coverage = model, coverage
+        self.capabilities = Capabilities.of(model)
+        if coverage and self.capabilities.attention is None:
+            name = self.capabilities.name
+            raise InvalidInput(f"coverage needs attention, which {name} does not offer; use beta=0")
+        self.strategy = self._strategy()
+
+    def _strategy(self) -> Strategy:
+        if self.coverage:
+            return COVERING
+        if self.capabilities.prefix_reader is not None:
+            return BY_PREFIX
+        return STEPWISE if self.capabilities.forced is None else FORCED
+
+    def run(self, state: Any, found: Found) -> tuple[Tensor, Tensor | None]:
+        """Return log p [sentences, n] and, if asked for, coverage [sentences, n, source length]."""
+        reads = (found.lengths + found.finished).clamp(min=1)
+        reads = torch.where(found.exists, reads, 0)
+        order = descending(reads)
+        found, reads = found.at(order), take(reads, order)
+        on_gpu = self.capabilities.device.type == "cuda"
+        # A GPU works on all rectangles before the first result is waited for.
+        scored = [
+            scores
+            for rectangle in self.strategy.parts(reads.numpy(), on_gpu)
+            for scores in self._read(state, found, rectangle)
+        ]
+        log_prob = torch.zeros_like(found.log_prob)
+        for scores in scored:
+            log_prob = log_prob.to(scores.log_prob.dtype)
+            log_prob[scores.sentences[:, None], scores.places] = scores.log_prob.cpu()
+        inverse = order.argsort(1)
+        coverage = take(_joined_coverage(found, scored), inverse) if self.coverage else None
+        return take(log_prob, inverse), coverage
+
+    def _read(self, state: Any, found: Found, rectangle: Rectangle) -> list[Scores]:
+        """Score a rectangle; in halves, of its sentences and then of its places, if it must be."""
+        budget = RowBudget()
+
+        def read_places(places: Sequence[int]) -> list[Scores]:
+            def read_sentences(sentences: Sequence[int]) -> list[Scores]:
+                return self._read_whole(state, found, sentences, places)
+
+            return budget.run(read_sentences, rectangle.groups.tolist())
+
+        places = range(rectangle.places.start, rectangle.places.stop)
+        return RowBudget().run(read_places, places)
+
+    def _read_whole(self, state: Any, found: Found, sentences: Sequence[int], places: Sequence[int]) -> list[Scores]:
+        rows, columns = torch.tensor(sentences), torch.tensor(places)
+        part = found.groups(rows).at(columns.expand(len(rows), -1))
+        if not part.exists.any():
+            return []
+        selected = self.model.select(state, rows.to(self.capabilities.device))
+        log_prob, coverage = self.strategy.read(self.model, selected, part)
+        shape = len(rows), len(columns)
+        if coverage is not None:
+            coverage = coverage.view(*shape, -1)
+        return [Scores(rows, columns, log_prob.view(shape), coverage)]
+
+
+def _joined_coverage(found: Found, scored: list[Scores]) -> Tensor:
+    """Put the coverage of rectangles together: [sentences, n, longest source]."""
+    parts = [scores.coverage for scores in scored if scores.coverage is not None]
+    longest = max((part.shape[-1] for part in parts), default=0)
+    joined = torch.zeros(*found.lengths.shape, longest)
+    for scores in scored:
+        if scores.coverage is not None:
+            joined = joined.to(scores.coverage.dtype)
+            place = scores.sentences[:, None], scores.places, slice(scores.coverage.shape[-1])
+            joined[place] = scores.coverage.cpu()
+    return joined
+
+
+def read_stepwise(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Step through the hypotheses, one row each."""
+    state, inputs, targets, counted = _one_row_each(model, state, found)
+    capabilities = Capabilities.of(model)
+    log_prob: Tensor | float = 0.0
+    attention: Tensor | float = 0.0
+    for t in range(inputs.shape[1]):
+        add_calls(rescoring=len(inputs))
+        logits, state = model.step(state, inputs[:, t])
+        predicted = Prediction.of(model, logits, len(inputs), capabilities.normalised)
+        if t == 0:
+            ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])
+        gained = predicted.at(targets[:, t, None]).squeeze(1)
+        log_prob = log_prob + gained.masked_fill(~counted[:, t], 0)
+        if coverage and capabilities.attention is not None:
+            weights = capabilities.attention(state)
+            attention = attention + weights.masked_fill(~counted[:, t, None], 0)
+    assert isinstance(log_prob, Tensor)
+    return log_prob, attention if isinstance(attention, Tensor) else None
+
+
+def read_forced(model: Model[Any], state: Any, found: Found) -> tuple[Tensor, Tensor | None]:
+    """Read the hypotheses by teacher forcing in one pass."""
+    state, inputs, targets, counted = _one_row_each(model, state, found)
+    capabilities = Capabilities.of(model)
+    assert capabilities.forced is not None
+    add_calls(rescoring=inputs.numel())
+    logits: object = capabilities.forced(state, inputs)
+    if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
+        got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ModelError(f"{capabilities.name}.forced must return logits {[*inputs.shape, 'V']}, not {got}")
+    predicted = Prediction.of(model, logits.flatten(0, 1), inputs.numel(), capabilities.normalised)
+    ensure_in_vocabulary(model, targets, logits.shape[-1])
+    log_probs = predicted.at(targets.reshape(-1, 1)).view(targets.shape)
+    return log_probs.masked_fill(~counted, 0).sum(1), None
+
+
+def read_by_prefix(model: Model[Any], state: Any, found: Found) -> tuple[Tensor, Tensor | None]:
+    """Read every distinct prefix of a sentence once."""
+    capabilities = Capabilities.of(model)
+    assert capabilities.prefix_reader is not None
+    bos, eos, _ = model.special
+    teacher = TeacherForcing.of(found, bos, eos)
+    ensure_in_vocabulary(model, teacher.targets, capabilities.prefix_reader.vocabulary)
+    reads = torch.where(found.exists, teacher.reads.clamp(min=1), 0)
+    readouts, row_of = advance_prefixes(capabilities.prefix_reader, state, teacher.inputs, reads, capabilities.device)
+    log_probs = _log_probs_of_targets(model, readouts, row_of, teacher.targets, reads)
+    counted = to_device(teacher.counted, log_probs.device)
+    return log_probs.masked_fill(~counted, 0).sum(-1), None
+
+
+def advance_prefixes(
+    reader: PrefixReader[Any], state: Any, inputs: Tensor, reads: Tensor, device: torch.device
+) -> tuple[list[Tensor], Tensor]:
+    """Advance all distinct prefixes, step by step.
+
+    Args:
+        reader: the model.
+        state: one row per sentence.
+        inputs: [sentences, n, T], on the CPU.
+        reads: [sentences, n], how many of them count.
+        device: the model's.
+
+    Returns:
+        The readouts of each step [rows, width], and the row of each hypothesis that reads anything
+        among all rows [T, hypotheses].
+    """
+    readouts: list[Tensor] = []
+    row_of: list[IntArray] = []
+    offset = 0
+    for batch in batches(read_steps(inputs.numpy(), reads.numpy()), PLANNED_ROWS):
+        arrays = [array for step in batch for array in (step.owners, step.parents, step.tokens)]
+        sent = to_device(torch.from_numpy(np.concatenate(arrays)), device)
+        tensors = torch.split(sent, [len(array) for array in arrays])
+        for i, step in enumerate(batch):
+            owners, parents, tokens = tensors[3 * i : 3 * i + 3]
+            readout, state = reader.advance(state, parents, owners, tokens)
+            readouts.append(readout)
+            row_of.append(step.row_of + offset)
+            offset += step.rows
+    add_calls(rescoring=offset)
+    return readouts, torch.from_numpy(np.stack(row_of))
+
+
+def _log_probs_of_targets(
+    model: Model[Any], readouts: list[Tensor], row_of: Tensor, targets: Tensor, reads: Tensor
+) -> Tensor:
+    """Return log p of targets [sentences, n, T] after the rows that read them, some at a time."""
+    capabilities = Capabilities.of(model)
+    reader, device = capabilities.prefix_reader, capabilities.device
+    assert reader is not None
+    hypotheses = reads.flatten().nonzero().squeeze(1)
+    by_step = targets.flatten(0, 1)[hypotheses].t()  # [T, hypotheses]
+    limit = MAX_LOGITS.get(device.type, MAX_LOGITS["cpu"]) // reader.vocabulary
+    parts = []
+    for offset, steps in spans([len(readout) for readout in readouts], limit):
+        rows = torch.cat(readouts[steps])
+        logits = reader.project(rows)
+        predicted = Prediction.of(model, logits, len(rows), capabilities.normalised)
+        index = to_device(row_of[steps], device) - offset
+        chosen = predicted.logits[index, to_device(by_step[steps], device)]
+        parts.append(chosen.to(predicted.norm.dtype) - predicted.norm[index])
+    log_probs = parts[0].new_zeros(reads.numel(), targets.shape[-1])
+    log_probs[to_device(hypotheses, device)] = torch.cat(parts).t()
+    return log_probs.view(targets.shape)
+
+
+def _one_row_each(model: Model[Any], state: Any, found: Found) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """Return a state with a row for each hypothesis, and inputs, targets, counted: [rows, T]."""
+    device = Capabilities.of(model).device
+    bos, eos, _ = model.special
+    teacher = TeacherForcing.of(found, bos, eos)
+    sentences, n = found.lengths.shape
+    # Dropping sentences and expanding rows are calls of their own.
+    state = model.select(state, repeat(sentences, n, device))
+    tensors = (teacher.inputs, teacher.targets, teacher.counted)
+    inputs, targets, counted = (x.flatten(0, 1).to(device) for x in tensors)
+    return state, inputs, targets, counted
+
+
+def cut_for_steps(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:
+    """Cut where logits [rows, V] are held at a time: few parts, since each step is launched."""
+    return rectangles(reads, math.inf, 2048 if on_gpu else 8)
+
+
+def cut_for_positions(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:
+    """Cut where logits [rows, T, V] are held at a time."""
+    return rectangles(reads, 1 << 17 if on_gpu else 1 << 12, 256 if on_gpu else 8)
+
+
+def cut_for_sentences(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:
+    """Cut into whole sentences; on a CPU small parts, since many rows are no faster."""
+    counts = (reads > 0).sum(1)
+    for _, sentences in spans(counts.tolist(), 1 << 15 if on_gpu else 1 << 10):
+        if counts[sentences].any():
+            groups = np.arange(len(reads))[sentences]
+            yield Rectangle(groups, slice(0, int(counts[sentences].max())))
+
+
+STEPWISE = Strategy(read_stepwise, cut_for_steps)
+COVERING = Strategy(partial(read_stepwise, coverage=True), cut_for_steps)
+FORCED = Strategy(read_forced, cut_for_positions)
+BY_PREFIX = Strategy(read_by_prefix, cut_for_sentences)

@@ -1,0 +1,188 @@
+"""The one loop that every search runs in: step, advance, select; now and then, finished?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npad.engine.cost import add_calls
+from npad.engine.cuda_graphs import GraphCache, graphs_of
+from npad.engine.devices import to_cpu
+from npad.engine.memory import ensure_fits
+from npad.engine.next_token import Prediction
+from npad.engine.pytree import tree_map
+from npad.errors import ModelError
+from npad.model import Capabilities, Model
+from npad.search.decoder import Frontier
+from npad.search.hypotheses import Found, join_groups
+from npad.search.rows import Problems, rows_of
+
+CAPTURED_ROWS = 8192  # beyond which launching a step's kernels takes no longer than running them
+CPU_RESULT_ROWS = 4096  # up to which the CPU traces hypotheses faster than a GPU
+WORKING_COPIES = 8  # tensors as large as the logits that a step holds at a time, as measured
+GPU_STEPS = 8  # between two host synchronisations
+
+
+def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int) -> Found:
+    """Step until every group is done or max_length is reached.
+
+    Whether all groups are done, whether the logits were sound and which sentences to drop is
+    checked every few steps: on a GPU that is the only host synchronisation.
+
+    Args:
+        model: the model, noisy or not.
+        state: one row per problem; never stepped itself.
+        frontier: where the search starts.
+        problems: what the groups are.
+        rows: how many rows a group will grow to.
+
+    Raises:
+        ModelError: a row of logits was no distribution.
+        OutOfMemory: the logits of all rows cannot fit.
+    """
+    steps = Steps(model, len(problems) * rows, problems.per_sentence)
+    if steps.paired:
+        frontier = with_clean_gains(frontier)
+    device = problems.ids.device
+    groups = torch.arange(len(problems), device=device)
+    status = torch.zeros(3, dtype=torch.bool, device=device)
+    pieces: list[tuple[Tensor, Found]] = []
+    with graphs_of(model) as graphs:
+        if graphs is None:
+            state = model.select(state, groups)  # an eager step may change a state in place
+        step = 0
+        while step < problems.max_length:
+            count = min(steps_between_checks(device), problems.max_length - step)
+            steps.count_calls(frontier, count, rows)
+            small = len(groups) * rows <= CAPTURED_ROWS
+            state, frontier, status = _steps(graphs if small else None, steps, count, state, frontier, status)
+            step += count
+            broken, all_done, drop = status.tolist()
+            ensure_sound(model, broken, step)
+            if all_done or step == problems.max_length:
+                break
+            if drop:
+                done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
+                finished, live = (
+                    rows_of(sentences.nonzero().squeeze(1), problems.per_sentence) for sentences in (done, ~done)
+                )
+                pieces.append((groups[finished].cpu(), frontier.groups(finished).found().cpu()))
+                state = model.select(state, rows_of(live, frontier.tokens.shape[1]))
+                groups, frontier = groups[live], frontier.groups(live)
+        found = _results(frontier, graphs)
+    if pieces:
+        found = join_groups([*pieces, (groups.cpu(), found)], model.special.pad)
+    return found
+
+
+def _steps(
+    graphs: GraphCache | None, steps: Steps, count: int, state: Any, frontier: Any, status: Tensor
+) -> tuple[Any, Any, Tensor]:
+    """Take some steps, as a CUDA graph where there are graphs."""
+    if graphs is None:
+        return steps(count, state, frontier, status)
+    key = Steps, count, steps.per_sentence
+    after = graphs.call(partial(steps, count), steps.model, key, state, frontier, status)
+    return after[0], after[1], after[2]
+
+
+def _results(frontier: Any, graphs: GraphCache | None) -> Found:
+    """Trace the hypotheses of a frontier, on the CPU."""
+    if frontier.tokens.is_cuda and frontier.tokens.numel() <= CPU_RESULT_ROWS:
+        frontier = to_cpu(frontier)
+    elif graphs is not None:
+        frontier = tree_map(torch.clone, frontier)  # a graph's tensors last until its next call
+    found: Found = frontier.found()
+    return found.cpu()
+
+
+class Status(NamedTuple):
+    """What the host is told after some steps, each [] bool, stacked into one tensor."""
+
+    broken: Tensor  # logits were no distribution
+    all_done: Tensor
+    drop: Tensor  # so many sentences are done that it pays to drop them
+
+
+class Steps:
+    """Some steps of a search as a function of tensors: state and frontier to later ones."""
+
+    def __init__(self, model: Model[Any], max_rows: int, per_sentence: int) -> None:
+        self.model, self.max_rows, self.per_sentence = model, max_rows, per_sentence
+        capabilities = Capabilities.of(model)
+        self.step_pair, self.normalised = capabilities.step_pair, capabilities.normalised
+        self.vocabulary: int | None = None
+
+    @property
+    def paired(self) -> bool:
+        """Whether clean rows step alongside the noisy ones."""
+        return self.step_pair is not None
+
+    def __call__(self, count: int, state: Any, frontier: Any, status: Tensor) -> tuple[Any, Any, Tensor]:
+        for _ in range(count):
+            state, frontier = self._step(state, frontier)
+        done = frontier.done().view(-1, self.per_sentence).all(1)  # by sentence
+        status = torch.stack(Status(frontier.broken, done.all(), worth_dropping(done)))
+        return state, frontier, status
+
+    def _step(self, state: Any, frontier: Any) -> tuple[Any, Any]:
+        groups, width = frontier.tokens.shape
+        clean = None
+        if self.step_pair is None:
+            logits, state = self.model.step(state, frontier.tokens.flatten())
+            predicted = self._predicted(logits, groups * width).view(groups, width)
+        else:
+            sentences = state.layout.sentences
+            logits, state = self.step_pair(state, frontier.tokens.flatten())
+            pair = self._predicted(logits, 2 * groups * width)
+            pair = pair.view(sentences, 2, groups // sentences, width)
+            predicted = pair.map(lambda x: x[:, 0].flatten(0, 1))
+            clean = pair.map(lambda x: x[:, 1].flatten(0, 1))
+        frontier, rows = frontier.advance(predicted)
+        if clean is not None:
+            eos = self.model.special.eos
+            frontier.history.record_clean(clean, frontier.tokens, rows, eos)
+        return (state if rows is None else self.model.select(state, rows)), frontier
+
+    def _predicted(self, logits: object, rows: int) -> Prediction:
+        predicted = Prediction.of(self.model, logits, rows, self.normalised, self.vocabulary)
+        if self.vocabulary is None:
+            self.vocabulary = predicted.logits.shape[-1]
+            bytes_per_row = WORKING_COPIES * predicted.norm.element_size() * self.vocabulary
+            ensure_fits(self.max_rows, bytes_per_row, predicted.norm.device)
+        return predicted
+
+    def count_calls(self, frontier: Frontier, count: int, rows: int) -> None:
+        """Report the model calls of the next `count` steps; the first may be narrower."""
+        groups, width = frontier.tokens.shape
+        calls = groups * (width + (count - 1) * rows)
+        add_calls(search=calls, rescoring=calls if self.paired else 0)
+
+
+def with_clean_gains(frontier: Any) -> Any:
+    """Return the frontier with room for clean log-probabilities in its history."""
+    return replace(frontier, history=frontier.history.with_clean_gains())
+
+
+def worth_dropping(done: Tensor) -> Tensor:
+    """Return whether to drop done sentences: on a GPU, copying the others costs a step."""
+    return done.any() if done.device.type == "cpu" else done.sum() * 8 >= len(done)
+
+
+def steps_between_checks(device: torch.device) -> int:
+    """Return how many steps to take between checks: on a CPU a check is free."""
+    return 1 if device.type == "cpu" else GPU_STEPS
+
+
+def ensure_sound(model: Model[Any], broken: Tensor | bool, step: int) -> None:
+    """Refuse to go on with logits that are no distribution."""
+    if bool(broken):
+        capabilities = Capabilities.of(model)
+        hint = "; is the noise too strong?" if capabilities.noisy else ""
+        raise ModelError(
+            f"{capabilities.name}.step returned NaN, +inf or nothing but −inf as a row of logits by step {step}{hint}"
+        )
