@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from npad.cli.decoder_options import decodes
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
@@ -19,8 +20,6 @@ from npad.cli.options import (
     MaxRows,
     ModelName,
     Precision,
-    Strategy,
-    decodes,
 )
 from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
@@ -32,7 +31,7 @@ from npad.search.npad import NPAD
 from npad.text.files import lines
 
 
-@decodes(Strategy.npad)
+@decodes("npad")
 def command(
     source: Annotated[Path, typer.Argument(help="Sentences like those to come: plain, .gz, .xz, or -.")],
     model: ModelName = DEFAULT_MODEL,

@@ -7,20 +7,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from npad.cli.decoder_options import compares
 from npad.cli.options import DEFAULT_MODEL, Device, MaxLength, ModelName
 from npad.cli.terminal import console
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.noise.noisy import Noise
 from npad.pipelines.translation import Translator, load
-from npad.search.beam import Beam
 from npad.search.decoder import Decoder
-from npad.search.diverse import Diverse
 from npad.search.exact import Exact
-from npad.search.greedy import Greedy
-from npad.search.npad import NPAD
-from npad.search.sampling import Sampling
 
 LEGEND = """\
 log p      of the output under the clean model, end included; best in green
@@ -29,18 +24,15 @@ re-scored  the same, by the clean model that judges what noisy chains found
 """
 
 
+@compares(chains=10, samples=10, eta=0.1)
 def command(
     text: Annotated[list[str], typer.Argument(help="Texts to translate.")],
     model: ModelName = DEFAULT_MODEL,
-    width: Annotated[int, typer.Option(help="Beam width, of each strategy that has one.", min=1)] = 5,
-    chains: Annotated[int, typer.Option("--chains", "-M", help="Chains of NPAD.", min=1)] = 10,
-    sigma: Annotated[float, typer.Option("--sigma", "-s", help="NPAD's noise σ₀.", min=0)] = 0.3,
-    samples: Annotated[int, typer.Option(help="Samples of sampling.", min=1)] = 10,
-    eta: Annotated[float, typer.Option(help="Penalty of diverse decoding.")] = 0.1,
     exact: Annotated[bool, typer.Option("--exact", help="Also search exactly; for small models.")] = False,
-    seed: Annotated[int, typer.Option(help="Of noise and samples.")] = 0,
     device: Device = "auto",
     max_length: MaxLength = 200,
+    *,
+    decoders: list[Decoder],
 ) -> None:
     """Translate with every strategy and show what each one finds, side by side.
 
@@ -53,15 +45,7 @@ def command(
         npad compare --model runs/en-cs --chains 50 "A man is riding a horse."
     """
     translator, out = load(model, device_named(device, "--device")), console()
-    noise = Noise(sigma)
-    strategies: dict[str, Decoder] = {
-        "greedy": Greedy(),
-        f"sampling, {samples}": Sampling(samples, seed=seed),
-        f"beam, {width}": Beam(width),
-        f"diverse, {width}, η={eta:g}": Diverse(width, eta),
-        f"NPAD-{chains} + greedy": NPAD(Greedy(), chains, noise, seed=seed),
-        f"NPAD-{chains} + beam {width}": NPAD(Beam(width), chains, noise, seed=seed),
-    } | ({"exact": Exact()} if exact else {})
+    strategies = {decoder.title: decoder for decoder in [*decoders, *([Exact()] if exact else [])]}
     for one in text:
         if not one.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")

@@ -1,10 +1,15 @@
 """The `npad` command, and what becomes of errors: one line on stderr and an exit code.
 
-1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted. With NPAD_TRACEBACK=1 in the
-environment the traceback of any of them is shown as well.
+1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted. With
+NPAD_TRACEBACK=1 in the environment the traceback of any of them is shown as well.
 """
 
 from __future__ import annotations
+
+from npad.cli import startup
+
+if startup.is_command():
+    startup.begin()  # an interrupt while the rest is imported is one line, too
 
 import io
 import os
@@ -15,69 +20,15 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import typer
+import typer.main
 
-from npad.cli import (
-    bench,
-    calibrate,
-    compare,
-    evaluate,
-    info,
-    pack,
-    plot,
-    prepare,
-    reproduce,
-    score,
-    train,
-    transcribe,
-    translate,
-)
+from npad.cli.commands import app
 from npad.cli.terminal import note
 from npad.errors import InvalidInput, MemoryWarning, NpadError
-from npad.startup import INTERRUPTED, interruptible, occupy_streams
 from npad.text.files import NO_SUCH_PATH
-from npad.version import __version__
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
-
-ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # of click, or of the click inside newer typers
-
-app = typer.Typer(
-    name="npad",
-    help="Decode better from the sequence model you already have.",
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for module in (
-    translate,
-    transcribe,
-    compare,
-    score,
-    evaluate,
-    calibrate,
-    prepare,
-    train,
-    reproduce,
-    info,
-    pack,
-    bench,
-):
-    app.command(module.__name__.rpartition(".")[2])(module.command)
-app.add_typer(plot.app, name="plot")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="The version."),
-) -> None:
-    """Decode better from the sequence model you already have."""
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # click's, or typer's own click's
 
 
 def main() -> None:
@@ -87,9 +38,9 @@ def main() -> None:
 
 def _guarded(arguments: list[str]) -> int:
     """The exit code; whatever goes wrong is one line on stderr."""
-    occupy_streams()
+    startup.occupy_streams()
     try:
-        with interruptible():
+        with startup.interruptible():
             return _printed(arguments)
     except SystemExit:
         raise
@@ -131,7 +82,7 @@ def _explained(error: BaseException) -> int:
         case NpadError():
             return _failed(str(error), 2 if isinstance(error, InvalidInput) else 1, notes)
         case KeyboardInterrupt() | typer.Abort():
-            return _failed("interrupted", INTERRUPTED, notes)
+            return _failed("interrupted", startup.INTERRUPTED, notes)
         case OverflowError():
             return _failed(f"a number is too large: {error}", 2, notes)
         case MemoryError():

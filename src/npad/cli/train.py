@@ -18,7 +18,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError, one_of
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
-from npad.noise.registry import named
+from npad.noise.registry import noise_from_names
 from npad.storage import jsonl as log
 from npad.training import run
 from npad.training.loop import Progress
@@ -145,7 +145,7 @@ def _plan(given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:
     noise = {"distribution" if name == "noise" else name: given[name] for name in NOISE if name in given}
     if noise and "sigma" not in noise:
         raise InvalidInput("noise in training needs its --sigma")
-    recipe = Recipe(**{name: asked[name] for name in RECIPE if name in asked}, noise=named(**noise) if noise else None)
+    recipe = Recipe(**{name: asked[name] for name in RECIPE if name in asked}, noise=noise_from_names(**noise) if noise else None)
     return {name: asked[name] for name in MODEL if name in asked}, recipe
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, decodes
+from npad.cli.decoder_options import decodes
+from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import one_line
 from npad.cli.terminal import bar

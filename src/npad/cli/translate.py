@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from npad.cli.decoder_options import decodes
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
@@ -21,7 +22,6 @@ from npad.cli.options import (
     MaxSource,
     ModelName,
     Precision,
-    decodes,
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text

@@ -41,11 +41,22 @@ class Noise:
     site: where it enters the model, one of the model's `sites`.
     """
 
-    sigma: float | tuple[float, ...]
-    schedule: Schedule = field(default_factory=Annealed)
-    distribution: Distribution = field(default_factory=Gaussian)
-    site: str = "hidden"
-    relative: bool = False
+    sigma: float | tuple[float, ...] = field(
+        metadata={"help": "noise σ₀; or one a chain: 0,0.1,0.2", "flags": ("-s",), "shown": "0.3"}
+    )
+    schedule: Schedule = field(
+        default_factory=Annealed, metadata={"help": "σ over time, as a share of σ₀"}
+    )
+    distribution: Distribution = field(
+        default_factory=Gaussian,
+        metadata={"help": "the distribution of the noise", "option": "noise"},
+    )
+    site: str = field(
+        default="hidden", metadata={"help": "where noise enters, one of the model's sites"}
+    )
+    relative: bool = field(
+        default=False, metadata={"help": "σ is a share of the RMS of what it perturbs"}
+    )
 
     def __post_init__(self) -> None:
         given: object = self.sigma

@@ -1,43 +1,49 @@
-"""Noise whose parts are given by name, as on the command line and in a checkpoint."""
+"""Schedules and distributions by name, as on the command line and in a checkpoint.
+
+A new one is its class in `schedules.py` or `distributions.py`, and its line here.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from npad.noise import distributions as distribution
-from npad.noise import schedules as schedule
+from npad.noise import distributions, schedules
 from npad.noise.noisy import Noise
-from npad.specs import label, parse
+from npad.specs import Registry, label
 
-SCHEDULES = (
-    schedule.Annealed,
-    schedule.Constant,
-    schedule.Power,
-    schedule.Linear,
-    schedule.Cosine,
-    schedule.Exponential,
-    schedule.FirstSteps,
-    schedule.Adaptive,
+SCHEDULES = Registry(
+    "schedule",
+    schedules.Annealed,
+    schedules.Constant,
+    schedules.Power,
+    schedules.Linear,
+    schedules.Cosine,
+    schedules.Exponential,
+    schedules.FirstSteps,
+    schedules.Adaptive,
 )
-DISTRIBUTIONS = (
-    distribution.Gaussian,
-    distribution.Uniform,
-    distribution.Laplace,
-    distribution.StudentT,
-    distribution.Dropout,
-    distribution.Fixed,
-    distribution.Antithetic,
-    distribution.Orthogonal,
+DISTRIBUTIONS = Registry(
+    "noise",
+    distributions.Gaussian,
+    distributions.Uniform,
+    distributions.Laplace,
+    distributions.StudentT,
+    distributions.Dropout,
+    distributions.Fixed,
+    distributions.Antithetic,
+    distributions.Orthogonal,
 )
 
 
-def named(sigma: Any, schedule: str = "1/t", distribution: str = "gaussian", **rest: Any) -> Noise:
-    """Noise(sigma, …) with, say, schedule="power(p=0.7)" and distribution="student-t(nu=3)"."""
-    when, what = parse("schedule", schedule, SCHEDULES), parse("noise", distribution, DISTRIBUTIONS)
-    return Noise(sigma, when, what, **rest)
+def noise_from_names(
+    sigma: Any, schedule: str = "1/t", distribution: str = "gaussian", **fields: Any
+) -> Noise:
+    """Return Noise(sigma, …) with, say, schedule="power(p=0.7)", distribution="student-t(nu=3)"."""
+    parts = SCHEDULES.parse(schedule), DISTRIBUTIONS.parse(distribution)
+    return Noise(sigma, *parts, **fields)
 
 
-def spelt(noise: Noise) -> dict[str, Any]:
-    """What `named` makes the same noise of."""
-    names = {part: label(getattr(noise, part)) for part in ("schedule", "distribution")}
-    return names | {part: getattr(noise, part) for part in ("sigma", "site", "relative")}
+def noise_as_names(noise: Noise) -> dict[str, Any]:
+    """Return the arguments that `noise_from_names` makes the same noise of."""
+    names = {name: label(getattr(noise, name)) for name in ("schedule", "distribution")}
+    return names | {name: getattr(noise, name) for name in ("sigma", "site", "relative")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -36,8 +36,11 @@ class Beam(Decoder):
     `nbest` finished hypotheses beat everything alive.
     """
 
-    width: int = 5
-    finish: Finish = "shrink"
+    width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
+    finish: Finish = field(
+        default="shrink",
+        metadata={"help": "what a finished hypothesis does: shrink, compete or pool"},
+    )
     nbest: int = 1
 
     def __post_init__(self) -> None:

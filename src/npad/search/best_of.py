@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from npad.errors import InvalidInput, brief
 from npad.model import Model
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.greedy import Greedy
 from npad.search.hypotheses import Found, join
 from npad.search.npad import NPAD
 from npad.search.rows import Problems
+from npad.search.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,13 @@ class BestOf(Decoder):
     clean chain is for noise.
     """
 
-    decoders: tuple[Decoder, ...]
+    returns_several: ClassVar[bool] = True
+    compared: ClassVar[bool] = False
+
+    decoders: tuple[Decoder, ...] = field(
+        default=(Greedy(), Sampling(49, temperature=0.5)),
+        metadata={"help": "decoders with commas between them, such as greedy,beam(width=5)"},
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.decoders, tuple) or not self.decoders:

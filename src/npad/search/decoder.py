@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
@@ -13,12 +14,15 @@ from npad.model import Model
 from npad.search.history import History
 from npad.search.hypotheses import Found
 from npad.search.rows import Problems
+from npad.specs import name_of_kind
 
 
 class Decoder(ABC):
     """A frozen dataclass whose fields are hyper-parameters; `search` receives the data."""
 
     rescores: ClassVar[bool] = False  # whether `search` returns the clean model's scores
+    returns_several: ClassVar[bool] = False  # whether it returns more than its best unasked
+    compared: ClassVar[bool] = True  # whether `npad compare` and `npad bench` show it unasked
 
     @abstractmethod
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
@@ -28,6 +32,13 @@ class Decoder(ABC):
     def rows(self) -> int:
         """The most rows one problem takes at a time."""
         return 1
+
+    @property
+    def title(self) -> str:
+        """A short name for tables, such as `beam, 5`: the fields whose metadata has a `title`."""
+        shown = [field for field in fields(self) if "title" in field.metadata]  # type: ignore[arg-type]
+        values = (field.metadata["title"].format(getattr(self, field.name)) for field in shown)
+        return ", ".join([name_of_kind(type(self)), *values])
 
     def all_candidates(self) -> Decoder:
         """Return this decoder, returning everything it finishes instead of its best."""

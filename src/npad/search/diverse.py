@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ class Diverse(Decoder):
     The penalty only ranks: it is not carried into the next step, and log_prob is the model's own. Cost: that of `Beam`.
     """
 
-    width: int = 5
-    eta: float = 0.001
+    width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
+    eta: float = field(default=0.001, metadata={"help": "penalty on the rank among siblings", "title": "η={:g}"})
     nbest: int = 1
 
     def __post_init__(self) -> None:

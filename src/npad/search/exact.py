@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,11 @@ class Exact(Decoder):
     another, host and device in turn: a yardstick, not a fast decoder. Cost: the beam's, and up to `budget`.
     """
 
-    budget: int = 100_000
+    compared: ClassVar[bool] = False
+
+    budget: int = field(
+        default=100_000, metadata={"help": "model calls a sentence before giving up"}
+    )
     beam: Beam = field(default_factory=Beam)
 
     def __post_init__(self) -> None:

@@ -42,16 +42,31 @@ class NPAD(Decoder):
     clean one. Cost: O(chains · inner), and one teacher-forced pass over the distinct candidates.
     """
 
-    inner: Decoder = field(default_factory=Greedy)
-    chains: int = 50
+    inner: Decoder = field(
+        default_factory=Greedy, metadata={"help": "what each chain runs, any decoder but npad"}
+    )
+    chains: int = field(
+        default=50,
+        metadata={"help": "chains a sentence, the clean one included", "flags": ("-M",)},
+    )
     noise: Noise = field(default_factory=lambda: Noise(0.3))
-    clean_chain: bool = True
-    seed: int = 0
-    selector: Selector = field(default_factory=MostProbable)
-    candidates: Literal["best", "all"] = "best"
-    share_noise: bool = False
+    clean_chain: bool = field(
+        default=True, metadata={"help": "chain 0 runs without noise"}
+    )
+    seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
+    selector: Selector = field(
+        default_factory=MostProbable, metadata={"help": "which candidate is returned"}
+    )
+    candidates: Literal["best", "all"] = field(
+        default="best",
+        metadata={"help": "what a chain hands to re-scoring: its best, or all that finished"},
+    )
+    share_noise: bool = field(
+        default=False, metadata={"help": "the hypotheses of a chain's beam meet the same noise"}
+    )
 
     rescores: ClassVar[bool] = True
+    returns_several: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         whole("chains", self.chains, 1)
@@ -77,6 +92,10 @@ class NPAD(Decoder):
     @property
     def rows(self) -> int:
         return self.chains * self.inner.rows
+
+    @property
+    def title(self) -> str:
+        return f"NPAD-{self.chains} + {self.inner.title.replace(',', '')}"
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
         candidates = self._runner().run(model, state, problems, self._chains())

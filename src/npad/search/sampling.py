@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,11 +26,19 @@ class Sampling(Decoder):
     is keyed by (seed, sentence id, chain, sample, step): it does not depend on the batch or the number of samples.
     """
 
-    samples: int = 50
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
+    returns_several: ClassVar[bool] = True
+
+    samples: int = field(default=50, metadata={"help": "samples a sentence", "title": "{}"})
+    temperature: float = field(
+        default=1.0, metadata={"help": "below 1 sharpens the distribution, above 1 flattens it"}
+    )
+    top_k: int | None = field(
+        default=None, metadata={"help": "draw from the N most probable tokens"}
+    )
+    top_p: float | None = field(
+        default=None, metadata={"help": "draw from the fewest tokens that reach N together"}
+    )
+    seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
 
     def __post_init__(self) -> None:
         whole("samples", self.samples, 1)

@@ -12,7 +12,7 @@ from torch import nn
 
 from npad.errors import InvalidInput, brief, number, one_of, whole, yes_or_no
 from npad.noise.noisy import Noise
-from npad.noise.registry import named, spelt
+from npad.noise.registry import noise_as_names, noise_from_names
 from npad.training.noise import ensure_trainable
 
 LONGER = ("epochs", "updates", "patience")  # what may change as a run is resumed
@@ -83,13 +83,13 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         plain = {name: _plain(value) for name, value in asdict(replace(self, noise=None)).items()}
-        noise = self.noise and {name: _plain(value) for name, value in spelt(self.noise).items()}
+        noise = self.noise and {name: _plain(value) for name, value in noise_as_names(self.noise).items()}
         return plain | {"noise": noise}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Recipe:
         noise = plain.get("noise")
-        return cls(**(plain | {"noise": noise and named(**noise)}))
+        return cls(**(plain | {"noise": noise and noise_from_names(**noise)}))
 
 
 def _plain(value: Any) -> Any:

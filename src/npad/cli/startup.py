@@ -46,6 +46,20 @@ def interruptible() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """End at once if interrupted within: an import can swallow or replace KeyboardInterrupt."""
+    handler = signal.getsignal(signal.SIGINT)
+    command = is_command() and handler is signal.default_int_handler
+    if command:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        if command:
+            signal.signal(signal.SIGINT, handler)
+
+
 def occupy_streams() -> None:
     """Open the null device in place of closed standard streams, whose numbers another file would be given.
 

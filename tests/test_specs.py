@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npad import Antithetic, InvalidInput, Noise, StudentT
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, named, spelt
-from npad.specs import label, parse
+from npad import Antithetic, InvalidInput, Noise, Power, StudentT
+from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, noise_as_names, noise_from_names
+from npad.specs import label
 
 EVERY = [*((kind(), SCHEDULES) for kind in SCHEDULES), *((kind(), DISTRIBUTIONS) for kind in DISTRIBUTIONS)]
 EVERY += [(Antithetic(StudentT(3.5)), DISTRIBUTIONS)]
@@ -14,12 +14,12 @@ EVERY += [(Antithetic(StudentT(3.5)), DISTRIBUTIONS)]
 
 @pytest.mark.parametrize(("part", "offered"), EVERY, ids=[label(part) for part, _ in EVERY])
 def test_a_label_is_read_back(part, offered):
-    assert parse("part", label(part), offered) == part
+    assert offered.parse(label(part)) == part
 
 
 def test_noise_is_read_back():
-    noise = Noise(0.4, SCHEDULES[2](0.7), Antithetic(), site="output", relative=True)
-    assert named(**spelt(noise)) == noise
+    noise = Noise(0.4, Power(0.7), Antithetic(), site="output", relative=True)
+    assert noise_from_names(**noise_as_names(noise)) == noise
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_noise_is_read_back():
 )
 def test_mistakes_are_named(text, message):
     with pytest.raises(InvalidInput, match=message):
-        parse("schedule", text, SCHEDULES)
+        SCHEDULES.parse(text)

@@ -1,0 +1,91 @@
+"""The subcommands of `npad`, each imported when it is run: `npad --help` loads no torch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+import typer.core
+import typer.main
+
+from npad.cli.startup import importing
+from npad.version import __version__
+
+# Each module of this package with a function `command` or a typer `app`, and its line in the help.
+COMMANDS = {
+    "translate": "Translate texts, a file or standard input, line by line and in order.",
+    "transcribe": "Transcribe recordings with Whisper or one of its kind, a line for each.",
+    "compare": "Translate with every strategy and show what each one finds, side by side.",
+    "score": "Print the log-probability of given translations under the clean model.",
+    "evaluate": "Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.",
+    "calibrate": "Find the σ₀ with which NPAD's output is most probable.",
+    "prepare": "Turn parallel text into a token store to train from.",
+    "train": "Train the paper's translation model, from text or from a prepared store.",
+    "reproduce": "Reproduce the paper's tables on your data, with a report.",
+    "info": "Show a model's sizes, noise sites, and how it was trained.",
+    "pack": "Copy a model with its matrices in int8: a quarter of the size.",
+    "bench": "Measure how fast this machine decodes, strategy by strategy.",
+    "plot": "Draw plots: attention, training curves, figures of a report.",
+}
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def build(name: str) -> Any:
+    """Import a subcommand and return it as a click command."""
+    with importing():
+        from npad.cli.decoder_options import with_decoder_options
+
+        module = importlib.import_module(f"npad.cli.{name}")
+    if hasattr(module, "app"):
+        return typer.main.get_command(module.app)
+    single = typer.Typer(
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings=SETTINGS,
+    )
+    single.command(name)(with_decoder_options(module.command))
+    return typer.main.get_command(single)
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """A group whose help lists stubs, and which imports a subcommand when it is run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, stub if name is None else build(name), rest
+
+
+app = typer.Typer(
+    name="npad",
+    cls=LazyGroup,
+    help="Decode better from the sequence model you already have.",
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings=SETTINGS,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Decode better from the sequence model you already have."""

@@ -1,0 +1,316 @@
+"""The options of all registered decoders, made from the fields of their dataclasses."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from npad.errors import InvalidInput
+from npad.noise.distributions import Distribution
+from npad.noise.noisy import Noise
+from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.noise.schedules import Schedule
+from npad.search.decoder import Decoder
+from npad.search.registry import DECODERS, SELECTORS
+from npad.search.selectors import Selector
+from npad.specs import Registry, label, name_of_kind, parse_value
+
+PANEL = "How to decode"
+PARTS: dict[Any, Registry] = {
+    Schedule: SCHEDULES,
+    Distribution: DISTRIBUTIONS,
+    Selector: SELECTORS,
+    Decoder: DECODERS,
+    tuple[Decoder, ...]: DECODERS,
+}
+
+
+@dataclass(frozen=True)
+class DecoderOption:
+    """One field of a decoder, or of its noise, as an option of the command line."""
+
+    field: Field[Any]
+    kind: Any  # the field's type
+
+    @property
+    def name(self) -> str:
+        return str(self.field.metadata.get("option", self.field.name))
+
+    @property
+    def flag(self) -> str:
+        return flag_of(self.name)
+
+    def parse(self, value: Any) -> Any:
+        """Return the field's value from the option's."""
+        if not isinstance(value, str):
+            return value
+        if self.name == "sigma":
+            return _sigma(value)
+        if self.kind in PARTS and get_args(self.kind):
+            return PARTS[self.kind].parse_all(value)
+        if self.kind in PARTS:
+            return PARTS[self.kind].parse(value)
+        return parse_value(self.flag, value, self.kind, DECODERS)
+
+    def parameter(self, owners: list[str]) -> inspect.Parameter:
+        """Return the option as a parameter for typer; `owners` are the decoders that have it."""
+        flags = [self.flag, *self.field.metadata.get("flags", ())]
+        kind = next((plain for plain in (bool, int, float) if self.kind is plain), str)
+        if int in get_args(self.kind) or (float in get_args(self.kind) and self.name != "sigma"):
+            kind = next(plain for plain in (int, float) if plain in get_args(self.kind))
+        if kind is bool:
+            on_by_default = self.field.default is True
+            flags = [f"{self.flag}/--no-{self.flag[2:]}" if on_by_default else self.flag]
+        options: dict[str, Any] = {"help": self._help(owners), "rich_help_panel": PANEL}
+        if kind is not bool:
+            options["metavar"] = "NAME" if kind is str and self.name != "sigma" else "N"
+        annotation = Annotated[kind | None, typer.Option(*flags, **options)]
+        return inspect.Parameter(
+            self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        )
+
+    def _help(self, owners: list[str]) -> str:
+        text = f"{', '.join(owners)}: {self.field.metadata['help']}"
+        if self.kind in PARTS and not get_args(self.kind) and self.kind is not Decoder:
+            text += f": {', '.join(map(described, PARTS[self.kind]))}"
+        default = self._default()
+        return f"{text}. [{default}]" if default else f"{text}."
+
+    def _default(self) -> str:
+        if "shown" in self.field.metadata:
+            return str(self.field.metadata["shown"])
+        if self.field.default is not MISSING:
+            default = self.field.default
+            return "" if default is None or default is False else label(default)
+        if self.field.default_factory is not MISSING:
+            return label(self.field.default_factory())
+        return ""
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a field: top_k -> --top-k."""
+    return "--" + name.replace("_", "-")
+
+
+def described(kind: type) -> str:
+    """Return a part's name with its plain fields: power(p=0.5)."""
+    types = get_type_hints(kind)
+    plain = [
+        f"{field.name}={label(field.default)}"
+        for field in fields(kind)
+        if types[field.name] in (int, float) and field.default is not MISSING
+    ]
+    return name_of_kind(kind) + (f"({','.join(plain)})" if plain else "")
+
+
+def options_of(kind: type) -> Iterator[DecoderOption]:
+    """Yield the options of a decoder: its fields that have a help, and those of its noise."""
+    types = get_type_hints(kind)
+    for field in fields(kind):
+        if types[field.name] is Noise:
+            yield from options_of(Noise)
+        elif "help" in field.metadata:
+            yield DecoderOption(field, types[field.name])
+
+
+def all_options() -> list[inspect.Parameter]:
+    """Return the options of all registered decoders, each once."""
+    first: dict[str, DecoderOption] = {}
+    owners: dict[str, list[str]] = {}
+    for kind in DECODERS:
+        for option in options_of(kind):
+            first.setdefault(option.name, option)
+            owners.setdefault(option.name, []).append(name_of_kind(kind))
+    return [option.parameter(owners[name]) for name, option in first.items()]
+
+
+def decodes(default: str = "beam") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a command that decodes: `with_decoder_options` gives it the options of all decoders.
+
+    default: the decoder unless --decoder says another.
+    """
+
+    def mark(command: Callable[..., None]) -> Callable[..., None]:
+        command.default_decoder = default  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
+def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a marked command the options of all registered decoders, and others nothing.
+
+    A command marked by `decodes` receives the decoder they describe, as `decoder`; one marked by
+    `compares` receives all that are compared, as `decoders`.
+    """
+    options = all_options()
+    if hasattr(command, "default_decoder"):
+        default = command.default_decoder
+        listed = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3)."
+        choice = typer.Option("--decoder", "-d", metavar="NAME", help=listed, rich_help_panel=PANEL)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        annotation = Annotated[str, choice]
+        extra = inspect.Parameter("decoder", keyword, default=default, annotation=annotation)
+
+        @functools.wraps(command)
+        def decoding(decoder: str, **values: Any) -> None:
+            given = {option.name: values.pop(option.name) for option in options}
+            given["nbest"] = values.get("nbest")
+            command(decoder=make_decoder(decoder, _given(given)), **values)
+
+        return _with_parameters(decoding, command, [extra, *options], "decoder")
+    if hasattr(command, "compared_defaults"):
+        defaults = command.compared_defaults
+
+        @functools.wraps(command)
+        def comparing(**values: Any) -> None:
+            given = {option.name: values.pop(option.name) for option in options}
+            command(decoders=compared_decoders(defaults | _given(given)), **values)
+
+        return _with_parameters(comparing, command, options, "decoders")
+    return command
+
+
+def compares(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a command that compares decoders; `defaults` are of the options."""
+
+    def mark(command: Callable[..., None]) -> Callable[..., None]:
+        command.compared_defaults = defaults  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
+def compared_decoders(given: dict[str, Any]) -> list[Decoder]:
+    """Return every decoder that is compared, with those of the options that it knows.
+
+    Decoders over others, as NPAD is, come over greedy search and over a beam, unless --inner says.
+    """
+    decoders = []
+    for name, kind in DECODERS.kinds.items():
+        if not kind.compared:  # type: ignore[attr-defined]
+            continue
+        known = {option.name for option in options_of(kind)}
+        inners = ([given["inner"]] if "inner" in given else ["greedy", "beam"]) if "inner" in known else [None]
+        for inner in inners:
+            names = known | ({option.name for option in options_of(DECODERS.kinds[inner])} if inner in DECODERS else set())
+            own = {option: value for option, value in given.items() if option in names}
+            decoders.append(make_decoder(name, own | ({"inner": inner} if inner else {})))
+    return decoders
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _with_parameters(
+    wrapped: Callable[..., None],
+    command: Callable[..., None],
+    extra: list[inspect.Parameter],
+    replaced: str,
+) -> Callable[..., None]:
+    """Give `wrapped` the command's parameters but for `replaced`, and the extra ones."""
+    own = inspect.signature(command, eval_str=True)
+    parameters = [each for each in own.parameters.values() if each.name != replaced] + extra
+    wrapped.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+    return wrapped
+
+
+def make_decoder(name: str, given: dict[str, Any]) -> Decoder:
+    """Return the decoder that --decoder and its options describe.
+
+    Args:
+        name: a registered name, or one with its fields in brackets.
+        given: the options given, and `nbest`, which decoders use that know it.
+
+    Raises:
+        InvalidInput: an option does not go with the decoder, or breaks a rule.
+    """
+    if "(" in name:
+        decoder: Decoder = DECODERS.parse(name)
+        _refuse(set(given) - {"nbest"}, f"--decoder {name}", set())
+        return decoder
+    return _build(name, dict(given), f"--decoder {name}")
+
+
+def _build(name: str, given: dict[str, Any], who: str) -> Decoder:
+    if name not in DECODERS:
+        raise InvalidInput(
+            f"{who.split()[0]} must be one of {', '.join(DECODERS.kinds)}, not {name!r}"
+        )
+    kind: Any = DECODERS.kinds[name]
+    types = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    if given.get("nbest") == 1 or kind.returns_several:
+        given.pop("nbest", None)
+    elif "nbest" in given and "nbest" in types:
+        values["nbest"] = given.pop("nbest")
+    seed = given.get("seed")
+    for field in fields(kind):
+        if types[field.name] is Noise:
+            values[field.name] = _noise(kind, given)
+        elif types[field.name] is not Decoder and "help" in field.metadata:
+            option = DecoderOption(field, types[field.name])
+            if option.name in given:
+                values[field.name] = option.parse(given.pop(option.name))
+    inner_fields = [f for f in fields(kind) if types[f.name] is Decoder and "help" in f.metadata]
+    known = {option.name for option in options_of(kind)}
+    for field in inner_fields:
+        values[field.name] = _inner(field.name, given, seed)
+    _refuse(set(given), who, known | ({"nbest"} if "nbest" in types else set()))
+    built: Decoder = kind(**values)
+    return built
+
+
+def _inner(field: str, given: dict[str, Any], seed: int | None) -> Decoder:
+    """Return the decoder of a field such as `inner`, from what is left of the options."""
+    text = str(given.pop(field, "greedy"))
+    if text == "npad":
+        raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
+    if "(" in text:
+        decoder: Decoder = DECODERS.parse(text)
+        return decoder
+    types = get_type_hints(DECODERS.kinds[text]) if text in DECODERS else {}
+    own = dict(given) | ({"seed": seed} if seed is not None and "seed" in types else {})
+    given.clear()
+    return _build(text, own, f"{flag_of(field)} {text}")
+
+
+def _noise(kind: type, given: dict[str, Any]) -> Noise:
+    """Return a decoder's noise: its own, changed where options say so."""
+    default = next(f for f in fields(kind) if f.name == "noise").default_factory
+    assert callable(default)
+    options = {option.name: option for option in options_of(Noise)}
+    changes = {
+        option.field.name: option.parse(given.pop(name))
+        for name, option in options.items()
+        if name in given
+    }
+    distribution = changes.get("distribution")
+    if distribution is not None and distribution.relative_only and not changes.get("relative"):
+        raise InvalidInput(
+            f"--noise {label(distribution)} is a share of what it perturbs: add --relative"
+        )
+    return replace(default(), **changes)
+
+
+def _sigma(text: str) -> float | tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidInput(
+            f"--sigma must be a number, or numbers with commas between them, not {text!r}"
+        ) from error
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _refuse(names: set[str], who: str, known: set[str]) -> None:
+    for name in sorted(names):
+        options = ", ".join(flag_of(each) for each in sorted(known)) or "no options"
+        raise InvalidInput(f"{flag_of(name)} does not go with {who}, which has {options}")

@@ -1,0 +1,26 @@
+"""Decoders and selectors by name. A new decoder is its file and its line here.
+
+The command line's options and help, `npad compare`, `npad bench` and the theorem tests come from
+here and from the fields of the dataclasses.
+"""
+
+from __future__ import annotations
+
+from npad.search import selectors
+from npad.search.beam import Beam
+from npad.search.best_of import BestOf
+from npad.search.diverse import Diverse
+from npad.search.exact import Exact
+from npad.search.greedy import Greedy
+from npad.search.npad import NPAD
+from npad.search.sampling import Sampling
+from npad.specs import Registry
+
+DECODERS = Registry("decoder", Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf)
+SELECTORS = Registry(
+    "selector",
+    selectors.MostProbable,
+    selectors.LengthNormalised,
+    selectors.GNMTLength,
+    selectors.MBR,
+)
