@@ -11,13 +11,14 @@ import torch
 from npad.engine.cost import counting
 from npad.engine.devices import current_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
-from npad.errors import SEEDS, InvalidInput, several, whole
+from npad.errors import InvalidInput
 from npad.kernels.splitmix64 import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Found, Hypothesis
 from npad.search.rows import Problems
+from npad.validation import MAX_SEED, as_list, ensure_integer
 
 ROW_BYTES = 512  # of one row's result, besides its tokens
 TOKEN_BYTES = 16  # of a token and its back-pointer
@@ -52,9 +53,9 @@ def decode(
     """
     ensure_model(model)
     ensure_decoder(decoder)
-    whole("max_length", max_length, 1)
+    ensure_integer("max_length", max_length, 1)
     if max_rows is not None:
-        whole("max_rows", max_rows, 1)
+        ensure_integer("max_rows", max_rows, 1)
     sentences = ensure_length(source)
     if ids is not None and ensure_length(ids, "ids") != sentences:
         raise InvalidInput(f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}")
@@ -83,9 +84,9 @@ def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems
 def _int64(ids: Sequence[int]) -> list[int]:
     """Return each id as torch stores it in 64 bits."""
     try:
-        numbers = [index(number) for number in several("ids", ids, "integers, one a sentence")]
+        numbers = [index(number) for number in as_list("ids", ids, "integers, one a sentence")]
     except TypeError as error:
         raise InvalidInput(f"ids must be integers, one a sentence: {error}") from error
     for number in numbers:
-        whole("ids: each", number, most=SEEDS)
+        ensure_integer("ids: each", number, most=MAX_SEED)
     return [signed(number) for number in numbers]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npad.decoding import decode
 from npad.engine.memory import ensure_fits
-from npad.errors import InvalidInput, whole
+from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, Inputs, as_generate_returns
 from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
@@ -22,6 +22,7 @@ from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.signatures import signature
+from npad.validation import ensure_integer
 
 SHORT = 20  # new tokens, where neither call nor configuration says how many: as `generate` has it
 
@@ -59,7 +60,7 @@ def generate(
     given. max_rows: that chains may take together; it decides memory and speed, not the result. persist: whether noise
     stays in the cache; without, every step costs two.
     """
-    whole("num_return_sequences", num_return_sequences, 1)
+    ensure_integer("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
     decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
@@ -169,7 +170,7 @@ def _new_tokens(adapter: HuggingFace, asked: int | None, prefix: int) -> int:
     """How many symbols may be generated: as asked for, as configured, or a few."""
     config = adapter.model.generation_config
     if asked is not None:
-        whole("max_new_tokens", asked, 1)
+        ensure_integer("max_new_tokens", asked, 1)
         return asked
     if config.max_new_tokens is not None:
         return int(config.max_new_tokens)

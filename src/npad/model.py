@@ -13,7 +13,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, ModelError, brief, whole
+from npad.errors import InvalidInput, ModelError
+from npad.validation import brief, ensure_integer
 
 State = TypeVar("State")
 
@@ -218,7 +219,7 @@ def ensure_model(model: Any) -> None:
         raise ModelError(f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {brief(model.special)}")
     for role, token in model.special._asdict().items():
         try:
-            whole(f"{name_of(model)}.special.{role}", token)
+            ensure_integer(f"{name_of(model)}.special.{role}", token)
         except InvalidInput as error:
             raise ModelError(str(error)) from error
     for module in model.modules() if isinstance(model, torch.nn.Module) else ():

@@ -51,7 +51,7 @@ def score(model: Model[Any], source: Any, targets: Targets) -> list[list[float]]
     with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
         distinct = _as_found(checked, most, model.special.pad).distinct()
         rescored = rescore(model, model.start(source), distinct.found)
-        log_prob = rescored.log_prob.gather(1, distinct.index)
+        log_prob = rescored.log_prob.gather(1, distinct.places)
     return [row[: len(own)] for row, own in zip(log_prob.tolist(), checked, strict=True)]
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
-from npad.errors import one_of, whole
 from npad.experiments import speed
+from npad.validation import ensure_choice, ensure_integer
 
 
 def command(
@@ -43,14 +43,14 @@ def command(
         npad bench --device cuda --precision bfloat16 --units 1028 --symbols 30000
     """
     where = device_named(device)
-    one_of("precision", precision, tuple(PRECISIONS))
+    ensure_choice("precision", precision, tuple(PRECISIONS))
     ensure_computes(where, precision)
     gpu = where.type == "cuda"
     given = {"units": units, "embedding": embedding, "symbols": symbols, "source": source, "length": length}
     given["sentences"] = (512 if gpu else 16) if sentences is None else sentences
     given["rows"] = (32_768 if gpu else 1024) if rows is None else rows
     for name, value in given.items():
-        whole(name, value, 2 if name == "symbols" else 1)
+        ensure_integer(name, value, 2 if name == "symbols" else 1)
     sizes = speed.Sizes(**given)
     machine = torch.cuda.get_device_name(where) if gpu else f"CPU, {torch.get_num_threads()} threads"
     rates = {name: speed.matrix_rate(where, PRECISIONS[name]) for name in dict.fromkeys(("float32", precision))}

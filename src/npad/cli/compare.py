@@ -66,11 +66,11 @@ def _table(translator: Translator, text: str, strategies: dict[str, Decoder], ma
             best = translator.translate([text], decoder, max_length)[0]
         rows[name] = (best, calls.search, calls.rescoring)
     top = max((best.hypothesis.finished, best.log_prob) for best, _, _ in rows.values())
-    for name, (best, calls, rescored) in rows.items():
+    for name, (best, searched, rescored) in rows.items():
         name += ", proven" if best.hypothesis.proven else ""
         name += "" if best.hypothesis.finished else ", cut"
         style = "green" if (best.hypothesis.finished, best.log_prob + 1e-4) > top else ""
         out.add_row(
-            name, best.text, f"{best.log_prob:.3f}", f"{calls:,}", f"{rescored:,}" if rescored else "–", style=style
+            name, best.text, f"{best.log_prob:.3f}", f"{searched:,}", f"{rescored:,}" if rescored else "–", style=style
         )
     return out

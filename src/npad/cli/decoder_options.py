@@ -60,19 +60,24 @@ class DecoderOption:
     def parameter(self, owners: list[str]) -> inspect.Parameter:
         """Return the option as a parameter for typer; `owners` are the decoders that have it."""
         flags = [self.flag, *self.field.metadata.get("flags", ())]
-        kind = next((plain for plain in (bool, int, float) if self.kind is plain), str)
-        if int in get_args(self.kind) or (float in get_args(self.kind) and self.name != "sigma"):
-            kind = next(plain for plain in (int, float) if plain in get_args(self.kind))
+        kind = self._plain_kind()
         if kind is bool:
             on_by_default = self.field.default is True
             flags = [f"{self.flag}/--no-{self.flag[2:]}" if on_by_default else self.flag]
         options: dict[str, Any] = {"help": self._help(owners), "rich_help_panel": PANEL}
         if kind is not bool:
             options["metavar"] = "NAME" if kind is str and self.name != "sigma" else "N"
-        annotation = Annotated[kind | None, typer.Option(*flags, **options)]
+        annotation: Any = Annotated[kind | None, typer.Option(*flags, **options)]
         return inspect.Parameter(
             self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
         )
+
+    def _plain_kind(self) -> Any:
+        """The type that typer parses: a plain one, or text."""
+        if self.name == "sigma":
+            return str
+        kinds = get_args(self.kind) or (self.kind,)
+        return next((kind for kind in (bool, int, float) if kind in kinds), str)
 
     def _help(self, owners: list[str]) -> str:
         text = f"{', '.join(owners)}: {self.field.metadata['help']}"
@@ -195,13 +200,21 @@ def compared_decoders(given: dict[str, Any]) -> list[Decoder]:
     for name, kind in DECODERS.kinds.items():
         if not kind.compared:  # type: ignore[attr-defined]
             continue
-        known = {option.name for option in options_of(kind)}
-        inners = ([given["inner"]] if "inner" in given else ["greedy", "beam"]) if "inner" in known else [None]
-        for inner in inners:
-            names = known | ({option.name for option in options_of(DECODERS.kinds[inner])} if inner in DECODERS else set())
+        known = names_of(kind)
+        if "inner" not in known:
+            own = {option: value for option, value in given.items() if option in known}
+            decoders.append(make_decoder(name, own))
+            continue
+        for inner in [given["inner"]] if "inner" in given else ["greedy", "beam"]:
+            names = known | (names_of(DECODERS.kinds[inner]) if inner in DECODERS else set())
             own = {option: value for option, value in given.items() if option in names}
-            decoders.append(make_decoder(name, own | ({"inner": inner} if inner else {})))
+            decoders.append(make_decoder(name, own | {"inner": inner}))
     return decoders
+
+
+def names_of(kind: type) -> set[str]:
+    """Return the names of a decoder's options."""
+    return {option.name for option in options_of(kind)}
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +273,7 @@ def _build(name: str, given: dict[str, Any], who: str) -> Decoder:
             if option.name in given:
                 values[field.name] = option.parse(given.pop(option.name))
     inner_fields = [f for f in fields(kind) if types[f.name] is Decoder and "help" in f.metadata]
-    known = {option.name for option in options_of(kind)}
+    known = names_of(kind)
     for field in inner_fields:
         values[field.name] = _inner(field.name, given, seed)
     _refuse(set(given), who, known | ({"nbest"} if "nbest" in types else set()))
@@ -297,7 +310,8 @@ def _noise(kind: type, given: dict[str, Any]) -> Noise:
         raise InvalidInput(
             f"--noise {label(distribution)} is a share of what it perturbs: add --relative"
         )
-    return replace(default(), **changes)
+    noise: Noise = replace(default(), **changes)
+    return noise
 
 
 def _sigma(text: str) -> float | tuple[float, ...]:

@@ -16,12 +16,13 @@ from npad.cli.options import Device, MaxLength, MaxRows, Precision
 from npad.cli.prepare import sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput, one_of
+from npad.errors import InvalidInput
 from npad.experiments import reproduce as experiment
 from npad.experiments import tables
 from npad.experiments.data import ParallelText
 from npad.models.cgru.model import PRESETS
 from npad.training.recipe import Recipe
+from npad.validation import ensure_choice
 
 TRAINING = "The model, where none is given"
 # What `adam` says is what learns on some ten thousand pairs; `paper` is the paper's throughout.
@@ -76,7 +77,7 @@ def command(
 
         npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
     """
-    one_of("recipe", recipe, tuple(RECIPES))
+    ensure_choice("recipe", recipe, tuple(RECIPES))
     where, text = device_named(device, "--device"), ParallelText.find(data, source, target)
     options, habits = RECIPES[recipe]
     training = experiment.Training(

@@ -15,7 +15,7 @@ from npad.cli.options import Device
 from npad.cli.prepare import Joint, Longest, Sample, Tokenizers, Valid, Vocabulary, sizes
 from npad.cli.terminal import console, note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput, NpadError, one_of
+from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
 from npad.noise.registry import noise_from_names
@@ -23,6 +23,7 @@ from npad.storage import jsonl as log
 from npad.training import run
 from npad.training.loop import Progress
 from npad.training.recipe import LONGER, Recipe
+from npad.validation import ensure_choice
 
 # What a preset stands for, besides its sizes.
 HABITS: dict[str, dict[str, Any]] = {
@@ -139,7 +140,7 @@ def _resumable(folder: Path) -> Iterator[None]:
 def _plan(given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:
     """The model's options and the recipe: a preset's, changed where asked."""
     preset = given.get("preset", "small")
-    one_of("preset", preset, tuple(PRESETS))
+    ensure_choice("preset", preset, tuple(PRESETS))
     habits = {**PRESETS[preset], **HABITS[preset], "precision": "bfloat16" if device == "cuda" else "float32"}
     asked = habits | given
     noise = {"distribution" if name == "noise" else name: given[name] for name in NOISE if name in given}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from npad.engine.pytree import Tree, tree_map
-from npad.errors import InvalidInput, brief
+from npad.errors import InvalidInput
+from npad.validation import brief
 
 PRECISIONS = {  # of states; int8 is of weights alone
     "float32": torch.float32,

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from npad.engine.cost import ModelCalls, count_calls
-from npad.errors import SEEDS, InvalidInput, a_function, brief, number, several, whole
+from npad.errors import InvalidInput
 from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
+from npad.validation import MAX_SEED, as_list, brief, ensure_callable, ensure_integer, ensure_number
 
 GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)
 
@@ -59,13 +60,13 @@ def calibrate(
         raise InvalidInput(f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}")
     if not isinstance(decoder, NPAD):
         raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
-    whole("budget", budget, 1)
-    whole("seed", seed, most=SEEDS)
-    a_function("progress", progress, "a function of the model calls done and of all")
-    sources = several("sources", sources, "a list of texts")
-    sigmas = several("sigmas", sigmas, "a list of numbers")
+    ensure_integer("budget", budget, 1)
+    ensure_integer("seed", seed, most=MAX_SEED)
+    ensure_callable("progress", progress, "a function of the model calls done and of all")
+    sources = as_list("sources", sources, "a list of texts")
+    sigmas = as_list("sigmas", sigmas, "a list of numbers")
     for sigma in sigmas:
-        number("sigma", sigma, above=0)
+        ensure_number("sigma", sigma, above=0)
     for i, size in translator.too_long(sources).items():
         raise InvalidInput(f"sentence {i + 1} has {size} and {translator.longest:,} symbols are allowed; leave it out")
     texts = [text for text in sources if text.strip()]

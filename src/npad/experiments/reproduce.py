@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from npad.engine.devices import PRECISIONS, ensure_computes
-from npad.errors import InvalidInput, number, one_of
+from npad.errors import InvalidInput
 from npad.evaluate import plots
 from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
@@ -32,6 +32,7 @@ from npad.training import run
 from npad.training.loop import Watch
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
+from npad.validation import ensure_choice, ensure_number
 from npad.version import __version__
 
 
@@ -72,10 +73,10 @@ def reproduce(
     """Train if need be, measure what has not been, and write the report. Stopped at any moment, it goes on there."""
     sets = plan.text.sets()
     plots.ensure_there()
-    one_of("precision", plan.precision, tuple(PRECISIONS))
+    ensure_choice("precision", plan.precision, tuple(PRECISIONS))
     ensure_computes(plan.device, plan.precision)
     for sigma in plan.sigmas:
-        number("the σ₀ to train with", sigma, above=0)
+        ensure_number("the σ₀ to train with", sigma, above=0)
     with alone(folder / ".lock", f"measuring in {folder}"):
         models = {0.0: Path(SHIPPED.get(plan.model, plan.model))} if plan.model else {}
         for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):

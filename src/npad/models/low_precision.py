@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from npad.engine.devices import PRECISIONS, ensure_computes
 from npad.engine.pytree import tree_map
-from npad.errors import InvalidInput, one_of
+from npad.errors import InvalidInput
 from npad.model import Capabilities, Perturb, State, Wrapper, device_of, name_of
 from npad.models.quantised import quantise
+from npad.validation import ensure_choice
 
 
 class LowPrecision(Wrapper[State]):
@@ -24,7 +25,7 @@ class LowPrecision(Wrapper[State]):
     """
 
     def __init__(self, model: Any, precision: str = "bfloat16") -> None:
-        one_of("precision", precision, tuple(PRECISIONS))
+        ensure_choice("precision", precision, tuple(PRECISIONS))
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"{name_of(model)} is no torch module, and has no weights to lower to {precision}")
         ensure_computes(device_of(model), precision)

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npad.errors import InvalidInput, brief, one_of, several, whole
+from npad.errors import InvalidInput
 from npad.model import Special
 from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
 from npad.search.rows import repeat
+from npad.validation import as_list, brief, ensure_choice, ensure_integer
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 SPECIAL = Special(bos=0, eos=1, pad=0)
@@ -57,16 +58,16 @@ class RecurrentLM(Network[RecurrentState]):
             "hidden": hidden,
             "layers": layers,
         }.items():
-            whole(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
-        whole("summary", summary, 0, LARGEST_SIZE)
-        one_of("cell", cell, tuple(CELLS))
-        condition = (condition,) if isinstance(condition, str) else several("condition", condition, "a list of places")
+            ensure_integer(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
+        ensure_integer("summary", summary, 0, LARGEST_SIZE)
+        ensure_choice("cell", cell, tuple(CELLS))
+        condition = (condition,) if isinstance(condition, str) else as_list("condition", condition, "a list of places")
         for place in condition:
-            one_of("condition", place, PLACES)
+            ensure_choice("condition", place, PLACES)
         if not isinstance(special, Special):
             raise InvalidInput(f"special must be npad.Special(bos, eos, pad), not {brief(special)}")
         for symbol, number in special._asdict().items():
-            whole(symbol, number)
+            ensure_integer(symbol, number)
         if not 0 <= special.eos < vocabulary or not 0 <= special.bos < vocabulary:
             raise InvalidInput(
                 f"bos and eos must be among the {vocabulary} symbols, not {special.bos} and {special.eos}"

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npad.errors import SEEDS, InvalidInput, brief, whole
+from npad.errors import InvalidInput
 from npad.model import Perturb, Special
+from npad.validation import MAX_SEED, brief, ensure_integer
 
 History = tuple[int, ...]
 Table = Mapping[History, Sequence[float]]
@@ -52,7 +53,7 @@ class TableModel:
         name: str = "TableModel",
     ) -> None:
         _check_tables(tables)
-        whole("eos", eos)
+        ensure_integer("eos", eos)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise InvalidInput(f"dtype must be a floating-point type, such as torch.float64, not {brief(dtype)}")
         self.tables, self.name = tables, name
@@ -84,10 +85,10 @@ class TableModel:
         cls, vocabulary: int, depth: int, seed: int = 0, sentences: int = 1, dtype: torch.dtype = torch.float32
     ) -> TableModel:
         """Tables of random probabilities for every history of fewer than `depth` symbols; sources are 0, 1, …"""
-        whole("vocabulary", vocabulary, 1)
-        whole("depth", depth, 1)
-        whole("sentences", sentences, 1)
-        whole("seed", seed, most=SEEDS)
+        ensure_integer("vocabulary", vocabulary, 1)
+        ensure_integer("depth", depth, 1)
+        ensure_integer("sentences", sentences, 1)
+        ensure_integer("seed", seed, most=MAX_SEED)
         _check_size(vocabulary, depth, sentences)
         source = random.Random(int(seed))
         tables: dict[Hashable, Table] = {}

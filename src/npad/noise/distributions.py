@@ -13,9 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, brief, number, whole
+from npad.errors import InvalidInput
 from npad.kernels import fused
 from npad.noise.random import Keys, draw, fold, normal, uniform
+from npad.validation import brief, ensure_integer, ensure_number
 
 FINITE = ("hidden", "cell", "embedding")  # sites that hold no −inf; logits do, where a symbol is ruled out
 
@@ -107,7 +108,7 @@ class StudentT(Distribution):
     nu: float = 5.0
 
     def __post_init__(self) -> None:
-        number("StudentT's nu", self.nu, above=2)
+        ensure_number("StudentT's nu", self.nu, above=2)
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         return draw(keys.streams(), width, lambda bits: (self._number(bits >> 32), self._number(bits)))
@@ -199,7 +200,7 @@ class Orthogonal(Distribution):
     block: int = 16
 
     def __post_init__(self) -> None:
-        whole("Orthogonal's block", self.block, 1)
+        ensure_integer("Orthogonal's block", self.block, 1)
         if self.block > 16:
             raise InvalidInput(f"Orthogonal's block must be at most 16, not {self.block}")
 

@@ -14,7 +14,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from npad.errors import SEEDS, InvalidInput, an_object, brief, number, whole, yes_or_no
+from npad.errors import InvalidInput
 from npad.model import (
     Capabilities,
     Model,
@@ -30,6 +30,7 @@ from npad.model import (
 from npad.noise.distributions import Distribution, Gaussian, ensure_distribution
 from npad.noise.random import Keys
 from npad.noise.schedules import Annealed, Schedule
+from npad.validation import MAX_SEED, brief, ensure_bool, ensure_integer, ensure_number, ensure_part
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class Noise:
             if not self.sigma:
                 raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
         for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
-            number("sigma", sigma, least=0)
+            ensure_number("sigma", sigma, least=0)
         if not isinstance(self.site, str):
             raise InvalidInput(
                 f"site must be the name of a noise site, such as 'hidden', not {brief(self.site)}"
             )
-        yes_or_no("relative", self.relative)
-        an_object("schedule", self.schedule, "a function of step and entropy, such as Constant()")
+        ensure_bool("relative", self.relative)
+        ensure_part("schedule", self.schedule, "a function of step and entropy, such as Constant()")
         try:
             inspect.signature(self.schedule).bind(None, None)
         except TypeError as error:
@@ -149,8 +150,8 @@ class Noisy(Wrapper[State]):
             ensure_model(self.model)  # says what is missing
         if not isinstance(self.noise, Noise):
             raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
-        whole("seed", self.seed, most=SEEDS)
-        yes_or_no("share_noise", self.share_noise)
+        ensure_integer("seed", self.seed, most=MAX_SEED)
+        ensure_bool("share_noise", self.share_noise)
         self.noise.check(self.model)
 
     @property

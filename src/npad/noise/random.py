@@ -66,7 +66,8 @@ class Keys:
         """[rows], the 64-bit seed of each row's stream."""
         key = torch.zeros_like(self.ids)  # not the seed itself: seed 1 ^ sentence 0 would be seed 0 ^ sentence 1
         seed, fields, site = self.parts()
-        for field in (seed, *fields, site):
+        parts: list[Tensor | int] = [seed, *fields, site]
+        for field in parts:
             key = fold(key, field)
         return key
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from npad.errors import number, whole
+from npad.validation import ensure_integer, ensure_number
 
 
 class Schedule(Protocol):
@@ -52,7 +52,7 @@ class Power:
     uses_entropy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        number("Power's p", self.p, least=0)
+        ensure_number("Power's p", self.p, least=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return step**-self.p
@@ -66,7 +66,7 @@ class Linear:
     uses_entropy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        whole("Linear's steps", self.steps, 1)
+        ensure_integer("Linear's steps", self.steps, 1)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return (1 - (step - 1) / self.steps).clamp(min=0)
@@ -80,7 +80,7 @@ class Cosine:
     uses_entropy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        whole("Cosine's steps", self.steps, 1)
+        ensure_integer("Cosine's steps", self.steps, 1)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         passed = ((step - 1) / self.steps).clamp(max=1)
@@ -95,7 +95,7 @@ class Exponential:
     uses_entropy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        number("Exponential's decay", self.decay, above=0)
+        ensure_number("Exponential's decay", self.decay, above=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return self.decay ** (step - 1)
@@ -109,7 +109,7 @@ class FirstSteps:
     uses_entropy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        whole("FirstSteps' n", self.n, 1)
+        ensure_integer("FirstSteps' n", self.n, 1)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return (step <= self.n).to(entropy.dtype)
@@ -126,7 +126,7 @@ class Adaptive:
     uses_entropy: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        number("Adaptive's power", self.power, above=0)
+        ensure_number("Adaptive's power", self.power, above=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return entropy**self.power

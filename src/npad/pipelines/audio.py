@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, number, whole
+from npad.errors import InvalidInput
+from npad.validation import ensure_integer, ensure_number
 
 BYTES = {1: "u1", 2: "<i2", 4: "<i4"}  # a sample, by its size
 SEARCH = 1 / 6  # of a piece, at its end, is where a pause is looked for
@@ -42,7 +43,7 @@ def read(path: str | Path, rate: int) -> Tensor:
 
 def resampled(samples: Tensor, rate: int, wanted: int) -> Tensor:
     """The same sound at another rate, by its spectrum: what the slower rate cannot hold is left out."""
-    whole("rate", rate, 1)
+    ensure_integer("rate", rate, 1)
     if rate == wanted or not len(samples):
         return samples
     size = max(1, round(len(samples) * wanted / rate))
@@ -53,7 +54,7 @@ def resampled(samples: Tensor, rate: int, wanted: int) -> Tensor:
 
 def pieces(samples: Tensor, rate: int, longest: float) -> list[Tensor]:
     """A recording in pieces of at most `longest` seconds, each cut where it is most quiet near its end."""
-    number("longest", longest, above=0)
+    ensure_number("longest", longest, above=0)
     most, found = max(1, int(longest * rate)), []
     last = max(1, int(SEARCH * most))
     pause = min(last, max(1, int(PAUSE * rate)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from npad.decoding import decode
 from npad.engine.devices import device_named
 from npad.engine.memory import RowBudget
-from npad.errors import InvalidInput, a_function, brief, number, several, whole
+from npad.errors import InvalidInput
 from npad.model import Model, ensure_length
 from npad.noise.random import word
 from npad.pipelines.audio import pieces
@@ -21,6 +21,7 @@ from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypothesis
 from npad.signatures import signature
+from npad.validation import as_list, brief, ensure_callable, ensure_integer, ensure_number
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Transcriber:
     longest: float = 30.0
 
     def __post_init__(self) -> None:
-        a_function("hear", self.hear, "a function from recordings to the model's source")
-        a_function("detokenise", self.detokenise, "a function from symbols to text")
-        whole("rate", self.rate, 1)
-        number("longest", self.longest, above=0)
+        ensure_callable("hear", self.hear, "a function from recordings to the model's source")
+        ensure_callable("detokenise", self.detokenise, "a function from symbols to text")
+        ensure_integer("rate", self.rate, 1)
+        ensure_number("longest", self.longest, above=0)
 
     def transcribe(
         self, recordings: Sequence[Tensor], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 256
@@ -51,9 +52,9 @@ class Transcriber:
         """
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
-        whole("max_length", max_length, 1)
-        whole("max_rows", max_rows, 1)
-        recordings = several("recordings", recordings, "a list of recordings, each a tensor of samples")
+        ensure_integer("max_length", max_length, 1)
+        ensure_integer("max_rows", max_rows, 1)
+        recordings = as_list("recordings", recordings, "a list of recordings, each a tensor of samples")
         for i, sound in enumerate(recordings):
             fine = isinstance(sound, Tensor) and sound.dim() == 1 and sound.is_floating_point() and len(sound)
             if not fine or not bool(sound.isfinite().all()):
@@ -62,7 +63,7 @@ class Transcriber:
         flat: list[Tensor] = [piece for each in cut for piece in each]
         down, room, found = max(1, max_rows // decoder.rows), RowBudget(max_rows), []
 
-        def decoded(some: list[Tensor]) -> list[list[Hypothesis]]:
+        def decoded(some: Sequence[Tensor]) -> list[list[Hypothesis]]:
             ids = [word(sound.numpy().tobytes()) for sound in some]
             source = self.hear(some)
             if ensure_length(source, "what hear returns") != len(some):

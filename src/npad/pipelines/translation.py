@@ -14,7 +14,7 @@ import torch
 from npad.decoding import decode
 from npad.engine.devices import PRECISIONS, device_named
 from npad.engine.memory import RowBudget
-from npad.errors import InvalidInput, a_function, a_path, brief, one_of, several, whole
+from npad.errors import InvalidInput
 from npad.model import Model, ensure_length, name_of
 from npad.models import toy
 from npad.models.cgru.fast import prepared
@@ -30,6 +30,7 @@ from npad.search.selectors import MBR
 from npad.signatures import signature
 from npad.storage import checkpoint
 from npad.text.subwords import LETTERS, Spelling
+from npad.validation import as_list, brief, ensure_callable, ensure_choice, ensure_integer, ensure_path
 
 SHIPPED = {path.name: path for path in (Path(__file__).parent.parent / "shipped").iterdir() if path.is_dir()}
 WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
@@ -68,11 +69,11 @@ class Translator:
     longest: int = 1000
 
     def __post_init__(self) -> None:
-        a_function("encode", self.encode, "a function from texts to the model's source")
-        a_function("detokenise", self.detokenise, "a function from symbols to text")
+        ensure_callable("encode", self.encode, "a function from texts to the model's source")
+        ensure_callable("detokenise", self.detokenise, "a function from symbols to text")
         if self.symbols is not None:
-            a_function("symbols", self.symbols, "a function from texts to their symbols, or None")
-        whole("longest", self.longest, 1)
+            ensure_callable("symbols", self.symbols, "a function from texts to their symbols, or None")
+        ensure_integer("longest", self.longest, 1)
 
     def translate(
         self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 1024
@@ -100,11 +101,11 @@ class Translator:
         """
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
-        whole("max_length", max_length, 1)
-        whole("max_rows", max_rows, 1)
+        ensure_integer("max_length", max_length, 1)
+        ensure_integer("max_rows", max_rows, 1)
         if window is None:
             window = WINDOW * max(1, max_rows // decoder.rows)
-        whole("window", window, 1)
+        ensure_integer("window", window, 1)
         if isinstance(texts, str):
             raise InvalidInput(f"stream takes texts, one after the other; write stream([{brief(texts)}])")
         return self._windows(_iterator(texts), decoder, max_length, max_rows, min(window, sys.maxsize))
@@ -128,7 +129,7 @@ class Translator:
         batches = [[todo[i] for i in batch] for batch in _batches(lengths, decoder.rows, max_rows)]
         sources = {tuple(batch): self._encoded(texts, batch, first) for batch in batches}  # the mistakes come first
 
-        def decoded(batch: list[int]) -> list[list[Hypothesis]]:
+        def decoded(batch: Sequence[int]) -> list[list[Hypothesis]]:
             ready = tuple(batch) in sources  # half of one is not
             source = sources.pop(tuple(batch)) if ready else self._encoded(texts, batch, first)
             return decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows)
@@ -145,7 +146,7 @@ class Translator:
         if self.symbols is None:
             raise InvalidInput(f"{name_of(self.model)} cannot score texts: it does not know their symbols")
         texts, translations = _ensure_texts(texts, "score"), _ensure_texts(translations, "score")
-        whole("max_rows", max_rows, 1)
+        ensure_integer("max_rows", max_rows, 1)
         if len(texts) != len(translations):
             raise InvalidInput(
                 f"score takes one translation a text: {len(texts)} texts, {len(translations)} translations"
@@ -154,7 +155,7 @@ class Translator:
         sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
         room = RowBudget(max_rows)
 
-        def scored(batch: list[int]) -> list[list[float]]:
+        def scored(batch: Sequence[int]) -> list[list[float]]:
             return score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])
 
         for batch in _batches(sizes, 1, max_rows):
@@ -178,7 +179,7 @@ class Translator:
                 found[i] = f"{len(symbols):,} symbols"
         return dict(sorted(found.items()))
 
-    def _encoded(self, texts: Sequence[str], batch: list[int], first: int = 1) -> Any:
+    def _encoded(self, texts: Sequence[str], batch: Sequence[int], first: int = 1) -> Any:
         """The source of some of the texts, none of them too long; `first` is the number of the first text."""
         most = LETTERS * self.longest
         for i in batch:
@@ -217,8 +218,8 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
     "auto". precision: of NPAD's noisy chains, "float32", "bfloat16", "float16", or "int8" on a CPU; all else, and every
     score, is in float32.
     """
-    a_path("name", name)
-    one_of("precision", precision, tuple(PRECISIONS))
+    ensure_path("name", name)
+    ensure_choice("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
     if str(name).startswith("hf:"):
         made = _pretrained(str(name).removeprefix("hf:"), device)
@@ -254,7 +255,7 @@ def _ensure_texts(texts: Iterable[str], method: str = "translate") -> list[str]:
     """The texts that a method was given, as a list."""
     if isinstance(texts, str):
         raise InvalidInput(f"{method} takes a list of texts; write {method}([{brief(texts)}])")
-    texts = several("texts", texts, "a list of texts")
+    texts = as_list("texts", texts, "a list of texts")
     for text in texts:
         if not isinstance(text, str):
             raise InvalidInput(f"{method} takes texts, not {brief(text)}")

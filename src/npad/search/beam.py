@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npad.engine.next_token import Prediction
-from npad.errors import InvalidInput, one_of, whole
+from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.decoder import Decoder
 from npad.search.history import History
 from npad.search.hypotheses import Found
 from npad.search.loop import run
 from npad.search.rows import Problems, descending, rows_from
+from npad.validation import ensure_choice, ensure_integer
 
 Finish = Literal["shrink", "compete", "pool"]
 
@@ -44,9 +45,9 @@ class Beam(Decoder):
     nbest: int = 1
 
     def __post_init__(self) -> None:
-        whole("width", self.width, 1)
-        one_of("finish", self.finish, tuple(RULES))
-        whole("nbest", self.nbest, 1)
+        ensure_integer("width", self.width, 1)
+        ensure_choice("finish", self.finish, tuple(RULES))
+        ensure_integer("nbest", self.nbest, 1)
         if self.nbest > self.width:
             raise InvalidInput(f"nbest must be at most the width, {self.width}, not {self.nbest}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from npad.errors import InvalidInput, brief
+from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.greedy import Greedy
@@ -13,6 +13,7 @@ from npad.search.hypotheses import Found, join
 from npad.search.npad import NPAD
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
+from npad.validation import brief
 
 
 @dataclass(frozen=True)

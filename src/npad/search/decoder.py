@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from npad.engine.next_token import Prediction
-from npad.errors import InvalidInput, brief
+from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.history import History
 from npad.search.hypotheses import Found
 from npad.search.rows import Problems
 from npad.specs import name_of_kind
+from npad.validation import brief
 
 
 class Decoder(ABC):

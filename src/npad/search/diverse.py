@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.errors import number
 from npad.model import Model
 from npad.search.beam import Beam, beam_search
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Found
 from npad.search.rows import Problems
+from npad.validation import ensure_number
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Diverse(Decoder):
     nbest: int = 1
 
     def __post_init__(self) -> None:
-        number("eta", self.eta, least=0)
+        ensure_number("eta", self.eta, least=0)
         self._beam()  # which checks the rest
 
     @property

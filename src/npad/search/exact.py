@@ -10,13 +10,14 @@ from torch import Tensor
 
 from npad.engine.cost import add_calls
 from npad.engine.next_token import Prediction
-from npad.errors import InvalidInput, brief, whole
+from npad.errors import InvalidInput
 from npad.model import Capabilities, Model, device_of
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Found
 from npad.search.loop import ensure_sound
 from npad.search.rows import Problems, rows_of
+from npad.validation import brief, ensure_integer
 
 SIBLINGS = 16  # prefixes tried at a time: larger batches run faster and waste more calls when the bound improves
 
@@ -39,7 +40,7 @@ class Exact(Decoder):
     beam: Beam = field(default_factory=Beam)
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 1)
+        ensure_integer("budget", self.budget, 1)
         if not isinstance(self.beam, Beam):
             raise InvalidInput(f"Exact's beam must be a Beam, such as Beam(5), not {brief(self.beam)}")
 

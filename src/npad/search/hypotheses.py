@@ -43,7 +43,7 @@ class Distinct(NamedTuple):
     """Hypotheses without duplicates, and where each of the originals went."""
 
     found: Found
-    index: Tensor  # [groups, n], each original's place among the distinct ones; 0 if empty
+    places: Tensor  # [groups, n], each original's place among the distinct ones; 0 if empty
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from npad.engine.chains import ChainRunner, Chains
-from npad.errors import SEEDS, InvalidInput, an_object, brief, one_of, whole, yes_or_no
+from npad.errors import InvalidInput
 from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rescoring.strategies import rescore
@@ -25,6 +25,7 @@ from npad.search.selectors import (
     Selector,
     rank,
 )
+from npad.validation import MAX_SEED, brief, ensure_bool, ensure_choice, ensure_integer, ensure_part
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,15 @@ class NPAD(Decoder):
     returns_several: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        whole("chains", self.chains, 1)
-        whole("seed", self.seed, most=SEEDS)
-        one_of("candidates", self.candidates, ("best", "all"))
+        ensure_integer("chains", self.chains, 1)
+        ensure_integer("seed", self.seed, most=MAX_SEED)
+        ensure_choice("candidates", self.candidates, ("best", "all"))
         ensure_decoder(self.inner, "inner")
         if not isinstance(self.noise, Noise):
             raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
-        yes_or_no("clean_chain", self.clean_chain)
-        yes_or_no("share_noise", self.share_noise)
-        an_object("selector", self.selector, "a function of the candidates, such as MostProbable()")
+        ensure_bool("clean_chain", self.clean_chain)
+        ensure_bool("share_noise", self.share_noise)
+        ensure_part("selector", self.selector, "a function of the candidates, such as MostProbable()")
         if isinstance(self.inner, NPAD):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
         by_length = isinstance(self.selector, LengthNormalised | GNMTLength)

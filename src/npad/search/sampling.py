@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from npad.errors import SEEDS, InvalidInput, number, whole
+from npad.errors import InvalidInput
 from npad.model import Model
 from npad.noise.random import Keys, fold, one_uniform
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Found
 from npad.search.independent import walk
 from npad.search.rows import Problems
+from npad.validation import MAX_SEED, ensure_integer, ensure_number
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Sampling(Decoder):
     seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
 
     def __post_init__(self) -> None:
-        whole("samples", self.samples, 1)
-        number("temperature", self.temperature, above=0)
-        whole("seed", self.seed, most=SEEDS)
+        ensure_integer("samples", self.samples, 1)
+        ensure_number("temperature", self.temperature, above=0)
+        ensure_integer("seed", self.seed, most=MAX_SEED)
         if self.top_k is not None:
-            whole("top_k", self.top_k, 1)
+            ensure_integer("top_k", self.top_k, 1)
         if self.top_p is not None:
-            number("top_p", self.top_p, above=0)
+            ensure_number("top_p", self.top_p, above=0)
             if self.top_p > 1:
                 raise InvalidInput(f"top_p must be a share of at most 1, not {self.top_p!r}")
 

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, a_function, brief, number
+from npad.errors import InvalidInput
 from npad.search.hypotheses import Found, Hypothesis
+from npad.validation import brief, ensure_callable, ensure_number
 
 
 class Selector(Protocol):
@@ -36,7 +37,7 @@ class LengthNormalised:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        number("alpha", self.alpha, least=0)
+        ensure_number("alpha", self.alpha, least=0)
 
     def __call__(self, found: Found) -> Tensor:
         return found.log_prob / _length(found) ** self.alpha
@@ -54,8 +55,8 @@ class GNMTLength:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        number("alpha", self.alpha, least=0)
-        number("beta", self.beta, least=0)
+        ensure_number("alpha", self.alpha, least=0)
+        ensure_number("beta", self.beta, least=0)
 
     @property
     def needs_attention(self) -> bool:
@@ -85,9 +86,9 @@ class MBR:
 
     def __post_init__(self) -> None:
         if not isinstance(self.utility, str) or self.utility not in ("chrf", "bleu"):
-            a_function("utility", self.utility, "'chrf', 'bleu' or a function of two texts")
+            ensure_callable("utility", self.utility, "'chrf', 'bleu' or a function of two texts")
         if self.text is not None:
-            a_function("text", self.text, "a function from tokens to text, or None")
+            ensure_callable("text", self.text, "a function from tokens to text, or None")
 
     def __call__(self, found: Found) -> Tensor:
         utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from npad.engine.memory import total_memory
-from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError, one_line, yes_or_no
+from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import remove, whole_folder
 from npad.storage.int8 import SCALE, packed, unpacked
@@ -29,6 +29,7 @@ from npad.storage.regular import ensure_regular
 from npad.storage.sealed import digest, file_digest, read_json
 from npad.text.subwords import END, Subwords
 from npad.training.store import SIDES
+from npad.validation import ensure_bool, one_line
 from npad.version import __version__
 
 FORMAT = 1
@@ -140,7 +141,7 @@ def _ensure_options(options: object) -> None:
     if options.get("eos", 0) != END:
         raise InvalidInput(f"eos must be {END}, the end symbol of npad's vocabularies, not {options['eos']!r}")
     for name in ("attention", "tied"):
-        yes_or_no(name, options.get(name, False))
+        ensure_bool(name, options.get(name, False))
 
 
 def ensure_weights_fit(options: dict[str, Any], path: Path) -> None:

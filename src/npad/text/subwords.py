@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from npad.errors import InvalidInput, whole
+from npad.errors import InvalidInput
+from npad.validation import ensure_integer
 
 BYTES = pre_tokenizers.ByteLevel.alphabet()
 MOST_BYTES = 1 << 28  # of a tokenizer.json; those of 256,000 tokens have about 2**25
@@ -36,7 +37,7 @@ class Subwords:
         least = len(BYTES) + 1
         if isinstance(size, int) and size < least:
             raise InvalidInput(f"vocabulary must be at least {least}, the 256 bytes and the end symbol, not {size}")
-        whole("vocabulary", size, least)
+        ensure_integer("vocabulary", size, least)
         tokenizer = Tokenizer(BPE())
         # A word is spelt alike at the start of a line and within: every line is given a space, and loses it again.
         tokenizer.normalizer = normalizers.Prepend(" ")

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from npad.errors import InvalidInput, a_function, a_path, brief, one_line, several, whole, yes_or_no
+from npad.errors import InvalidInput
 from npad.storage.atomic import alone, whole_folder
 from npad.storage.sealed import file_digest, seal
 from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import LETTERS, Subwords
 from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
+from npad.validation import as_list, brief, ensure_bool, ensure_callable, ensure_integer, ensure_path, one_line
 
 CHUNK = 10_000  # pairs at a time
 VOCABULARY = 10_000_000  # symbols at most; the trainer reserves memory for all of them
@@ -53,11 +54,11 @@ def prepare(
     max_length: symbols; a pair with a longer side is dropped, as is one with an empty side, and counted. A line of more
     than `LETTERS` characters for every symbol is too long without being tokenised, and is not learnt from.
     """
-    a_path("folder", folder)
+    ensure_path("folder", folder)
     folder = Path(folder)
     train, valid, tokenizers = _files("train", train), _optional("valid", valid), _optional("tokenizers", tokenizers)
     check(train, valid, vocabulary, joint, tokenizers, max_length, sample)
-    a_function("progress", progress, "a function of what is done, how much and of how many")
+    ensure_callable("progress", progress, "a function of what is done, how much and of how many")
     if folder.exists():
         raise InvalidInput(f"{one_line(folder)} is there already; choose another folder, or remove it first")
     with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"), whole_folder(folder) as part:
@@ -99,26 +100,26 @@ def check(
     _files("train", train)
     _optional("valid", valid)
     _optional("tokenizers", tokenizers)
-    sizes = several("vocabulary", vocabulary, "two sizes, of the source and of the target")
+    sizes = as_list("vocabulary", vocabulary, "two sizes, of the source and of the target")
     if len(sizes) != 2:
         raise InvalidInput(f"vocabulary must be two sizes, of the source and of the target, not {brief(vocabulary)}")
     for size in sizes:
-        whole("the vocabulary's size", size, 1)
+        ensure_integer("the vocabulary's size", size, 1)
         if size > VOCABULARY:
             raise InvalidInput(f"vocabulary must be at most {VOCABULARY:,} symbols, not {size:,}")
-    yes_or_no("joint", joint)
-    whole("max_length", max_length, 1)
-    whole("sample", sample, 1)
+    ensure_bool("joint", joint)
+    ensure_integer("max_length", max_length, 1)
+    ensure_integer("sample", sample, 1)
 
 
 def _files(name: str, files: object) -> Files:
     """The paths of two files."""
     rule = "two files, of the source and of the target"
-    pair = several(name, files, rule)
+    pair = as_list(name, files, rule)
     if len(pair) != 2:
         raise InvalidInput(f"{name} must be {rule}, not {brief(files)}")
     for file in pair:
-        a_path(f"a file of {name}", file)
+        ensure_path(f"a file of {name}", file)
     return pair[0], pair[1]
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from npad.errors import InvalidInput, brief, number, one_of, whole, yes_or_no
+from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
 from npad.noise.registry import noise_as_names, noise_from_names
 from npad.training.noise import ensure_trainable
+from npad.validation import brief, ensure_bool, ensure_choice, ensure_integer, ensure_number
 
 LONGER = ("epochs", "updates", "patience")  # what may change as a run is resumed
 FLOAT32 = 3.4e38  # the largest number of float32
@@ -48,22 +49,22 @@ class Recipe:
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        one_of("optimiser", self.optimiser, tuple(RATES))
-        one_of("precision", self.precision, ("float32", "bfloat16"))
+        ensure_choice("optimiser", self.optimiser, tuple(RATES))
+        ensure_choice("precision", self.precision, ("float32", "bfloat16"))
         if self.learning_rate is not None:
-            number("learning_rate", self.learning_rate, above=0)
+            ensure_number("learning_rate", self.learning_rate, above=0)
             if self.learning_rate > FLOAT32:
                 rule = f"learning_rate must be at most {FLOAT32}"
                 raise InvalidInput(f"{rule}, not {self.learning_rate}")
-        number("clip", self.clip, above=0)
-        number("decay", self.decay, above=0)
+        ensure_number("clip", self.clip, above=0)
+        ensure_number("decay", self.decay, above=0)
         for name in ("batch", "epochs", "patience", "checkpoint"):
-            whole(name, getattr(self, name), 1)
+            ensure_integer(name, getattr(self, name), 1)
         for name in ("updates", "validate"):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
-        whole("seed", self.seed, 0)
-        yes_or_no("anneal", self.anneal)
+                ensure_integer(name, getattr(self, name), 1)
+        ensure_integer("seed", self.seed, 0)
+        ensure_bool("anneal", self.anneal)
         if self.noise is not None and not isinstance(self.noise, Noise):
             raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}")
         if self.noise is not None:

@@ -23,7 +23,7 @@ import torch
 
 from npad.engine.devices import device_named, ensure_computes
 from npad.engine.memory import out_of_memory_errors
-from npad.errors import InvalidInput, StorageError, a_path, brief
+from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import alone, sweep, write_whole
 from npad.storage.checkpoint import newest
@@ -35,6 +35,7 @@ from npad.training.recipe import Recipe
 from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.update import Updater
+from npad.validation import brief, ensure_path
 
 FORMAT = 2
 LONGER = ("epochs", "updates", "patience")  # what a run may be resumed with
@@ -87,9 +88,9 @@ def train(
     watch: Watch | None = None,
 ) -> tuple[Progress, str]:
     """Train a model from the start, in a folder of its own: how far it came, and why it stopped."""
-    a_path("folder", folder)
+    ensure_path("folder", folder)
     if not isinstance(data, Mapping):
-        a_path("data", data)
+        ensure_path("data", data)
     options, recipe = {} if options is None else options, Recipe() if recipe is None else recipe
     if not isinstance(options, Mapping):
         raise InvalidInput(f"options must be a dictionary of AttentionModel's arguments, not {brief(options)}")
@@ -112,7 +113,7 @@ def resume(
     folder: str | Path, device: str | torch.device = "cpu", watch: Watch | None = None, **longer: int | None
 ) -> tuple[Progress, str]:
     """Go on with a run, to the same weights as if it had never stopped. `longer`: epochs, updates or patience anew."""
-    a_path("folder", folder)
+    ensure_path("folder", folder)
     watch, device, folder = _watching(watch), device_named(device), Path(folder)
     for name in longer.keys() - LONGER:
         raise InvalidInput(f"a run is resumed with other {', '.join(LONGER)}; its {name} stays as it was")

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from npad.engine.memory import total_memory
-from npad.errors import InvalidInput, whole
+from npad.errors import InvalidInput
 from npad.models.cgru.padding import aligned
 from npad.training.recipe import Recipe
+from npad.validation import ensure_integer
 
 LAYERS = 100  # at most
 SIZES = {"units": 1028, "embedding": 512, "layers": 1}  # the defaults of AttentionModel
@@ -30,7 +31,7 @@ def ensure_fits(
     """
     sizes = {name: options.get(name, default) for name, default in SIZES.items()}
     for name, size in sizes.items():
-        whole(name, size, 1)
+        ensure_integer(name, size, 1)
     if sizes["layers"] > LAYERS:
         raise InvalidInput(f"layers must be at most {LAYERS}, not {sizes['layers']}")
     needed = 4 * COPIES[recipe.optimiser] * parameters(vocabulary, options)  # bytes

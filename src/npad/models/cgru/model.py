@@ -24,12 +24,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from npad.errors import InvalidInput, number, one_of, whole, yes_or_no
+from npad.errors import InvalidInput
 from npad.model import Layout, Special, untouched
 from npad.models.cgru.encoder import bidirectional
 from npad.models.cgru.padding import aligned, real
 from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
 from npad.search.rows import repeat
+from npad.validation import ensure_bool, ensure_choice, ensure_integer, ensure_number
 
 CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}
 PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "embedding": 256}}
@@ -71,15 +72,15 @@ class AttentionModel(Network[AttentionState]):
         sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
         sizes |= {"units": units, "embedding": embedding, "layers": layers}
         for name, size in sizes.items():
-            whole(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
+            ensure_integer(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
         sizes = {name: int(size) for name, size in sizes.items()}  # numpy's are spelt by neither torch nor JSON
         source_vocabulary, target_vocabulary, units, embedding, layers = sizes.values()
-        yes_or_no("attention", attention)
-        yes_or_no("tied", tied)
-        whole("eos", eos)
-        one_of("cell", cell, tuple(CELLS))
-        one_of("initialisation", initialisation, ("paper", "glorot", "none"))
-        number("dropout", dropout, least=0, below=1)
+        ensure_bool("attention", attention)
+        ensure_bool("tied", tied)
+        ensure_integer("eos", eos)
+        ensure_choice("cell", cell, tuple(CELLS))
+        ensure_choice("initialisation", initialisation, ("paper", "glorot", "none"))
+        ensure_number("dropout", dropout, least=0, below=1)
         dropout, eos = float(dropout), int(eos)
         # what it takes to build another of its kind
         self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "tied": tied, "eos": eos}
@@ -118,7 +119,7 @@ class AttentionModel(Network[AttentionState]):
     @classmethod
     def preset(cls, name: str, source_vocabulary: int, target_vocabulary: int, **changes: Any) -> Self:
         """`paper` (1028 units, 512-dimensional embeddings) or `small` (512 and 256)."""
-        one_of("preset", name, tuple(PRESETS))
+        ensure_choice("preset", name, tuple(PRESETS))
         return cls(source_vocabulary, target_vocabulary, **(PRESETS[name] | changes))
 
     @torch.no_grad()

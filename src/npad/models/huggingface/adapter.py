@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npad.errors import InvalidInput, brief, yes_or_no
+from npad.errors import InvalidInput
 from npad.model import Layout, Perturb, Special, untouched
 from npad.search.rows import repeat
+from npad.validation import brief, ensure_bool
 
 try:
     import transformers as transformers  # for those that load models
@@ -80,7 +81,7 @@ class HuggingFace:
         name = type(model).__name__
         if isinstance(model, type):
             raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
-        yes_or_no("persist", persist)
+        ensure_bool("persist", persist)
         head = model.get_output_embeddings() if hasattr(model, "generate") else None
         if head is None or not model.can_generate():
             raise InvalidInput(f"{name} has no head that generates; load it with AutoModelForCausalLM or …Seq2SeqLM")
