@@ -104,7 +104,7 @@ def main() -> None:
             hasty = low.hasty(state)
 
             def search(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> Any:
-                return decoder._run(*hasty, problems, chains)
+                return decoder._run(hasty[0], hasty[1], problems, chains)
 
             def loop(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> None:
                 noisy, each = Noisy(hasty[0], decoder.noise), problems.expand(chains.cuda())

@@ -37,7 +37,7 @@ def measure(units: int, symbols: int, sentences: int, chains: int, repeats: int)
 
     jobs: dict[str, Callable[[], object]] = {"step": lambda: model.step(state, tokens)}
     for one in DISTRIBUTIONS:
-        jobs[type(one).__name__] = lambda one=one: one.perturb(hidden, sigma, keys, one.relative_only)  # type: ignore[misc]
+        jobs[type(one).__name__] = lambda one=one: one.perturb(hidden, sigma, keys, one.relative_only)
     times: dict[str, list[float]] = {name: [] for name in jobs}
     with torch.inference_mode():
         for _ in range(repeats + 1):

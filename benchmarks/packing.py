@@ -29,7 +29,7 @@ def in_turn(work: Callable[[], Any]) -> list[float]:
     taken: list[list[float]] = [[], []]
     for _ in range(2):
         for seconds, packs in zip(taken, (False, True), strict=True):
-            product.packs = lambda packs=packs: packs  # type: ignore[assignment,misc]
+            product.packs = lambda packs=packs: packs
             work()  # which packs, and brings the weights into the cache
             for _ in range(3):
                 start = time.perf_counter()
@@ -57,7 +57,7 @@ def main() -> None:
             cells = []
             for one in products.values():
                 x = torch.randn(rows, one.in_features)
-                plain, packed = in_turn(lambda one=one, x=x: one(x))  # type: ignore[misc]
+                plain, packed = in_turn(lambda one=one, x=x: one(x))
                 work = 2e-9 * rows * one.in_features * one.out_features
                 cells.append(f"{work / plain:.0f} → {work / packed:.0f}")
             table.add_row(str(rows), *cells)
@@ -70,7 +70,7 @@ def main() -> None:
     for sentences in (1, 8):
         source, cells = torch.randint(1, asked.symbols, (sentences, asked.source - 1)).tolist(), []
         for decoder in strategies.values():
-            plain, packed = in_turn(lambda d=decoder, s=source: decode(model, s, d, asked.length))  # type: ignore[misc]
+            plain, packed = in_turn(lambda d=decoder, s=source: decode(model, s, d, asked.length))
             cells.append(f"{1e3 * plain:,.0f} → {1e3 * packed:,.0f}: {plain / packed:.2f} ×")
         table.add_row(str(sentences), *cells)
     console.print(table)

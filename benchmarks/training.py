@@ -84,7 +84,9 @@ def main() -> None:
 
         def updater() -> Updater:
             torch.manual_seed(0)
-            model = AttentionModel(*sizes, asked.units, asked.embedding, dropout=0.2, initialisation="glorot")
+            model = AttentionModel(
+                sizes[0], sizes[1], asked.units, asked.embedding, dropout=0.2, initialisation="glorot"
+            )
             return Updater(model, corpus, Recipe(batch=asked.batch, precision=precision), device)
 
         if device.type == "cuda":

@@ -42,6 +42,7 @@ def random_marian(folder: str) -> str:
 
 
 def main(name: str | None = None, *texts: str) -> None:
+    """Translate the texts by several strategies, with a downloaded model or a random one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,7 @@ def pair(chance: random.Random) -> tuple[str, str]:
 
 
 def main(folder: Path) -> None:
+    """Write the parallel texts of every split into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(1)
     for split, size in SPLITS.items():

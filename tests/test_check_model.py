@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ class Batched(Sound):
 
     def together(self, state, rows):
         inner, layout = state
-        return type(inner)(inner.hidden, None, inner.summary, repeat(*layout, inner.hidden.device)[:rows])
+        return type(inner)(inner.hidden, None, inner.summary, repeat(layout[0], layout[1], inner.hidden.device)[:rows])
 
     def step(self, state, tokens, perturb=None):
         logits, inner = super().step(self.together(state, len(tokens)), tokens, perturb)
@@ -268,7 +269,7 @@ def test_a_layout_follows_from_the_number_of_rows():
         model.logits.bias[model.special.eos] = 1.0
     for decoder in EVERY.values():
         assert decode(model, source, decoder, 9) == decode(Gathering(model), source, decoder, 9)
-    module = sys.modules["npad.score"]
+    module: Any = sys.modules["npad.score"]
     small = tuple(way._replace(parts=lambda reads, gpu: rectangles(reads, 8, 8)) for way in module.WAYS)
     module.WAYS, kept = small, module.WAYS
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 import torch
@@ -120,7 +121,8 @@ def test_a_runs_best_is_its_newest(tmp_path, folder):
     for number in (9, 10, 100):
         shutil.copytree(folder, tmp_path / f"run/best-{number}")
     (tmp_path / "run/best-of-all").mkdir()
-    assert npad.load(tmp_path / "run").model.name == "run/best-100"
+    model: Any = npad.load(tmp_path / "run").model
+    assert model.name == "run/best-100"
 
 
 def test_only_older_ones_of_a_kind_are_removed(tmp_path, folder):

@@ -50,7 +50,7 @@ def test_decoding_gives_the_same_tokens_as_on_the_cpu(decoder, device):
 def test_noise_is_the_same(distribution, device):
     ids, chains = torch.arange(60) // 20, torch.arange(60) % 20
     keys = Keys(5, ids, chains, ids + 1, 0 * ids, "hidden")
-    there = Keys(5, *(x.to(device) for x in (ids, chains, ids + 1, 0 * ids)), "hidden")
+    there = Keys(5, *(x.to(device) for x in (ids, chains, ids + 1, 0 * ids)), site="hidden")
     assert torch.equal(keys.streams(), there.streams().cpu())
     x, sigma = torch.randn(60, 101), torch.full((60,), 0.4)
     a, b = distribution.perturb(x, sigma, keys, True), distribution.perturb(x.to(device), sigma.to(device), there, True)

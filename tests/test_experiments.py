@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from npad.models import toy
 from runs import ROOT, once, refused_here, reversal
 from runs import npad as command
 
-TOY = npad.load("toy")
+TOY: Any = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
 REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
 SETS = {"valid": Pairs(PHRASES, REFERENCES), "test": Pairs(PHRASES[::-1], REFERENCES[::-1])}
@@ -150,7 +151,8 @@ def test_seeds_are_where_chance_is():
         assert seeded(sure, 7) == sure
     assert seeded(Sampling(5), 7) == Sampling(5, seed=7)
     assert seeded(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
-    assert seeded(NPAD(Sampling(9), 1, Noise(0.0)), 7).inner == Sampling(9, seed=7)
+    noiseless: Any = seeded(NPAD(Sampling(9), 1, Noise(0.0)), 7)
+    assert noiseless.inner == Sampling(9, seed=7)
     assert seeded(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
     assert "model" not in spelt(NPAD(selector=LengthNormalised()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -323,7 +324,7 @@ def test_the_target_language_is_the_first_symbol(nllb):
 
 
 def test_a_model_is_steered_as_its_configuration_says(saved):
-    translator = npad.load(f"hf:{saved / 'bart'}")
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
     (free,) = translator.translate(["w5 w6 w7"], Greedy(), max_length=6)
     forbidden = free.hypothesis.tokens[0]
     translator.model.model.generation_config.bad_words_ids = [[forbidden]]
@@ -347,7 +348,7 @@ def own_score(model, source, hypothesis):
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_steered_model_decodes_as_generate_does(saved, width):
-    translator = npad.load(f"hf:{saved / 'bart'}")
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
     how = {"no_repeat_ngram_size": 1, "min_length": 4}
     model = translator.model.model
     for name, value in how.items():

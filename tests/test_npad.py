@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -231,7 +232,7 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
                 raise error
             return model.step(state, tokens, perturb)
 
-    small = Small()
+    small: Any = Small()
     if forced:
 
         def reads(state, tokens):

@@ -7,6 +7,7 @@ import math
 import shutil
 import struct
 import wave
+from typing import Any
 
 import pytest
 import torch
@@ -125,7 +126,7 @@ def test_a_speech_model_transcribes(whisper):
 
 
 def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
-    heard = transcribe.load(f"hf:{whisper}", language="english")
+    heard: Any = transcribe.load(f"hf:{whisper}", language="english")
     adapter = heard.model.model
     assert isinstance(adapter, HuggingFace)
     assert adapter.begins == [28, 29, 30, 32]  # start, <|en|>, <|transcribe|>, <|notimestamps|>

@@ -304,10 +304,12 @@ def attention(probe: Probe) -> Iterator[str]:
 
 
 def always(probe: Probe) -> bool:
+    """The check applies to every source."""
     return True
 
 
 def several(probe: Probe) -> bool:
+    """The check needs more than one sentence."""
     return probe.rows > 1
 
 

@@ -71,6 +71,7 @@ def options(
 
 
 def main() -> None:
+    """Run the command line: one line and an exit code for an error, no traceback."""
     code: object = 1
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -29,6 +29,8 @@ DEFAULT_MODEL = "en-de"
 
 
 class Strategy(StrEnum):
+    """The values of --decoder."""
+
     greedy = "greedy"
     beam = "beam"
     sampling = "sampling"
@@ -38,12 +40,16 @@ class Strategy(StrEnum):
 
 
 class Finish(StrEnum):
+    """The values of --finish."""
+
     shrink = "shrink"
     compete = "compete"
     pool = "pool"
 
 
 class Candidates(StrEnum):
+    """The values of --candidates."""
+
     best = "best"
     all = "all"
 

@@ -10,10 +10,12 @@ from npad.translate import Translation
 
 
 def as_text(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    """Write the best translation, one line per sentence."""
     out.write(one_line(best.text) + "\n")
 
 
 def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    """Write an n-best list in Moses' format: number ||| text ||| features ||| score."""
     for one in _first(best, nbest):
         features = {"logp": one.log_prob, "length": len(one.hypothesis.tokens)}
         if one.hypothesis.noisy_log_prob is not None:
@@ -24,6 +26,7 @@ def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: i
 
 
 def as_json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    """Write one JSON object per sentence."""
     first, *others = (_record(one) for one in _first(best, nbest))
     record = {"id": number, "source": source, **first, "signature": best.signature}
     out.write(json.dumps(record | ({"alternatives": others} if nbest > 1 else {}), ensure_ascii=False) + "\n")

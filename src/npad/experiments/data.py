@@ -13,6 +13,20 @@ PACKED = (".gz", ".xz")
 Files = tuple[Path, Path]  # source and target
 
 
+def _by_language(folder: Path) -> dict[str, dict[str, Path]]:
+    """The texts NAME.LANGUAGE of a folder, packed or not, by language and name."""
+    if not folder.is_dir():
+        raise InvalidInput(f"there is no folder {folder}")
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        name, _, language = path.name.removesuffix(path.suffix if path.suffix in PACKED else "").rpartition(".")
+        if path.is_file() and name:
+            twin = found.setdefault(language, {}).setdefault(name, path)
+            if twin != path:
+                raise InvalidInput(f"{folder} has {twin.name} and {path.name}; which of them is {name}?")
+    return found
+
+
 @dataclass(frozen=True)
 class ParallelText:
     """The files of a folder by what they are for."""
@@ -24,15 +38,7 @@ class ParallelText:
     @classmethod
     def find(cls, folder: Path, source: str, target: str | None = None) -> ParallelText:
         """The texts of a folder; the target is the other language there, unless it is named."""
-        if not folder.is_dir():
-            raise InvalidInput(f"there is no folder {folder}")
-        found: dict[str, dict[str, Path]] = {}
-        for path in sorted(folder.iterdir()):
-            name, _, language = path.name.removesuffix(path.suffix if path.suffix in PACKED else "").rpartition(".")
-            if path.is_file() and name:
-                twin = found.setdefault(language, {}).setdefault(name, path)
-                if twin != path:
-                    raise InvalidInput(f"{folder} has {twin.name} and {path.name}; which of them is {name}?")
+        found = _by_language(folder)
         others = sorted(found.keys() - {source})
         for wanted in (source, target):
             if wanted is not None and wanted not in found:

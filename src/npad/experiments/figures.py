@@ -54,6 +54,7 @@ def _work(bench: Bench, brief: bool) -> Series:
 
 
 def work(figures: Figures) -> float:
+    """Model calls per sentence, re-scoring included."""
     return figures.each("calls") + figures.each("rescored")
 
 

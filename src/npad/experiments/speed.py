@@ -97,6 +97,7 @@ def clock(work: Callable[[], Any], repeats: int, device: torch.device) -> float:
 
 
 def wait(device: torch.device) -> None:
+    """Wait until a GPU has finished its work; a CPU has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -32,8 +32,10 @@ def energies(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, owner: T
 
 
 def contexts(weights: Tensor, values: Tensor, owner: Tensor) -> Tensor:
-    """Σ_i weights_i values_i -> [groups, each, width], of weights [groups, each, length] and the owner's of values
-    [sentences, length, width]."""
+    """Σ_i weights_i values_i -> [groups, each, width].
+
+    The weights are [groups, each, length]; a group's values are its owner's of [sentences, length, width].
+    """
     groups, each, length = weights.shape
     width = values.shape[2]
     out = torch.empty(groups, each, width, dtype=values.dtype, device=values.device)

@@ -11,8 +11,10 @@ MANY = 1024  # rows, of which a multiprocessor has several at a time
 
 
 def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]:
-    """log Σ exp of each row of [rows, V] in float32, NaN where that is no number; the first of the largest; and the
-    largest of every `chunk` symbols, [rows, ⌈V / chunk⌉]."""
+    """log Σ exp of each row of [rows, V] in float32, the first of its largest symbols, and the largest of its chunks.
+
+    The normaliser is NaN where a row has none; the chunks are of `chunk` symbols, [rows, ⌈V / chunk⌉].
+    """
     rows, symbols = logits.shape
     norm = torch.empty(rows, dtype=torch.float32, device=logits.device)
     best = torch.empty(rows, dtype=torch.long, device=logits.device)

@@ -35,6 +35,8 @@ PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "
 
 @dataclass(frozen=True)
 class AttentionState:
+    """The state of an AttentionModel, one row per hypothesis."""
+
     hidden: Tensor  # [layers, rows, units], here and below with the padding of `aligned`
     cell: Tensor | None  # [layers, rows, units], of LSTMs
     memory: Tensor  # [sentences, length, 2 · units], the annotations, once per sentence

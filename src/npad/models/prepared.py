@@ -44,6 +44,8 @@ BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they sta
 
 @dataclass(frozen=True)
 class PreparedState:
+    """The state of a Prepared model, one row per hypothesis."""
+
     hidden: Tensor  # [layers, rows, units]
     keys: Tensor  # [sentences, length, 2 · units], 2 (U h_i + b), once per sentence
     values: Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, once per sentence

@@ -21,6 +21,8 @@ Criterion = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [
 
 @dataclass(frozen=True)
 class ProcessedState:
+    """The state of the wrapped model, with the tokens that its logits processors read."""
+
     inner: Any
     written: Tensor  # [rows, t], the prefix and what has been read since
     started: bool = False  # whether the begin symbol has been read

@@ -24,6 +24,8 @@ PLACES = ("initial", "input", "output")
 
 @dataclass(frozen=True)
 class RecurrentState:
+    """The state of a recurrent language model, one row per hypothesis."""
+
     hidden: Tensor  # [layers, rows, hidden]
     cell: Tensor | None  # [layers, rows, hidden], of an LSTM
     summary: Tensor  # [sentences, summary], once per sentence

@@ -27,6 +27,8 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class TableState:
+    """The state of a TableModel, one row per hypothesis."""
+
     node: Tensor  # [rows], the history read so far, as a row of the tables
     drift: Tensor | None  # [rows, nodes], how far noise has moved h from the one-hot of that history
 

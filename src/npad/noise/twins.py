@@ -19,6 +19,8 @@ from npad.rows import Layout, Problems
 
 @dataclass(frozen=True)
 class TwinState(Generic[State]):
+    """The state of noisy rows and their clean twins."""
+
     inner: NoisyState[State]  # of each sentence first the noisy rows, then as many clean ones
     layout: Layout  # of the noisy rows
 

@@ -96,12 +96,14 @@ Rule = Callable[[Ended, Candidates, int], tuple[Tensor, Tensor, Tensor]]
 
 
 def shrink(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Each finished hypothesis narrows the beam by one (finish="shrink", the paper's rule)."""
     places = width - (ended.scores > -torch.inf).sum(1, keepdim=True)
     taken = _rank(candidates) < places
     return ended.scores > -torch.inf, taken & candidates.ends, taken & ~candidates.ends
 
 
 def compete(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Finished hypotheses keep a slot while they are among the best `width` (finish="compete")."""
     everyone = torch.cat([ended.scores, candidates.scores], 1)
     best = descending(everyone)[:, :width]
     taken = torch.zeros_like(everyone, dtype=torch.bool).scatter(1, best, True)
@@ -110,6 +112,7 @@ def compete(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, T
 
 
 def pool(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Finished hypotheses move to a pool of their own; `width` stay alive (finish="pool")."""
     joins = candidates.ends & (_rank(candidates) < width)
     return ended.scores > -torch.inf, joins, ~candidates.ends
 
@@ -211,6 +214,7 @@ class BeamFrontier:
 def beam_search(
     model: Model[Any], state: Any, problems: Problems, how: Beam, rank: Callable[[Tensor], Tensor]
 ) -> Found:
+    """Search with a beam whose candidates are chosen by `rank`, and return them by clean log-probability."""
     special, groups, device = model.special, len(problems), problems.ids.device
     nothing = torch.full((groups, how.width), -torch.inf, device=device)
     zero = torch.zeros_like(nothing, dtype=torch.long)

@@ -28,6 +28,7 @@ def rewind(path: Path, update: int) -> None:
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
+    """Append a record to a JSON Lines file."""
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")

@@ -127,6 +127,7 @@ class Writer:
 
 
 def dtypes(sizes: Sequence[int]) -> list[str]:
+    """The smallest unsigned type that holds the symbols of each vocabulary."""
     return ["uint16" if size <= 1 << 16 else "uint32" for size in sizes]
 
 
