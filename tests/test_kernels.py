@@ -1,7 +1,4 @@
-"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter where that is.
-
-`make test-kernels` installs Triton and runs these.
-"""
+"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter, where installed."""
 
 from __future__ import annotations
 
