@@ -1,4 +1,4 @@
-"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter, where installed."""
+"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter."""
 
 from __future__ import annotations
 
