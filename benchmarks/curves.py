@@ -52,13 +52,22 @@ def measured(sizes: Sizes, device: torch.device, repeats: int) -> dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("picture", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--of", type=Path)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    sizes = {"units": 1024, "embedding": 512, "symbols": 8000, "source": 20, "length": 20, "repeats": 3}
+    sizes = {
+        "units": 1024,
+        "embedding": 512,
+        "symbols": 8000,
+        "source": 20,
+        "length": 20,
+        "repeats": 3,
+    }
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     asked = parser.parse_args()
@@ -73,12 +82,18 @@ def main() -> None:
         name: [(chains, seconds / points[0][1], 0.0) for chains, seconds in points]
         for name, points in found["latency"].items()
     }
-    tokens = {name: [(batch, rate, 0.0) for batch, rate in points] for name, points in found["tokens"].items()}
+    tokens = {
+        name: [(batch, rate, 0.0) for batch, rate in points]
+        for name, points in found["tokens"].items()
+    }
     if asked.peers:
         peers = json.loads(asked.peers.read_text())
         for one in peers["results"]:
             if one["beam"] in (1, 5):
-                tried = {int(batch): seconds for batch, seconds in one["engines"]["eole"]["tried"].items()}
+                tried = {
+                    int(batch): seconds
+                    for batch, seconds in one["engines"]["eole"]["tried"].items()
+                }
                 work = max(tried) * peers["length"]  # symbols written at each size
                 name = "greedy, eole" if one["beam"] == 1 else f"beam {one['beam']}, eole"
                 tokens[name] = [(batch, work / seconds, 0.0) for batch, seconds in tried.items()]

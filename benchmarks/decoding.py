@@ -55,8 +55,18 @@ def seconds(model: Any, batches: Sequence[Any], decoder: Decoder, length: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = {"units": 1024, "embedding": 512, "symbols": 8000, "sentences": 64, "length": 25, "rows": 320, "repeats": 3}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    sizes = {
+        "units": 1024,
+        "embedding": 512,
+        "symbols": 8000,
+        "sentences": 64,
+        "length": 25,
+        "rows": 320,
+        "repeats": 3,
+    }
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     asked = parser.parse_args()
@@ -65,8 +75,17 @@ def main() -> None:
     low = LowPrecision(fast, "int8")
     sources = torch.randint(1, asked.symbols, (asked.sentences, asked.length - 1)).tolist()
     threads = torch.get_num_threads()
-    table = Table(title=f"{', '.join(f'{k} {v}' for k, v in vars(asked).items())}; {threads} threads")
-    for column in ("strategy", "plain: tokens/s", "row-steps/s", "prepared: tokens/s", "row-steps/s", "ratio"):
+    table = Table(
+        title=f"{', '.join(f'{k} {v}' for k, v in vars(asked).items())}; {threads} threads"
+    )
+    for column in (
+        "strategy",
+        "plain: tokens/s",
+        "row-steps/s",
+        "prepared: tokens/s",
+        "row-steps/s",
+        "ratio",
+    ):
         table.add_column(column, justify="left" if column == "strategy" else "right")
     for name, decoder in STRATEGIES.items():
         quick = low if name in ("NPAD-50, int8", "its chains alone") else fast
@@ -77,7 +96,8 @@ def main() -> None:
         seconds(counted, batches[:1], decoder, asked.length)
         seconds(quick, batches[:1], decoder, asked.length)
         each = [
-            [seconds(model, batches, decoder, asked.length) for model in (plain, quick)] for _ in range(asked.repeats)
+            [seconds(model, batches, decoder, asked.length) for model in (plain, quick)]
+            for _ in range(asked.repeats)
         ]
         times = [statistics.median(one) for one in zip(*each, strict=True)]
         tokens, steps = len(some) * asked.length, counted.calls / len(batches[0]) * len(some)

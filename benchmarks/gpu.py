@@ -41,17 +41,32 @@ def profiled(work: Callable[[], Any], title: str) -> None:
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
         work()
         torch.cuda.synchronize()
-    kernels = [e for e in seen.key_averages() if e.self_device_time_total > 0 and str(e.device_type).endswith("CUDA")]
+    kernels = [
+        e
+        for e in seen.key_averages()
+        if e.self_device_time_total > 0 and str(e.device_type).endswith("CUDA")
+    ]
     total = sum(e.self_device_time_total for e in kernels)
     print(f"\n{title}: {total / 1e3:.2f} ms in {sum(e.count for e in kernels)} kernels")
     for e in sorted(kernels, key=lambda e: -e.self_device_time_total)[:14]:
         share = e.self_device_time_total / total
-        print(f"  {share:6.1%} {e.self_device_time_total / 1e3:9.3f} ms {e.count:6} × {e.key[:100]}")
+        print(
+            f"  {share:6.1%} {e.self_device_time_total / 1e3:9.3f} ms {e.count:6} × {e.key[:100]}"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = {"units": 1028, "embedding": 512, "symbols": 30_000, "source": 16, "length": 20, "sentences": 512}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    sizes = {
+        "units": 1028,
+        "embedding": 512,
+        "symbols": 30_000,
+        "source": 16,
+        "length": 20,
+        "sentences": 512,
+    }
     for name, value in (sizes | {"chains": 50, "repeats": 20}).items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--profile", action="store_true")
@@ -62,12 +77,17 @@ def main() -> None:
     n, few = asked.length, max(2, asked.repeats // 5)
     rate = matrix_rate(GPU, torch.bfloat16) / 1e12
     print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16 products {rate:.0f} TFLOP/s", flush=True
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16 products {rate:.0f} TFLOP/s",
+        flush=True,
     )
     plain = untrained(asked.units, asked.embedding, asked.symbols).cuda()
     fast = Prepared(plain).eval()
     flops = Sizes(asked.units, asked.embedding, asked.symbols, asked.source).operations()
-    figures: dict[str, Any] = {"device": torch.cuda.get_device_name(), "matrix rate": rate, "options": sizes}
+    figures: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "matrix rate": rate,
+        "options": sizes,
+    }
     source = torch.randint(1, asked.symbols, (asked.sentences, asked.source - 1)).tolist()
 
     print(f"\nlatency of one sentence, ms (median of {asked.repeats})")
@@ -83,14 +103,21 @@ def main() -> None:
         for model in (plain, fast):
             for _ in range(6):
                 decode(model, source[:1], decoder, n)
-            times.append(1e3 * clock(lambda m=model, d=decoder: decode(m, source[:1], d, n), asked.repeats))
+            times.append(
+                1e3 * clock(lambda m=model, d=decoder: decode(m, source[:1], d, n), asked.repeats)
+            )
         figures[f"latency {name}"] = times
-        print(f"  {name:22} plain {times[0]:8.2f}  fast {times[1]:8.2f}  ratio {times[0] / times[1]:.1f}", flush=True)
+        print(
+            f"  {name:22} plain {times[0]:8.2f}  fast {times[1]:8.2f}  ratio {times[0] / times[1]:.1f}",
+            flush=True,
+        )
     with torch.inference_mode():
         figures["encoding"] = 1e3 * clock(lambda: fast.start(source[:1]), asked.repeats)
     print(f"  {'encoding alone':22} {figures['encoding']:.2f}")
     for one, other in (("NPAD-50 over greedy", "greedy"), ("NPAD-10 over beam 5", "beam 5")):
-        print(f"  {one} takes {figures[f'latency {one}'][1] / figures[f'latency {other}'][1]:.2f} × {other}")
+        print(
+            f"  {one} takes {figures[f'latency {one}'][1] / figures[f'latency {other}'][1]:.2f} × {other}"
+        )
 
     print(f"\nthroughput, {asked.sentences} sentences × {asked.chains} chains")
     decoder = NPAD(Greedy(), asked.chains, Noise(0.3), clean_chain=False)
@@ -103,8 +130,13 @@ def main() -> None:
             state = low.start(source)
             hasty = low.low_precision(state)
 
-            def search(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> Any:
-                return runner.run(*hasty, problems, chains)
+            def search(
+                runner: Any = runner,
+                hasty: Any = hasty,
+                problems: Any = problems,
+                chains: Any = chains,
+            ) -> Any:
+                return runner.run(hasty[0], hasty[1], problems, chains)
 
             def loop(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> None:
                 noisy, each = Noisy(hasty[0], decoder.noise), problems.expand(chains.numbers.cuda())
@@ -135,7 +167,9 @@ def main() -> None:
         if asked.profile:
             with torch.inference_mode():
                 profiled(loop, f"{name}: the chains")
-                profiled(lambda s=state, f=found, low=low: rescore(low, s, f), f"{name}: re-scoring")
+                profiled(
+                    lambda s=state, f=found, low=low: rescore(low, s, f), f"{name}: re-scoring"
+                )
     del low, state, hasty, found
 
     print(f"\nbeam 10 over {asked.sentences} sentences, tokens/s")
@@ -145,14 +179,24 @@ def main() -> None:
             held = model if kind == "float32" else LowPrecision(model).low
             for _ in range(6):
                 decode(held, source, Beam(10), n)
-            row.append(asked.sentences * n / clock(lambda h=held: decode(h, source, Beam(10), n), few))
+            row.append(
+                asked.sentences * n / clock(lambda h=held: decode(h, source, Beam(10), n), few)
+            )
             if asked.profile:
-                profiled(lambda h=held: decode(h, source, Beam(10), n), f"beam 10, {kind}, {type(model).__name__}")
+                profiled(
+                    lambda h=held: decode(h, source, Beam(10), n),
+                    f"beam 10, {kind}, {type(model).__name__}",
+                )
         figures[f"beam {kind}"] = row
-        print(f"  {kind:9} plain {row[0]:10,.0f}  fast {row[1]:10,.0f}  ratio {row[1] / row[0]:.2f}", flush=True)
+        print(
+            f"  {kind:9} plain {row[0]:10,.0f}  fast {row[1]:10,.0f}  ratio {row[1] / row[0]:.2f}",
+            flush=True,
+        )
     if asked.profile:
         for name in ("greedy", "NPAD-50 over greedy"):
-            profiled(lambda d=strategies[name]: decode(fast, source[:1], d, n), f"one sentence, {name}")
+            profiled(
+                lambda d=strategies[name]: decode(fast, source[:1], d, n), f"one sentence, {name}"
+            )
     if asked.json:
         asked.json.write_text(json.dumps(figures, indent=1))
 

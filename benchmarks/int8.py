@@ -24,8 +24,12 @@ from npad.text.files import lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with SPLIT.LANGUAGE.xz, a sentence a line")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with SPLIT.LANGUAGE.xz, a sentence a line"
+    )
     for name, usual in {"model": "en-de", "split": "test", "source": "en", "target": "de"}.items():
         parser.add_argument(f"--{name}", default=usual, help=f"default {usual}")
     for name, number in {"sentences": 200, "chains": 50}.items():
@@ -37,13 +41,18 @@ def main() -> None:
         for language in (asked.source, asked.target)
     )
     bleu = Bleu(references)
-    table = Table(title=f"NPAD-{asked.chains}, σ {asked.sigma}, {len(texts)} sentences, model {asked.model}")
+    table = Table(
+        title=f"NPAD-{asked.chains}, σ {asked.sigma}, {len(texts)} sentences, model {asked.model}"
+    )
     for column in ("", "NLL", "BLEU", "length ratio", "seconds"):
         table.add_column(column, justify="left" if column == "" else "right")
     nll, counts, outputs = [], [], []
     rows = {
         "greedy": ("float32", Greedy()),
-        **{f"NPAD, {p} chains": (p, NPAD(Greedy(), asked.chains, Noise(asked.sigma))) for p in ("float32", "int8")},
+        **{
+            f"NPAD, {p} chains": (p, NPAD(Greedy(), asked.chains, Noise(asked.sigma)))
+            for p in ("float32", "int8")
+        },
     }
     for name, (precision, decoder) in rows.items():
         translator = npad.load(asked.model, precision=precision)
@@ -55,7 +64,13 @@ def main() -> None:
         counts.append(bleu.counts(outputs[-1]))
         whole = counts[-1].sum(0)
         mean = sum(nll[-1]) / len(texts)
-        table.add_row(name, f"{mean:.3f}", f"{Bleu.score(whole):.2f}", f"{Bleu.length_ratio(whole):.3f}", f"{took:.0f}")
+        table.add_row(
+            name,
+            f"{mean:.3f}",
+            f"{Bleu.score(whole):.2f}",
+            f"{Bleu.length_ratio(whole):.3f}",
+            f"{took:.0f}",
+        )
     apart = paired(nll[:0:-1], counts[:0:-1])
     table.add_row("int8 − float32", *map(str, apart), "", "")
     same = sum(one == other for one, other in zip(outputs[1], outputs[2], strict=True))

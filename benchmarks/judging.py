@@ -37,10 +37,14 @@ def prefixes(found: Found) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text", type=Path)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="float32", help="of the noisy chains; default float32")
+    parser.add_argument(
+        "--precision", default="float32", help="of the noisy chains; default float32"
+    )
     for name, value in {"sentences": 128, "chains": 50, "length": 60}.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     asked = parser.parse_args()
@@ -48,24 +52,52 @@ def main() -> None:
     translator = load("en-de", device, asked.precision)
     texts = list(lines(asked.text))[: asked.sentences]
     source, model = translator.encode(texts), translator.model
-    table = Table(title=f"{len(texts)} sentences × {asked.chains} chains, {asked.precision}, {device}")
-    for column in ("σ₀", "distinct", "calls", "re-scored", "shared", "chains, ms", "judge, ms", "share", "all, ms"):
+    table = Table(
+        title=f"{len(texts)} sentences × {asked.chains} chains, {asked.precision}, {device}"
+    )
+    for column in (
+        "σ₀",
+        "distinct",
+        "calls",
+        "re-scored",
+        "shared",
+        "chains, ms",
+        "judge, ms",
+        "share",
+        "all, ms",
+    ):
         table.add_column(column, justify="right")
     for sigma in (0.1, 0.3, 0.5):
         decoder = NPAD(Greedy(), asked.chains, Noise(sigma))
         with torch.inference_mode():
             ids = torch.arange(len(texts), device=device)
-            problems, state = Problems(ids, torch.zeros_like(ids), asked.length), model.start(source)
+            problems, state = (
+                Problems(ids, torch.zeros_like(ids), asked.length),
+                model.start(source),
+            )
             runner, chains = decoder._runner(), decoder._chains()
             with count_calls() as calls:
                 found = runner.run(model, state, problems, chains).distinct().found
                 rescore(model, state, found)
             search = clock(partial(runner.run, model, state, problems, chains), 3, device)
             judging = clock(partial(rescore, model, state, found), 3, device)
-        whole = clock(lambda d=decoder: translator.translate(texts, d, asked.length, d.rows * len(texts)), 3, device)
-        rows = [one / len(texts) for one in (int(found.exists.sum()), calls.search, calls.rescoring, prefixes(found))]
+        whole = clock(
+            lambda d=decoder: translator.translate(texts, d, asked.length, d.rows * len(texts)),
+            3,
+            device,
+        )
+        rows = [
+            one / len(texts)
+            for one in (int(found.exists.sum()), calls.search, calls.rescoring, prefixes(found))
+        ]
         search_ms, judge_ms, whole_ms = (f"{1e3 * one:,.0f}" for one in (search, judging, whole))
-        cells = (*(f"{one:,.0f}" for one in rows), search_ms, judge_ms, f"{judging / search:.0%}", whole_ms)
+        cells = (
+            *(f"{one:,.0f}" for one in rows),
+            search_ms,
+            judge_ms,
+            f"{judging / search:.0%}",
+            whole_ms,
+        )
         table.add_row(f"{sigma:g}", *cells)
     Console().print(table)
 

@@ -22,22 +22,40 @@ from npad.models.recurrent import RecurrentLM
 from npad.noise.random import Keys
 
 BAR = 0.15
-DISTRIBUTIONS = (Gaussian(), Uniform(), Laplace(), StudentT(), Dropout(), Fixed(), Antithetic(), Orthogonal())
+DISTRIBUTIONS = (
+    Gaussian(),
+    Uniform(),
+    Laplace(),
+    StudentT(),
+    Dropout(),
+    Fixed(),
+    Antithetic(),
+    Orthogonal(),
+)
 
 
-def measure(units: int, symbols: int, sentences: int, chains: int, repeats: int) -> tuple[float, dict[str, float]]:
+def measure(
+    units: int, symbols: int, sentences: int, chains: int, repeats: int
+) -> tuple[float, dict[str, float]]:
     """Seconds of a clean step, and of the noise of each distribution on its hidden state."""
     rows = sentences * chains
     model = RecurrentLM(symbols, units // 2, units).eval()
-    state = model.select(model.start(range(sentences)), torch.arange(sentences).repeat_interleave(chains))
+    state = model.select(
+        model.start(range(sentences)), torch.arange(sentences).repeat_interleave(chains)
+    )
     tokens = torch.randint(symbols, (rows,))
     hidden, sigma = torch.randn(rows, units), torch.full((rows,), 0.3)
-    ids, chain = torch.arange(sentences).repeat_interleave(chains), torch.arange(chains).repeat(sentences)
+    ids, chain = (
+        torch.arange(sentences).repeat_interleave(chains),
+        torch.arange(chains).repeat(sentences),
+    )
     keys = Keys(0, ids, chain, torch.ones_like(ids), torch.zeros_like(ids), "hidden.0")
 
     jobs: dict[str, Callable[[], object]] = {"step": lambda: model.step(state, tokens)}
     for one in DISTRIBUTIONS:
-        jobs[type(one).__name__] = lambda one=one: one.perturb(hidden, sigma, keys, one.relative_only)  # type: ignore[misc]
+        jobs[type(one).__name__] = lambda one=one: one.perturb(
+            hidden, sigma, keys, one.relative_only
+        )
     times: dict[str, list[float]] = {name: [] for name in jobs}
     with torch.inference_mode():
         for _ in range(repeats + 1):
@@ -45,13 +63,23 @@ def measure(units: int, symbols: int, sentences: int, chains: int, repeats: int)
                 began = time.perf_counter()
                 job()
                 times[name].append(time.perf_counter() - began)
-    medians = {name: statistics.median(all_[1:]) for name, all_ in times.items()}  # the first one warms up
+    medians = {
+        name: statistics.median(all_[1:]) for name, all_ in times.items()
+    }  # the first one warms up
     return medians.pop("step"), medians
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"units": 1024, "symbols": 8000, "sentences": 64, "chains": 50, "repeats": 7}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "units": 1024,
+        "symbols": 8000,
+        "sentences": 64,
+        "chains": 50,
+        "repeats": 7,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     how = vars(parser.parse_args())
     step, noise = measure(**how)

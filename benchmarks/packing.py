@@ -29,7 +29,7 @@ def in_turn(work: Callable[[], Any]) -> list[float]:
     taken: list[list[float]] = [[], []]
     for _ in range(2):
         for seconds, packs in zip(taken, (False, True), strict=True):
-            product.packs = lambda packs=packs: packs  # type: ignore[assignment,misc]
+            product.packs = lambda packs=packs: packs
             work()  # which packs, and brings the weights into the cache
             for _ in range(3):
                 start = time.perf_counter()
@@ -39,17 +39,34 @@ def in_turn(work: Callable[[], Any]) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"units": 1024, "embedding": 512, "symbols": 8000, "source": 25, "length": 25}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "units": 1024,
+        "embedding": 512,
+        "symbols": 8000,
+        "source": 25,
+        "length": 25,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     asked = parser.parse_args()
     if not product.packs():
         raise SystemExit("this torch packs no weights for this processor")
-    model, console = Prepared(untrained(asked.units, asked.embedding, asked.symbols)).eval(), Console()
+    model, console = (
+        Prepared(untrained(asked.units, asked.embedding, asked.symbols)).eval(),
+        Console(),
+    )
 
     rate = matrix_rate(torch.device("cpu"), torch.float32) / 1e9
-    table = Table(title=f"GFLOP/s, plain → packed; a large product {rate:.0f}; {torch.get_num_threads()} threads")
-    products = {"recurrence": model.recur, "attention and GRU₂": model.between, "logits": model.logits}
+    table = Table(
+        title=f"GFLOP/s, plain → packed; a large product {rate:.0f}; {torch.get_num_threads()} threads"
+    )
+    products = {
+        "recurrence": model.recur,
+        "attention and GRU₂": model.between,
+        "logits": model.logits,
+    }
     for column in ("rows", *products):
         table.add_column(column, justify="right")
     with torch.inference_mode():
@@ -57,20 +74,25 @@ def main() -> None:
             cells = []
             for one in products.values():
                 x = torch.randn(rows, one.in_features)
-                plain, packed = in_turn(lambda one=one, x=x: one(x))  # type: ignore[misc]
+                plain, packed = in_turn(lambda one=one, x=x: one(x))
                 work = 2e-9 * rows * one.in_features * one.out_features
                 cells.append(f"{work / plain:.0f} → {work / packed:.0f}")
             table.add_row(str(rows), *cells)
     console.print(table)
 
     table = Table(title="ms, plain → packed")
-    strategies = {"greedy": Greedy(), "beam 5": Beam(5), "NPAD-10": NPAD(Greedy(), 10), "NPAD-50": NPAD(Greedy(), 50)}
+    strategies = {
+        "greedy": Greedy(),
+        "beam 5": Beam(5),
+        "NPAD-10": NPAD(Greedy(), 10),
+        "NPAD-50": NPAD(Greedy(), 50),
+    }
     for column in ("sentences", *strategies):
         table.add_column(column, justify="right")
     for sentences in (1, 8):
         source, cells = torch.randint(1, asked.symbols, (sentences, asked.source - 1)).tolist(), []
         for decoder in strategies.values():
-            plain, packed = in_turn(lambda d=decoder, s=source: decode(model, s, d, asked.length))  # type: ignore[misc]
+            plain, packed = in_turn(lambda d=decoder, s=source: decode(model, s, d, asked.length))
             cells.append(f"{1e3 * plain:,.0f} → {1e3 * packed:,.0f}: {plain / packed:.2f} ×")
         table.add_row(str(sentences), *cells)
     console.print(table)

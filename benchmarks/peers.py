@@ -38,7 +38,14 @@ from npad import Beam, Greedy, decode
 from npad.models.cgru.fast import Prepared
 from npad.models.cgru.model import AttentionModel
 
-SIZES = {"units": 1024, "embedding": 512, "symbols": 8000, "sentences": 200, "length": 25, "threads": 2}
+SIZES = {
+    "units": 1024,
+    "embedding": 512,
+    "symbols": 8000,
+    "sentences": 200,
+    "length": 25,
+    "threads": 2,
+}
 LOG = Console(stderr=True)
 
 
@@ -55,7 +62,9 @@ class Here:
 
     process = os.getpid()
 
-    def __init__(self, model: Any, parameters: int, sources: Sequence[list[int]], length: int) -> None:
+    def __init__(
+        self, model: Any, parameters: int, sources: Sequence[list[int]], length: int
+    ) -> None:
         self.model, self.parameters, self.sources, self.length = model, parameters, sources, length
         self.clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
@@ -63,11 +72,16 @@ class Here:
         decoder = Greedy() if beam == 1 else Beam(beam)
         some = self.sources[:sentences]
         began = self.clock()
-        found = [decode(self.model, some[i : i + batch], decoder, self.length) for i in range(0, sentences, batch)]
+        found = [
+            decode(self.model, some[i : i + batch], decoder, self.length)
+            for i in range(0, sentences, batch)
+        ]
         took = self.clock() - began
         sizes = [len(best.tokens) for one in found for best, *_ in one]
         if sizes != [self.length] * sentences:
-            raise RuntimeError(f"{sentences} outputs of {self.length} symbols were due, not of {sizes}")
+            raise RuntimeError(
+                f"{sentences} outputs of {self.length} symbols were due, not of {sizes}"
+            )
         return took
 
 
@@ -78,7 +92,9 @@ class Elsewhere:
         command = [python, str(Path(__file__).with_name(script))]
         self.log = Path(tempfile.gettempdir(), script).with_suffix(".log")
         with self.log.open("w") as log:
-            self.pipes = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.pipes = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
         self.process = self.pipes.pid
         self.parameters = self._ask(asked)["parameters"]
 
@@ -98,18 +114,26 @@ class Elsewhere:
 
 def engines(asked: argparse.Namespace, sizes: dict[str, int]) -> dict[str, Engine]:
     torch.manual_seed(0)
-    plain = AttentionModel(asked.symbols, asked.symbols, asked.units, asked.embedding, initialisation="glorot").eval()
+    plain = AttentionModel(
+        asked.symbols, asked.symbols, asked.units, asked.embedding, initialisation="glorot"
+    ).eval()
     with torch.no_grad():
         plain.logits.bias[plain.special.eos] = -1e4  # never written
-    sources = torch.randint(1, asked.symbols, (asked.sentences, asked.length - 1)).tolist()  # npad adds the end symbol
+    sources = torch.randint(
+        1, asked.symbols, (asked.sentences, asked.length - 1)
+    ).tolist()  # npad adds the end symbol
     models = {"plain": plain, "npad": Prepared(plain)}
-    made: dict[str, Engine] = {name: Here(model, plain.size(), sources, asked.length) for name, model in models.items()}
+    made: dict[str, Engine] = {
+        name: Here(model, plain.size(), sources, asked.length) for name, model in models.items()
+    }
     if asked.eole:
         made = {"eole": Elsewhere(asked.eole, "peers_eole.py", sizes), **made}
     return made
 
 
-def compare(made: dict[str, Engine], beam: int, batches: Sequence[int], asked: argparse.Namespace) -> dict[str, Any]:
+def compare(
+    made: dict[str, Engine], beam: int, batches: Sequence[int], asked: argparse.Namespace
+) -> dict[str, Any]:
     """Each engine's batch size and its seconds in every round."""
     for engine in made.values():
         engine.seconds(beam, min(batches), min(batches))  # warm
@@ -122,10 +146,14 @@ def compare(made: dict[str, Engine], beam: int, batches: Sequence[int], asked: a
     for _ in range(asked.repeats):
         for name, engine in made.items():
             rounds[name].append(measured(name, engine, beam, best[name], asked.sentences, asked))
-    return {name: {"batch": best[name], "seconds": rounds[name], "tried": tried[name]} for name in made}
+    return {
+        name: {"batch": best[name], "seconds": rounds[name], "tried": tried[name]} for name in made
+    }
 
 
-def measured(name: str, engine: Engine, beam: int, batch: int, sentences: int, asked: argparse.Namespace) -> float:
+def measured(
+    name: str, engine: Engine, beam: int, batch: int, sentences: int, asked: argparse.Namespace
+) -> float:
     """Seconds for some sentences, in as quiet a run as is asked for."""
     while True:
         while asked.quiet < math.inf and share(engine, lambda: time.sleep(1))[1] > asked.quiet:
@@ -149,26 +177,39 @@ def others(engine: Engine) -> float:
     """Seconds of CPU that were not the engine's, since the machine was started."""
     if not Path("/proc/stat").exists():
         return 0.0
-    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+    user, nice, system, _, _, *rest = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+    )
     own = Path(f"/proc/{engine.process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
     return (user + nice + system + sum(rest) - sum(map(int, own))) / os.sysconf("SC_CLK_TCK")
 
 
 def ratio(found: dict[str, Any], other: str) -> float:
     """How many times as fast npad was: the median of the rounds."""
-    return statistics.median(a / b for a, b in zip(found[other]["seconds"], found["npad"]["seconds"], strict=True))
+    return statistics.median(
+        a / b for a, b in zip(found[other]["seconds"], found["npad"]["seconds"], strict=True)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--repeats", type=int, default=3, help="default 3")
-    parser.add_argument("--beams", type=int, nargs="+", default=[1, 5, 10], help="1 is greedy; default 1 5 10")
     parser.add_argument(
-        "--batches", type=int, nargs="+", help="default 25 50 100 200 sentences, of a beam 10 25 50 100"
+        "--beams", type=int, nargs="+", default=[1, 5, 10], help="1 is greedy; default 1 5 10"
     )
-    parser.add_argument("--quiet", type=float, default=math.inf, help="cores that others may take; more: run again")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        nargs="+",
+        help="default 25 50 100 200 sentences, of a beam 10 25 50 100",
+    )
+    parser.add_argument(
+        "--quiet", type=float, default=math.inf, help="cores that others may take; more: run again"
+    )
     parser.add_argument("--eole", metavar="PYTHON", help="the interpreter that has eole")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     asked = parser.parse_args()
@@ -190,12 +231,18 @@ def main() -> None:
         rates = {name: tokens / statistics.median(each["seconds"]) for name, each in found.items()}
         ratios = {name: ratio(found, name) for name in peers}
         cells = [f"{rates[name]:,.0f} ({found[name]['batch']})" for name in made]
-        table.add_row("greedy" if beam == 1 else f"beam {beam}", *cells, *(f"{one:.2f}" for one in ratios.values()))
+        table.add_row(
+            "greedy" if beam == 1 else f"beam {beam}",
+            *cells,
+            *(f"{one:.2f}" for one in ratios.values()),
+        )
         results.append({"beam": beam, "tokens/s": rates, "ratio": ratios, "engines": found})
     Console().print(table)
     if asked.json:
         parameters = {name: engine.parameters for name, engine in made.items()}
-        asked.json.write_text(json.dumps({**sizes, "parameters": parameters, "results": results}, indent=1) + "\n")
+        asked.json.write_text(
+            json.dumps({**sizes, "parameters": parameters, "results": results}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,12 @@ def architecture(units: int, embedding: int) -> dict[str, Any]:
 def save(folder: Path, asked: dict[str, int]) -> int:
     """An untrained model as eole stores one, and how many numbers it has."""
     words = [*SPECIALS.values(), *(f"w{i}" for i in range(asked["symbols"] - len(SPECIALS)))]
-    vocabulary = {"src": words, "tgt": words, "specials": SPECIALS, "decoder_start_token": SPECIALS["bos_token"]}
+    vocabulary = {
+        "src": words,
+        "tgt": words,
+        "specials": SPECIALS,
+        "decoder_start_token": SPECIALS["bos_token"],
+    }
     config = architecture(asked["units"], asked["embedding"])
     model = EncoderDecoderModel.build(build_model_config(config), dict_to_vocabs(vocabulary), None)
     torch.manual_seed(0)
@@ -55,23 +60,39 @@ def save(folder: Path, asked: dict[str, int]) -> int:
             torch.nn.init.xavier_uniform_(parameter)
         else:
             torch.nn.init.zeros_(parameter)
-    save_file({name: one.contiguous() for name, one in model.state_dict().items()}, folder / "model.00.safetensors")
+    save_file(
+        {name: one.contiguous() for name, one in model.state_dict().items()},
+        folder / "model.00.safetensors",
+    )
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "config.json").write_text(json.dumps({"model": config, "src_vocab": "", "tgt_vocab": "", "data": {}}))
+    (folder / "config.json").write_text(
+        json.dumps({"model": config, "src_vocab": "", "tgt_vocab": "", "data": {}})
+    )
     return sum(one.numel() for one in model.parameters())
 
 
 def engine(folder: Path, asked: dict[str, int]) -> InferenceEnginePY:
     length = asked["length"]
-    fixed = {"min_length": length, "max_length": length, "max_length_ratio": 0, "length_penalty": "none"}
-    return InferenceEnginePY(PredictConfig(model_path=str(folder), src="", compute_dtype="fp32", **fixed))
+    fixed = {
+        "min_length": length,
+        "max_length": length,
+        "max_length_ratio": 0,
+        "length_penalty": "none",
+    }
+    return InferenceEnginePY(
+        PredictConfig(model_path=str(folder), src="", compute_dtype="fp32", **fixed)
+    )
 
 
-def seconds(made: InferenceEnginePY, lines: list[str], length: int, beam: int, batch: int, sentences: int) -> float:
+def seconds(
+    made: InferenceEnginePY, lines: list[str], length: int, beam: int, batch: int, sentences: int
+) -> float:
     made.config.batch_size = batch
     batches = [one for one, _ in made._build_inference_iterator(src=lines[:sentences])]
     made.predictor.update_settings(beam_size=beam, top_k=1 if beam == 1 else 0)
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter  # as in peers.py
+    clock = (
+        time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    )  # as in peers.py
     began = clock()
     with torch.inference_mode():
         found = [made.predictor.predict_batch(one, attn_debug=False) for one in batches]
@@ -88,7 +109,10 @@ def main() -> None:
     torch.set_num_threads(asked["threads"])
     random.seed(0)
     words = range(asked["symbols"] - len(SPECIALS))
-    lines = [" ".join(f"w{random.choice(words)}" for _ in range(asked["length"])) for _ in range(asked["sentences"])]
+    lines = [
+        " ".join(f"w{random.choice(words)}" for _ in range(asked["length"]))
+        for _ in range(asked["sentences"])
+    ]
     with tempfile.TemporaryDirectory() as folder:
         size = save(Path(folder), asked)
         made = engine(Path(folder), asked)

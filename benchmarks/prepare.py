@@ -46,7 +46,9 @@ def write(path: Path, words: np.ndarray, pairs: int, seed: int) -> None:
         for start in range(0, pairs, BLOCK):
             count = min(BLOCK, pairs - start)
             lengths = random.integers(WORDS // 2, WORDS * 3 // 2, count)
-            drawn = words[np.searchsorted(edges, random.random(lengths.sum())).clip(max=SPELLINGS - 1)]
+            drawn = words[
+                np.searchsorted(edges, random.random(lengths.sum())).clip(max=SPELLINGS - 1)
+            ]
             ends = np.cumsum(lengths)
             file.write("\n".join(map(" ".join, np.split(drawn, ends[:-1]))) + "\n")
 
@@ -59,7 +61,14 @@ def measure(folder: Path, files: list[Path]) -> tuple[float, float]:
     while process.poll() is None:
         try:
             status = Path(f"/proc/{process.pid}/status").read_text()
-            peak = max(peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")))
+            peak = max(
+                peak,
+                *(
+                    int(line.split()[1])
+                    for line in status.splitlines()
+                    if line.startswith("RssAnon")
+                ),
+            )
         except (OSError, TypeError, ValueError):
             pass  # it is about to end
         time.sleep(0.05)
@@ -69,7 +78,9 @@ def measure(folder: Path, files: list[Path]) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", default="1000000,4000000")
     table = Table("pairs", "seconds", "pairs/s", "peak anonymous memory", "store on disk")
     for pairs in map(int, parser.parse_args().pairs.split(",")):
@@ -81,7 +92,11 @@ def main() -> None:
             seconds, peak = measure(store, files)
             disk = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
         table.add_row(
-            f"{pairs:,}", f"{seconds:.0f}", f"{pairs / seconds:,.0f}", f"{peak:,.0f} MiB", f"{disk / 2**20:,.0f} MiB"
+            f"{pairs:,}",
+            f"{seconds:.0f}",
+            f"{pairs / seconds:,.0f}",
+            f"{peak:,.0f} MiB",
+            f"{disk / 2**20:,.0f} MiB",
         )
     Console().print(table)
 

@@ -43,7 +43,10 @@ DECODER = ("--decoder", "npad", "--chains", "2", "--sigma", "0.3", "--max-length
 def sentence(number: int) -> str:
     """Four to twelve made-up words; another for every number."""
     made = random.Random(number)
-    words = ("".join(made.choices("bdgklmnprstvz", k=2) + made.choices("aeiou")) for _ in range(made.randint(4, 12)))
+    words = (
+        "".join(made.choices("bdgklmnprstvz", k=2) + made.choices("aeiou"))
+        for _ in range(made.randint(4, 12))
+    )
     return " ".join(words)
 
 
@@ -54,12 +57,34 @@ def saved(folder: Path, units: int, symbols: int) -> None:
 
 def streamed(model: Path, text: Path) -> tuple[float, float]:
     """CPU seconds of `npad translate`, and the peak of its anonymous memory in MiB."""
-    command = [sys.executable, "-m", "npad", "translate", "--device", "cpu", "-m", model, "-i", text, *DECODER]
+    command = [
+        sys.executable,
+        "-m",
+        "npad",
+        "translate",
+        "--device",
+        "cpu",
+        "-m",
+        model,
+        "-i",
+        text,
+        *DECODER,
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    process, peak, ended = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, env=environment), 0, 0
+    process, peak, ended = (
+        subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, env=environment),
+        0,
+        0,
+    )
     while not ended:
-        status = Path(f"/proc/{process.pid}/status").read_text()  # without the figure once it is about to end
-        peak = max(peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
+        status = Path(
+            f"/proc/{process.pid}/status"
+        ).read_text()  # without the figure once it is about to end
+        peak = max(
+            peak,
+            *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")),
+            0,
+        )
         time.sleep(0.02)
         ended, code, used = os.wait4(process.pid, os.WNOHANG)
     if code:
@@ -68,7 +93,13 @@ def streamed(model: Path, text: Path) -> tuple[float, float]:
 
 
 def by_sentences(sizes: Sequence[int]) -> Table:
-    table = Table("sentences", "seconds", "ms a sentence", "peak memory, MiB", title="npad translate, two chains")
+    table = Table(
+        "sentences",
+        "seconds",
+        "ms a sentence",
+        "peak memory, MiB",
+        title="npad translate, two chains",
+    )
     times = []
     with tempfile.TemporaryDirectory() as folder:
         model, text = Path(folder) / "model", Path(folder) / "text"
@@ -80,12 +111,16 @@ def by_sentences(sizes: Sequence[int]) -> Table:
                 file.writelines(f"{sentence(i)}\n" for i in range(size))
             seconds, peak = streamed(model, text)
             times.append(seconds - start)
-            table.add_row(f"{size:,}", f"{times[-1]:.1f}", f"{1000 * times[-1] / size:.2f}", f"{peak:,.0f}")
+            table.add_row(
+                f"{size:,}", f"{times[-1]:.1f}", f"{1000 * times[-1] / size:.2f}", f"{peak:,.0f}"
+            )
     table.caption = f"exponent {exponent(sizes, times):.2f}"
     return table
 
 
-def growth(title: str, unit: str, sizes: Sequence[int], work: Callable[[int], object], repeats: int) -> Table:
+def growth(
+    title: str, unit: str, sizes: Sequence[int], work: Callable[[int], object], repeats: int
+) -> Table:
     """Seconds of some work at each size."""
     table = Table(unit, "seconds", "ms for each", title=title)
     work(sizes[0])
@@ -107,7 +142,9 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sentences", default="1000,10000,100000")
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
@@ -117,12 +154,16 @@ def main() -> None:
     model = prepared(untrained(MIDDLE[0], *MIDDLE))
 
     def run(chains: int = 5, source: int = 2 * LENGTH, length: int = 2 * LENGTH) -> None:
-        sources = torch.randint(1, MIDDLE[1], (SENTENCES, source), generator=torch.Generator().manual_seed(0)).tolist()
+        sources = torch.randint(
+            1, MIDDLE[1], (SENTENCES, source), generator=torch.Generator().manual_seed(0)
+        ).tolist()
         decode(model, sources, NPAD(Greedy(), chains, Noise(0.3)), length, max_rows=ROWS)
 
     usual = f"{SENTENCES} sentences, otherwise 5 chains, {2 * LENGTH} symbols in and out"
     for name, sizes in {"chains": CHAINS, "length": LENGTHS, "source": LENGTHS}.items():
-        out.print(growth(usual, name, sizes, lambda size, name=name: run(**{name: size}), asked.repeats))
+        out.print(
+            growth(usual, name, sizes, lambda size, name=name: run(**{name: size}), asked.repeats)
+        )
 
 
 if __name__ == "__main__":

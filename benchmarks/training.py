@@ -31,7 +31,10 @@ def generated(folder: Path, pairs: int, vocabulary: int) -> Corpus:
     writer = Writer(folder, (vocabulary, vocabulary))
     writer.add(
         [
-            [random.integers(1, vocabulary, n).tolist() for n in random.poisson(mean - 4, pairs) + 4]
+            [
+                random.integers(1, vocabulary, n).tolist()
+                for n in random.poisson(mean - 4, pairs) + 4
+            ]
             for mean in (13.5, 12.1)
         ]
     )
@@ -54,7 +57,11 @@ def epochs(updater: Updater, count: int, batches: int | None) -> None:
             symbols += int(updater.corpus.target.lengths[pairs].sum()) + len(pairs)
         perplexity = float(torch.exp(total / symbols))  # waits
         seconds = time.perf_counter() - began
-        peak = torch.cuda.max_memory_allocated() if gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = (
+            torch.cuda.max_memory_allocated()
+            if gpu
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )
         graphs = f", {len(updater.features.graphs)} graphs" if updater.features else ""
         print(
             f"  epoch {epoch + 1}: {seconds:6.2f} s, {len(todo)} updates, {symbols / seconds:9,.0f} target symbols/s, "
@@ -64,9 +71,17 @@ def epochs(updater: Updater, count: int, batches: int | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="a store that npad prepare made")
-    for name, value in {"pairs": 29_000, "units": 1024, "embedding": 512, "batch": 4096, "epochs": 3}.items():
+    for name, value in {
+        "pairs": 29_000,
+        "units": 1024,
+        "embedding": 512,
+        "batch": 4096,
+        "epochs": 3,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--updates", type=int, help="of each epoch, only so many")
@@ -78,13 +93,26 @@ def main() -> None:
             corpus, sizes = store.train, [one.size for one in store.subwords]
         else:
             corpus, sizes = generated(Path(folder) / "train", asked.pairs, 8000), [8000, 8000]
-        where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+        where = (
+            torch.cuda.get_device_name()
+            if device.type == "cuda"
+            else f"CPU, {torch.get_num_threads()} threads"
+        )
         precision = "bfloat16" if device.type == "cuda" else "float32"
-        print(f"{len(corpus):,} pairs, {asked.units} units, {asked.embedding} embeddings, {precision}, {where}")
+        print(
+            f"{len(corpus):,} pairs, {asked.units} units, {asked.embedding} embeddings, {precision}, {where}"
+        )
 
         def updater() -> Updater:
             torch.manual_seed(0)
-            model = AttentionModel(*sizes, asked.units, asked.embedding, dropout=0.2, initialisation="glorot")
+            model = AttentionModel(
+                sizes[0],
+                sizes[1],
+                asked.units,
+                asked.embedding,
+                dropout=0.2,
+                initialisation="glorot",
+            )
             return Updater(model, corpus, Recipe(batch=asked.batch, precision=precision), device)
 
         if device.type == "cuda":
@@ -94,8 +122,13 @@ def main() -> None:
             for one in (captured, plain):
                 one.model.drop.p = 0.0  # else the two draw other numbers
                 one.gradient(pairs, 1)
-            a, b = (torch.cat([p.grad.flatten() for p in one.model.parameters()]) for one in (captured, plain))
-            print(f"captured and plain gradient differ by {float((a - b).norm() / b.norm()):.1e} of its norm")
+            a, b = (
+                torch.cat([p.grad.flatten() for p in one.model.parameters()])
+                for one in (captured, plain)
+            )
+            print(
+                f"captured and plain gradient differ by {float((a - b).norm() / b.norm()):.1e} of its norm"
+            )
             plain = updater()
             plain.features = None
             print("plain recurrence")

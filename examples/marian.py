@@ -26,11 +26,24 @@ def random_marian(folder: str) -> str:
     known = {word: i for i, word in enumerate(["</s>", *WORDS, "<pad>"])}
     core = Tokenizer(models.WordLevel(known, unk_token="it"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", pad_token="<pad>").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="</s>", pad_token="<pad>"
+    ).save_pretrained(folder)
     pad = known["<pad>"]
-    sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    sizes = {
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+    }
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": None}
+    special = {
+        "pad_token_id": pad,
+        "decoder_start_token_id": pad,
+        "eos_token_id": 0,
+        "forced_eos_token_id": None,
+    }
     model = MarianMTModel(MarianConfig(vocab_size=len(known), **sizes, **heads, **special))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -42,6 +55,7 @@ def random_marian(folder: str) -> str:
 
 
 def main(name: str | None = None, *texts: str) -> None:
+    """Translate the texts by several strategies, with a downloaded model or a random one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:

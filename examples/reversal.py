@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 SYLLABLES = [consonant + vowel for consonant in "bdgklmnprst" for vowel in "aeiou"]
-WORDS = [first + second for first, second in zip(SYLLABLES[::2], SYLLABLES[1::2], strict=False)]  # babe, bibo, …
+WORDS = [
+    first + second for first, second in zip(SYLLABLES[::2], SYLLABLES[1::2], strict=False)
+]  # babe, bibo, …
 NOISE = ["uh", "um", "hm", "er"]
 SPLITS = {"train": 3000, "valid": 200, "test": 200}
 
@@ -18,11 +20,14 @@ SPLITS = {"train": 3000, "valid": 200, "test": 200}
 def pair(chance: random.Random) -> tuple[str, str]:
     """A sentence of two to six words with noise among them, and its reversal."""
     words = chance.choices(WORDS, k=chance.randint(2, 6))
-    noisy = [one for word in words for one in (*chance.choices(NOISE, k=chance.random() < 0.25), word)]
+    noisy = [
+        one for word in words for one in (*chance.choices(NOISE, k=chance.random() < 0.25), word)
+    ]
     return " ".join(noisy), " ".join(reversed(words))
 
 
 def main(folder: Path) -> None:
+    """Write the parallel texts of every split into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(1)
     for split, size in SPLITS.items():

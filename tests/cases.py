@@ -10,7 +10,19 @@ from itertools import chain
 import torch
 from hypothesis import strategies as st
 
-from npad import NPAD, Beam, BestOf, Diverse, Exact, Greedy, Hypothesis, MemoryWarning, Noise, Sampling, decode
+from npad import (
+    NPAD,
+    Beam,
+    BestOf,
+    Diverse,
+    Exact,
+    Greedy,
+    Hypothesis,
+    MemoryWarning,
+    Noise,
+    Sampling,
+    decode,
+)
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
 
@@ -82,7 +94,12 @@ class Small:
 
     def __init__(self, model, rows, starts=10**9):
         self.model, self.rows, self.starts = model, rows, starts
-        self.special, self.sites, self.select, self.seen = model.special, model.sites, model.select, []
+        self.special, self.sites, self.select, self.seen = (
+            model.special,
+            model.sites,
+            model.select,
+            [],
+        )
 
     def start(self, source):
         if len(source) > self.starts:
@@ -114,7 +131,9 @@ def with_zeros(model: TableModel, seed: int) -> TableModel:
     for sentence, table in model.tables.items():
         changed[sentence] = {}
         for history, row in table.items():
-            p = torch.tensor(row, dtype=torch.float64) * (torch.rand(len(row), generator=generator) > 0.35)
+            p = torch.tensor(row, dtype=torch.float64) * (
+                torch.rand(len(row), generator=generator) > 0.35
+            )
             p = p if p.sum() > 0 else torch.tensor(row, dtype=torch.float64)
             changed[sentence][history] = (p / p.sum()).tolist()
     return TableModel(changed, dtype=torch.float64)

@@ -15,7 +15,24 @@ from pathlib import Path
 from typing import Any
 
 Damage = Callable[[Path], None]  # of a copy of the folder
-VALUES = (None, True, -1, 0, 3, 1 << 70, 0.5, -1e300, "", "3", "²", [], {}, [3], {"a": 3}, ["a"] * 9)
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    3,
+    1 << 70,
+    0.5,
+    -1e300,
+    "",
+    "3",
+    "²",
+    [],
+    {},
+    [3],
+    {"a": 3},
+    ["a"] * 9,
+)
 NESTED = b"[" * 100_000
 
 
@@ -74,7 +91,9 @@ def _keys(plain: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) within a JSON value."""
     if isinstance(plain, dict | list):
         inside = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
-        return [(plain, key) for key, _ in inside] + [pair for _, value in inside for pair in _keys(value)]
+        return [(plain, key) for key, _ in inside] + [
+            pair for _, value in inside for pair in _keys(value)
+        ]
     return []
 
 
@@ -88,7 +107,9 @@ def _no_key(container: Any, key: Any, draw: random.Random) -> None:
 
 def _other_number(container: Any, key: Any, draw: random.Random) -> None:
     value = container[key]
-    container[key] = value + draw.choice([1, -1, 10**6]) if isinstance(value, int) else draw.random()
+    container[key] = (
+        value + draw.choice([1, -1, 10**6]) if isinstance(value, int) else draw.random()
+    )
 
 
 def _more_keys(container: Any, key: Any, draw: random.Random) -> None:

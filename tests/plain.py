@@ -7,7 +7,14 @@ import math
 from npad.models.table import TableModel
 
 
-def plain_beam(model: TableModel, width: int, finish: str, nbest: int, max_length: int, penalty=lambda rank: 0.0):
+def plain_beam(
+    model: TableModel,
+    width: int,
+    finish: str,
+    nbest: int,
+    max_length: int,
+    penalty=lambda rank: 0.0,
+):
     """Beam search as one would write it for one sentence with lists; returns (tokens, log_prob, finished)."""
     eos, table = model.special.eos, model.tables[0]
     ends_at_once = [float(i == eos) for i in range(model.vocabulary)]
@@ -16,14 +23,20 @@ def plain_beam(model: TableModel, width: int, finish: str, nbest: int, max_lengt
         children = []
         for history, score in live:
             p = table.get(history, ends_at_once)
-            ranked = sorted(((score + math.log(x), symbol) for symbol, x in enumerate(p) if x > 0), reverse=True)
-            children += [(s - penalty(k), s, (*history, symbol)) for k, (s, symbol) in enumerate(ranked, 1)]
+            ranked = sorted(
+                ((score + math.log(x), symbol) for symbol, x in enumerate(p) if x > 0), reverse=True
+            )
+            children += [
+                (s - penalty(k), s, (*history, symbol)) for k, (s, symbol) in enumerate(ranked, 1)
+            ]
         children.sort(reverse=True)
         children = [(history, score) for _, score, history in children]
         if finish == "shrink":
             taken = children[: width - len(ended)]
         elif finish == "compete":
-            everyone = sorted([(s, 1, h) for h, s in ended] + [(s, 0, h) for h, s in children], reverse=True)[:width]
+            everyone = sorted(
+                [(s, 1, h) for h, s in ended] + [(s, 0, h) for h, s in children], reverse=True
+            )[:width]
             ended = [(h, s) for s, old, h in everyone if old]
             taken = [(h, s) for s, old, h in everyone if not old]
         else:

@@ -34,7 +34,11 @@ def reversal(folder: Path, **sizes: int) -> Path:
 
 def once(factory, name: str, make: Callable[[Path], None]) -> Path:
     """A folder that one of the test processes fills, once, for all of them."""
-    folder = factory.getbasetemp().parent / name if "PYTEST_XDIST_WORKER" in os.environ else factory.mktemp(name)
+    folder = (
+        factory.getbasetemp().parent / name
+        if "PYTEST_XDIST_WORKER" in os.environ
+        else factory.mktemp(name)
+    )
     with FileLock(f"{folder}.lock"):
         if not (folder / "done").exists():
             folder.mkdir(exist_ok=True)
@@ -50,14 +54,18 @@ def small_store(folder: Path, train: int = 120, valid: int = 20):
     return prepare(folder / "store", files["train"], files["valid"], vocabulary=(300, 300))
 
 
-def npad(*arguments: object, stdin: str | bytes = "", code: int | None = 0, limit: str = "", **rest):
+def npad(
+    *arguments: object, stdin: str | bytes = "", code: int | None = 0, limit: str = "", **rest
+):
     """Run the command as a process; `limit` is a shell command before it, such as ulimit."""
     command = [sys.executable, "-m", "npad", *map(str, arguments)]
     if limit:
         command = ["bash", "-c", f'{limit}; exec "$@"', "bash", *command]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"} | rest.pop("env", {})
     stdin = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=300, **rest)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, env=environment, timeout=300, **rest
+    )
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     assert code is None or done.returncode == code, done.stderr
     return done
@@ -90,7 +98,9 @@ def refused_here(capsys, monkeypatch, *arguments: object, code: int = 2) -> str:
 
 def _one_line(err: str) -> str:
     *before, last = err.strip().splitlines()
-    assert all("perplexity" in line for line in before)  # the progress of training, and nothing else
+    assert all(
+        "perplexity" in line for line in before
+    )  # the progress of training, and nothing else
     assert last.startswith("npad: ")
     return last.removeprefix("npad: ")
 
@@ -100,5 +110,7 @@ def weights(folder: Path, kind: str = "checkpoint"):
     (saved,) = folder.glob(f"{kind}-*")
     files = sorted(saved.glob("*.safetensors"))
     return {
-        f"{file.name}/{name}": tensor.numpy().tobytes() for file in files for name, tensor in load_file(file).items()
+        f"{file.name}/{name}": tensor.numpy().tobytes()
+        for file in files
+        for name, tensor in load_file(file).items()
     }

@@ -59,11 +59,18 @@ def plain(model, sentence, targets):
     s = np.tanh(p["initial.weight"] @ mean + p["initial.bias"])
     logits, attention = [], []
     for j in range(len(targets)):
-        y = np.zeros(p["target_embedding.weight"].shape[1]) if j == 0 else p["target_embedding.weight"][targets[j]]
+        y = (
+            np.zeros(p["target_embedding.weight"].shape[1])
+            if j == 0
+            else p["target_embedding.weight"][targets[j]]
+        )
         middle = gru(p, "first", y, s)
         if model.attends:
             energy = [
-                (p["energy.weight"] @ np.tanh(p["query.weight"] @ middle + p["key.weight"] @ h + p["key.bias"])).item()
+                (
+                    p["energy.weight"]
+                    @ np.tanh(p["query.weight"] @ middle + p["key.weight"] @ h + p["key.bias"])
+                ).item()
                 for h in annotations
             ]
             alpha = np.exp(energy) / np.exp(energy).sum()
@@ -131,7 +138,9 @@ def test_coverage_decides_the_order_by_the_models_attention():
 
     def found(beta):
         inner = Beam(4, nbest=4)
-        return decode(model, SOURCE, NPAD(inner, 4, Noise(0.5), selector=GNMTLength(0.6, beta)), max_length=8)
+        return decode(
+            model, SOURCE, NPAD(inner, 4, Noise(0.5), selector=GNMTLength(0.6, beta)), max_length=8
+        )
 
     for sentence, hypotheses in zip(SOURCE, found(3.0), strict=True):
         ranks = []
@@ -216,7 +225,10 @@ def test_padding_stays_zero_whatever_is_learnt(padded, optimiser):
         ).backward()
         learner.step()
     assert (model.second.weight_ih - before).abs().max() > 1e-3
-    for parameter in (model.second.weight_ih.unflatten(0, (3, 8)), model.key.weight.unflatten(0, (2, 8))):
+    for parameter in (
+        model.second.weight_ih.unflatten(0, (3, 8)),
+        model.key.weight.unflatten(0, (2, 8)),
+    ):
         assert (parameter[:, 5:] == 0).all()
         assert (parameter.unflatten(-1, (2, 8))[..., 5:] == 0).all()
     assert (model.readout.weight[:, 5:8] == 0).all()
@@ -238,13 +250,22 @@ def test_presets():
     [
         (lambda: AttentionModel(9, 9, cell="rnn"), "cell must be one of 'gru', 'lstm', not 'rnn'"),
         (lambda: AttentionModel(9, 5, eos=7), "eos must be a symbol of both vocabularies, not 7"),
-        (lambda: AttentionModel.preset("huge", 9, 9), "preset must be one of 'paper', 'small', not 'huge'"),
+        (
+            lambda: AttentionModel.preset("huge", 9, 9),
+            "preset must be one of 'paper', 'small', not 'huge'",
+        ),
         (
             lambda: decode(build(), [[3], [99]], Beam(2)),
             r"sentence 1 must be a list of symbols from 0 to 11, not \[99\]",
         ),
-        (lambda: decode(build(), ["ab"], Beam(2)), "sentence 0 must be a list of symbols from 0 to 11, not 'ab'"),
-        (lambda: decode(build(), [[None], [2**70]], Beam(2)), "sentence 0 must be a list of symbols"),
+        (
+            lambda: decode(build(), ["ab"], Beam(2)),
+            "sentence 0 must be a list of symbols from 0 to 11, not 'ab'",
+        ),
+        (
+            lambda: decode(build(), [[None], [2**70]], Beam(2)),
+            "sentence 0 must be a list of symbols",
+        ),
         (lambda: decode(build(), [[-1]], Beam(2)), "sentence 0 must be a list of symbols from 0"),
         (lambda: decode(build(), [[0.5]], Beam(2)), "sentence 0 must be a list of symbols from 0"),
     ],
@@ -257,22 +278,34 @@ def test_mistakes_are_named(call, message):
 # The encoder step by step, as on a GPU
 
 
-ENCODERS = {"gru": {}, "lstm": {"cell": "lstm"}, "two layers": {"layers": 2}, "lstms": {"cell": "lstm", "layers": 2}}
+ENCODERS = {
+    "gru": {},
+    "lstm": {"cell": "lstm"},
+    "two layers": {"layers": 2},
+    "lstms": {"cell": "lstm", "layers": 2},
+}
 encoders = pytest.mark.parametrize("how", ENCODERS.values(), ids=ENCODERS)
 
 
 @encoders
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("source", [SOURCE, [[3, 4, 5], [5, 6, 7]], [[]]], ids=["padded", "as long", "one symbol"])
+@pytest.mark.parametrize(
+    "source", [SOURCE, [[3, 4, 5], [5, 6, 7]], [[]]], ids=["padded", "as long", "one symbol"]
+)
 def test_the_encoder_step_by_step_is_torchs(how, dtype, source):
     model = build(dtype, **how)
     symbols, lengths = model.padded(source)
     embedded = model.source_embedding(symbols)
-    expected, found = model._annotated(embedded, lengths), bidirectional(model.encoder, embedded, lengths)
+    expected, found = (
+        model._annotated(embedded, lengths),
+        bidirectional(model.encoder, embedded, lengths),
+    )
     tolerance = 1e-12 if dtype == torch.float64 else 1e-6
     assert (found - expected).abs().max() < tolerance
     weights = [embedded, *model.encoder.parameters()]
-    gradients = [torch.autograd.grad(result.square().sum(), weights) for result in (expected, found)]
+    gradients = [
+        torch.autograd.grad(result.square().sum(), weights) for result in (expected, found)
+    ]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -281,7 +314,10 @@ def test_the_encoder_step_by_step_is_torchs(how, dtype, source):
 def test_the_encoder_step_by_step_looks_at_no_values(how):
     """On the meta device there are none: nothing waits for a GPU."""
     model = build(**how).to("meta")
-    embedded, lengths = torch.empty(3, 4, 5, dtype=torch.float64, device="meta"), torch.empty(3, device="meta")
+    embedded, lengths = (
+        torch.empty(3, 4, 5, dtype=torch.float64, device="meta"),
+        torch.empty(3, device="meta"),
+    )
     assert bidirectional(model.encoder, embedded, lengths).shape == (3, 4, 12)
 
 
@@ -290,7 +326,9 @@ def test_no_flag_of_the_process_changes_while_threads_start(make):
     model = make(build())
     before, seen = torch.backends.cudnn.enabled, []
     plain = getattr(model, "plain", model)
-    plain.source_embedding.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.enabled))
+    plain.source_embedding.register_forward_hook(
+        lambda *_: seen.append(torch.backends.cudnn.enabled)
+    )
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: model.start(SOURCE), range(40)))
     assert (set(seen), torch.backends.cudnn.enabled) == ({before}, before)

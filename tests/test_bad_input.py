@@ -61,24 +61,42 @@ from npad.models.table import TableModel
         (lambda: BestOf((Greedy(), "beam")), "each of BestOf's decoders must be one of npad's"),
         (lambda: BestOf((NPAD(),)), "BestOf cannot hold NPAD; put it inside"),
         (lambda: NPAD(chains=3, noise=Noise([0.1, 0.2])), "one for each of 3 chains"),
-        (lambda: NPAD(Exact(), selector=LengthNormalised()), "Exact proves the most probable hypothesis"),
+        (
+            lambda: NPAD(Exact(), selector=LengthNormalised()),
+            "Exact proves the most probable hypothesis",
+        ),
         (lambda: NPAD(seed="x"), "seed must be a whole number"),
         (lambda: NPAD(clean_chain="no"), "clean_chain must be True or False, not 'no'"),
         (lambda: NPAD(share_noise=1), "share_noise must be True or False, not 1"),
-        (lambda: NPAD(selector=MBR), r"selector must be a function of the candidates, .*: write MBR\(\), not MBR"),
-        (lambda: NPAD(selector="mbr"), "selector must be a function of the candidates, .* not 'mbr'"),
+        (
+            lambda: NPAD(selector=MBR),
+            r"selector must be a function of the candidates, .*: write MBR\(\), not MBR",
+        ),
+        (
+            lambda: NPAD(selector="mbr"),
+            "selector must be a function of the candidates, .* not 'mbr'",
+        ),
         (lambda: Exact(beam=5), r"Exact's beam must be a Beam, such as Beam\(5\), not 5"),
-        (lambda: Noise(0.3, Constant), r"schedule must be a function of step .*: write Constant\(\), not Constant"),
+        (
+            lambda: Noise(0.3, Constant),
+            r"schedule must be a function of step .*: write Constant\(\), not Constant",
+        ),
         (
             lambda: Noise(0.3, "constant"),
             r"schedule must be a function of step and entropy, such as Constant\(\), not 'con",
         ),
-        (lambda: Noise(0.3, Laplace()), r"schedule must be a function of step and entropy.* not Laplace\(\)"),
+        (
+            lambda: Noise(0.3, Laplace()),
+            r"schedule must be a function of step and entropy.* not Laplace\(\)",
+        ),
         (
             lambda: Noise(0.3, distribution=Laplace),
             r"distribution must be a distribution: write Laplace\(\), not Laplace",
         ),
-        (lambda: Noise(0.3, distribution="laplace"), r"distribution must be a distribution, such as Gaussian\(\)"),
+        (
+            lambda: Noise(0.3, distribution="laplace"),
+            r"distribution must be a distribution, such as Gaussian\(\)",
+        ),
         (lambda: Noise(0.3, relative="no"), "relative must be True or False, not 'no'"),
         (lambda: Fixed(Laplace), r"Fixed's base must be a distribution: write Laplace\(\)"),
         (lambda: Antithetic("x"), "Antithetic's base must be a distribution"),
@@ -92,8 +110,14 @@ from npad.models.table import TableModel
         (lambda: Diverse(3, nbest=4), "nbest must be at most the width"),
         (lambda: Sampling(0), "samples must be a whole number of at least 1, not 0"),
         (lambda: Sampling(temperature=0), "temperature must be a finite number above 0, not 0"),
-        (lambda: Sampling(temperature=-1.0), "temperature must be a finite number above 0, not -1.0"),
-        (lambda: Sampling(temperature=math.nan), "temperature must be a finite number above 0, not nan"),
+        (
+            lambda: Sampling(temperature=-1.0),
+            "temperature must be a finite number above 0, not -1.0",
+        ),
+        (
+            lambda: Sampling(temperature=math.nan),
+            "temperature must be a finite number above 0, not nan",
+        ),
         (lambda: Sampling(top_k=0), "top_k must be a whole number of at least 1, not 0"),
         (lambda: Sampling(top_p=0.0), "top_p must be a finite number above 0, not 0.0"),
         (lambda: Sampling(top_p=1.5), "top_p must be a share of at most 1, not 1.5"),
@@ -107,8 +131,14 @@ from npad.models.table import TableModel
         (lambda: Noise(()), "it is empty"),
         (lambda: Noise(np.array(0.3)), "sigma must be a finite number"),
         (lambda: Noise(torch.tensor(0.3)), "sigma must be a finite number"),
-        (lambda: Noise(0.3, lambda step: step), "schedule must be a function of step and entropy: too many positional"),
-        (lambda: Noise(0.3, distribution=Dropout()), r"Dropout is a share of what it perturbs: say Noise\(0.3, …, rel"),
+        (
+            lambda: Noise(0.3, lambda step: step),
+            "schedule must be a function of step and entropy: too many positional",
+        ),
+        (
+            lambda: Noise(0.3, distribution=Dropout()),
+            r"Dropout is a share of what it perturbs: say Noise\(0.3, …, rel",
+        ),
         (lambda: Noise(0.3, distribution=Fixed(Dropout())), "is a share of what it perturbs"),
         (lambda: Antithetic(Dropout()), "Antithetic needs additive noise; Dropout has no negative"),
         (lambda: StudentT(2.0), "StudentT's nu must be a finite number above 2, not 2.0"),
@@ -122,7 +152,10 @@ from npad.models.table import TableModel
         (lambda: Adaptive(0), "Adaptive's power must be"),
         (lambda: LengthNormalised(-1), "alpha must be"),
         (lambda: GNMTLength(0.6, -1), "beta must be"),
-        (lambda: MBR("rouge"), "utility must be 'chrf', 'bleu' or a function of two texts, not 'rouge'"),
+        (
+            lambda: MBR("rouge"),
+            "utility must be 'chrf', 'bleu' or a function of two texts, not 'rouge'",
+        ),
         (lambda: Rerank(3), "Rerank needs a function of a Hypothesis, not 3"),
     ],
 )
@@ -147,7 +180,8 @@ def test_max_length_must_be_positive(decoder, max_length):
 @pytest.mark.parametrize("ids", [[], [1], [1, 2, 3]])
 def test_ids_must_be_one_a_sentence(ids):
     with pytest.raises(
-        InvalidInput, match=f"ids must be one integer a sentence: there are 2 sentences, not {len(ids)}"
+        InvalidInput,
+        match=f"ids must be one integer a sentence: there are 2 sentences, not {len(ids)}",
     ):
         decode(TableModel.random(3, 2), [0, 0], Greedy(), ids=ids)
 
@@ -162,8 +196,16 @@ def test_ids_must_be_integers(ids):
     ("model", "source", "message"),
     [
         (TableModel, [0], r"model must be a model: write TableModel\(…\), not TableModel"),
-        (npad.load("toy"), ["danke"], r"Translator is no npad.Model \(its .model is one\): it has no special, sites"),
-        ([0], TableModel.random(3, 2), "list is no npad.Model: it has no special, sites, start, step, select"),
+        (
+            npad.load("toy"),
+            ["danke"],
+            r"Translator is no npad.Model \(its .model is one\): it has no special, sites",
+        ),
+        (
+            [0],
+            TableModel.random(3, 2),
+            "list is no npad.Model: it has no special, sites, start, step, select",
+        ),
         (
             TableModel.random(3, 2),
             (i for i in [0]),
@@ -180,11 +222,16 @@ def test_a_model_must_be_one_and_a_source_must_have_a_length(model, source, mess
 def test_special_symbols_must_be_special():
     model = TableModel.random(3, 2)
     model.special = (3, 0, 3)
-    with pytest.raises(ModelError, match=r"TableModel.special must be npad.Special\(bos, eos, pad\), not \(3, 0, 3\)"):
+    with pytest.raises(
+        ModelError,
+        match=r"TableModel.special must be npad.Special\(bos, eos, pad\), not \(3, 0, 3\)",
+    ):
         decode(model, [0], Greedy())
 
 
-@pytest.mark.parametrize("drop", [torch.nn.Dropout(0.1), torch.nn.LSTM(2, 2, 2, dropout=0.1)], ids=["dropout", "lstm"])
+@pytest.mark.parametrize(
+    "drop", [torch.nn.Dropout(0.1), torch.nn.LSTM(2, 2, 2, dropout=0.1)], ids=["dropout", "lstm"]
+)
 def test_a_model_in_training_mode_would_decode_at_random(drop):
     model = recurrent()
     model.add_module("drop", drop)
@@ -193,7 +240,9 @@ def test_a_model_in_training_mode_would_decode_at_random(drop):
         lambda: decode(model.train(), summaries(2), Greedy(), 3),
         lambda: npad.score(model, summaries(1), [[[2]]]),
     ):
-        with pytest.raises(InvalidInput, match=r"RecurrentLM is in training mode .* call .eval\(\) first"):
+        with pytest.raises(
+            InvalidInput, match=r"RecurrentLM is in training mode .* call .eval\(\) first"
+        ):
             call()
 
 
@@ -201,7 +250,10 @@ def test_a_model_in_training_mode_would_decode_at_random(drop):
     ("selector", "message"),
     [
         (lambda found: 3.0, r"the selector <lambda> must return a tensor \[1, \d+\], not 3.0"),
-        (lambda found: found.log_prob[:, :1], r"the selector <lambda> must return a tensor \[1, \d+\], not \[1, 1\]"),
+        (
+            lambda found: found.log_prob[:, :1],
+            r"the selector <lambda> must return a tensor \[1, \d+\], not \[1, 1\]",
+        ),
         (lambda found: found.log_prob * math.nan, "the selector <lambda> returned NaN"),
         (MBR(lambda a, b: math.nan), "the selector MBR returned NaN"),
         (Rerank(lambda one: None), "the function given to Rerank must return a number, not None"),
@@ -210,17 +262,25 @@ def test_a_model_in_training_mode_would_decode_at_random(drop):
 )
 def test_a_selector_must_say_a_number_for_each(selector, message):
     with pytest.raises(InvalidInput, match=message):
-        decode(TableModel.random(4, 3), [0], NPAD(Sampling(5), chains=5, noise=Noise(0.5), selector=selector))
+        decode(
+            TableModel.random(4, 3),
+            [0],
+            NPAD(Sampling(5), chains=5, noise=Noise(0.5), selector=selector),
+        )
 
 
 def test_a_schedule_must_return_one_factor_a_row():
     for schedule, got in ((lambda t, e: t[:, None], r"\[4, 1\]"), (lambda t, e: 0.5, "0.5")):
-        with pytest.raises(InvalidInput, match=rf"the schedule must return a tensor \[4\], one a row, not {got}"):
+        with pytest.raises(
+            InvalidInput, match=rf"the schedule must return a tensor \[4\], one a row, not {got}"
+        ):
             decode(recurrent(), summaries(2), NPAD(chains=2, noise=Noise(0.3, schedule)), 3)
 
 
 def test_noise_too_strong_is_named():
-    with pytest.raises(ModelError, match=r"Noisy\(RecurrentLM\).step returned NaN.* is the noise too strong\?"):
+    with pytest.raises(
+        ModelError, match=r"Noisy\(RecurrentLM\).step returned NaN.* is the noise too strong\?"
+    ):
         decode(
             recurrent(dtype=torch.float32),
             summaries(2, torch.float32),
@@ -235,7 +295,9 @@ def test_sigmas_may_come_as_an_array():
 
 
 def test_a_decoder_must_be_one():
-    with pytest.raises(InvalidInput, match="decoder must be one of npad's or another Decoder, such as Beam"):
+    with pytest.raises(
+        InvalidInput, match="decoder must be one of npad's or another Decoder, such as Beam"
+    ):
         decode(TableModel.random(3, 2), [0], "beam")
     with pytest.raises(InvalidInput, match=r"write Beam\(\), not Beam"):
         decode(TableModel.random(3, 2), [0], Beam)
@@ -246,7 +308,8 @@ def test_an_unknown_site_lists_those_offered():
     with pytest.raises(InvalidInput, match=message):
         decode(TableModel.random(3, 2), [0], NPAD(noise=Noise(0.3, site="embedding")))
     with pytest.raises(
-        InvalidInput, match=r"RecurrentLM has no noise site 'hidden\.1'; it offers 'hidden', 'hidden\.0', 'emb"
+        InvalidInput,
+        match=r"RecurrentLM has no noise site 'hidden\.1'; it offers 'hidden', 'hidden\.0', 'emb",
     ):
         Noisy(recurrent(), Noise(0.3, site="hidden.1"))
 
@@ -261,7 +324,12 @@ class Broken:
 
     def __init__(self, change, from_step=1):
         self.model = recurrent(dtype=torch.float32)
-        self.special, self.sites, self.change, self.left = self.model.special, self.model.sites, change, from_step
+        self.special, self.sites, self.change, self.left = (
+            self.model.special,
+            self.model.sites,
+            change,
+            from_step,
+        )
         self.start, self.select = self.model.start, self.model.select
 
     def step(self, state, tokens, perturb=None):
@@ -283,7 +351,9 @@ class Broken:
     ids=["nan", "+inf", "all -inf", "one nan"],
 )
 def test_logits_that_are_no_distribution_are_an_error(decoder, change, from_step):
-    with pytest.raises(ModelError, match=r"Broken.* returned NaN, \+inf or nothing but −inf as a row of logits"):
+    with pytest.raises(
+        ModelError, match=r"Broken.* returned NaN, \+inf or nothing but −inf as a row of logits"
+    ):
         decode(Broken(change, from_step), summaries(3, torch.float32), decoder, max_length=6)
 
 
@@ -348,7 +418,9 @@ def test_an_end_that_cannot_come_is_an_error(decoder):
     model = Broken(lambda x: x)
     for eos in (9, 17, -1):
         model.special = Special(0, eos, 0)
-        with pytest.raises(ModelError, match=f"the end symbol {eos} is not among the 9 symbols that .*Broken"):
+        with pytest.raises(
+            ModelError, match=f"the end symbol {eos} is not among the 9 symbols that .*Broken"
+        ):
             decode(model, summaries(2, torch.float32), decoder, 4)
 
 

@@ -47,7 +47,8 @@ def test_the_order_is_of_the_seed_and_the_epoch_alone(store, model):
 
 def test_pairs_of_like_length_are_together(store, model):
     padded = sum(
-        batch.inputs.numel() for batch in map(Batcher(store.train, model.special, 400).batch, _epoch(store, model))
+        batch.inputs.numel()
+        for batch in map(Batcher(store.train, model.special, 400).batch, _epoch(store, model))
     )
     assert padded < 1.2 * (store.train.target.lengths + 1).sum()
 
@@ -62,8 +63,12 @@ def test_a_batch_says_what_is_read_and_what_is_predicted(store, model):
     bos, eos, _ = model.special
     text = [store.subwords[1].encode([line])[0] for line in _lines(store, "tgt", pairs)]
     source = [store.subwords[0].encode([line])[0] for line in _lines(store, "src", pairs)]
-    assert [row[:n].tolist() for row, n in zip(batch.source, batch.lengths, strict=True)] == [[*s, eos] for s in source]
-    assert [row[: len(t) + 1].tolist() for row, t in zip(batch.inputs, text, strict=True)] == [[bos, *t] for t in text]
+    assert [row[:n].tolist() for row, n in zip(batch.source, batch.lengths, strict=True)] == [
+        [*s, eos] for s in source
+    ]
+    assert [row[: len(t) + 1].tolist() for row, t in zip(batch.inputs, text, strict=True)] == [
+        [bos, *t] for t in text
+    ]
     assert batch.outputs.tolist() == [symbol for t in text for symbol in (*t, eos)]
 
 
@@ -75,7 +80,8 @@ def _lines(store, side, pairs):
 def test_filling_up_to_a_grid_changes_no_likelihood(store, model):
     pairs = np.arange(5)
     one, other = (
-        nll(model, Batcher(store.train, model.special, 9999, grid).batch(pairs)) for grid in ((1, 1), (8, 16))
+        nll(model, Batcher(store.train, model.special, 9999, grid).batch(pairs))
+        for grid in ((1, 1), (8, 16))
     )
     assert float(one.detach()) == pytest.approx(float(other.detach()), rel=1e-12)
 

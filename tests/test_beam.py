@@ -24,8 +24,12 @@ def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
     nbest = data.draw(st.integers(1, width))
     expected = plain_beam(model, width, finish, nbest, max_length)
     found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
-    assert [(one.tokens, one.finished) for one in found] == [(tokens, ended) for tokens, _, ended in expected]
-    assert [one.log_prob for one in found] == pytest.approx([log_prob for _, log_prob, _ in expected], abs=1e-9)
+    assert [(one.tokens, one.finished) for one in found] == [
+        (tokens, ended) for tokens, _, ended in expected
+    ]
+    assert [one.log_prob for one in found] == pytest.approx(
+        [log_prob for _, log_prob, _ in expected], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("finish", RULES)
@@ -39,8 +43,12 @@ def test_it_is_its_plain_transcription_with_many_symbols(finish):
         nbest = draw.randint(1, width)
         expected = plain_beam(model, width, finish, nbest, max_length)
         found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
-        assert [(one.tokens, one.finished) for one in found] == [(tokens, ended) for tokens, _, ended in expected]
-        assert [one.log_prob for one in found] == pytest.approx([log_prob for _, log_prob, _ in expected], abs=1e-9)
+        assert [(one.tokens, one.finished) for one in found] == [
+            (tokens, ended) for tokens, _, ended in expected
+        ]
+        assert [one.log_prob for one in found] == pytest.approx(
+            [log_prob for _, log_prob, _ in expected], abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("finish", RULES)
@@ -49,12 +57,16 @@ def test_equals_are_found_once_each_with_their_own_score(finish):
     draw = random.Random(0)
     for _ in range(60):
         vocabulary = draw.randint(3, 40)
-        model = TableModel({0: {history: tied(draw, vocabulary) for history in [(), (1,), (2,), (1, 1), (2, 1)]}})
+        model = TableModel(
+            {0: {history: tied(draw, vocabulary) for history in [(), (1,), (2,), (1, 1), (2, 1)]}}
+        )
         width = draw.randint(2, 9)
         found = decode(model, [0], Beam(width, finish, nbest=width), 3)[0]
         truth = {(one.tokens, one.finished): one.log_prob for one in model.outputs(0, 3)}
         assert len({one.tokens for one in found}) == len(found) == min(width, len(truth))
-        assert [one.log_prob for one in found] == pytest.approx([truth[one.tokens, one.finished] for one in found])
+        assert [one.log_prob for one in found] == pytest.approx(
+            [truth[one.tokens, one.finished] for one in found]
+        )
 
 
 def tied(draw: random.Random, vocabulary: int) -> list[float]:
@@ -68,7 +80,10 @@ def tied(draw: random.Random, vocabulary: int) -> list[float]:
 @given(model=tables(), max_length=st.integers(1, 5))
 def test_a_wide_beam_finds_the_enumerated_argmax(finish, model, max_length):
     width = sum(1 for _ in model.outputs(0, max_length)) + 1  # above the vocabulary, too
-    found, truth = best(model, Beam(width, finish), max_length=max_length), model.best(0, max_length)
+    found, truth = (
+        best(model, Beam(width, finish), max_length=max_length),
+        model.best(0, max_length),
+    )
     assert found.finished == truth.finished
     assert found.log_prob == pytest.approx(truth.log_prob, abs=1e-9)
 
@@ -76,7 +91,9 @@ def test_a_wide_beam_finds_the_enumerated_argmax(finish, model, max_length):
 @pytest.mark.parametrize("finish", RULES)
 @given(model=tables(), max_length=st.integers(1, 5))
 def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
-    truth = sorted(model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True)
+    truth = sorted(
+        model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True
+    )
     found = decode(model, [0], Beam(len(truth), finish, nbest=len(truth)), max_length)[0]
     assert [one.finished for one in found] == [one.finished for one in truth]
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in truth])
@@ -85,16 +102,24 @@ def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
 @pytest.mark.parametrize("finish", RULES)
 @given(model=tables(), max_length=st.integers(1, 5))
 def test_greedy_is_beam_of_one(finish, model, max_length):
-    if finish == "pool":  # its beam goes on past the end while it could still beat what is in the pool
+    if (
+        finish == "pool"
+    ):  # its beam goes on past the end while it could still beat what is in the pool
         found = best(model, Beam(1, finish), max_length=max_length)
         assert key(found) >= key(best(model, Greedy(), max_length=max_length))
     else:
-        assert_same(decode(model, [0], Beam(1, finish), max_length), decode(model, [0], Greedy(), max_length))
+        assert_same(
+            decode(model, [0], Beam(1, finish), max_length),
+            decode(model, [0], Greedy(), max_length),
+        )
 
 
 def test_greedy_is_beam_of_one_for_a_network():
     model, source = recurrent("lstm", layers=2), summaries(8)
-    assert_same(decode(model, source, Beam(1), max_length=15), decode(model, source, Greedy(), max_length=15))
+    assert_same(
+        decode(model, source, Beam(1), max_length=15),
+        decode(model, source, Greedy(), max_length=15),
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -117,7 +142,9 @@ def test_greedy_is_beam_of_one_among_equals(dtype):
 
     source = list(range(200))
     for outer in (lambda inner: inner, lambda inner: NPAD(inner, chains=2, noise=Noise(0.0))):
-        greedy, beam = (decode(Tied(), source, outer(one), max_length=6) for one in (Greedy(), Beam(1)))
+        greedy, beam = (
+            decode(Tied(), source, outer(one), max_length=6) for one in (Greedy(), Beam(1))
+        )
         assert greedy == beam
 
 
@@ -136,7 +163,9 @@ def test_greedy_is_beam_of_one_however_small_the_difference():
         def select(self, state, rows):
             return state[rows]
 
-    greedy, beam = (decode(Close(), [0], one, max_length=60)[0][0].tokens for one in (Greedy(), Beam(1)))
+    greedy, beam = (
+        decode(Close(), [0], one, max_length=60)[0][0].tokens for one in (Greedy(), Beam(1))
+    )
     assert greedy == beam == (1,) * 60
 
 
@@ -155,7 +184,9 @@ def test_a_beam_that_shrinks_gives_the_ended_one_a_place_for_good():
     model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
     found = decode(model, [0], Beam(2, "shrink", nbest=2), 8)[0]
     assert [one.tokens for one in found] == [(), (1, 2)]
-    assert [one.log_prob for one in found] == pytest.approx([math.log(0.40), math.log(0.35 * 0.52 * 0.5)])
+    assert [one.log_prob for one in found] == pytest.approx(
+        [math.log(0.40), math.log(0.35 * 0.52 * 0.5)]
+    )
 
 
 def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
@@ -163,7 +194,10 @@ def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
     table = {(): [0.20, 0.42, 0.38], (1,): [0.5, 0.25, 0.25], (2,): [0.9, 0.05, 0.05]}
     model = TableModel({0: table}, dtype=torch.float64)
     # Step 2 offers (2) at 0.342 and (1) at 0.21, both ended; "compete" keeps just these.
-    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [(2,), (1,)]
+    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [
+        (2,),
+        (1,),
+    ]
     # An ended one of 0.30 stays until two candidates beat it.
     table = {
         (): [0.30, 0.36, 0.34],
@@ -173,8 +207,15 @@ def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
         (2, 1): [1.0, 0, 0],
     }
     model = TableModel({0: table}, dtype=torch.float64)
-    assert [one.tokens for one in decode(model, [0], Beam(3, "compete", nbest=3), 8)[0]] == [(1, 1), (2, 1), ()]
-    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [(1, 1), (2, 1)]
+    assert [one.tokens for one in decode(model, [0], Beam(3, "compete", nbest=3), 8)[0]] == [
+        (1, 1),
+        (2, 1),
+        (),
+    ]
+    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [
+        (1, 1),
+        (2, 1),
+    ]
 
 
 def test_a_pool_keeps_the_beam_full():
@@ -196,7 +237,10 @@ def test_the_three_rules_part_on_one_table():
         (2, 1): [0.60, 0.20, 0.20],
     }
     model = TableModel({0: table}, dtype=torch.float64)
-    answers = {finish: [one.tokens for one in decode(model, [0], Beam(3, finish, nbest=3), 8)[0]] for finish in RULES}
+    answers = {
+        finish: [one.tokens for one in decode(model, [0], Beam(3, finish, nbest=3), 8)[0]]
+        for finish in RULES
+    }
     assert answers == {
         "shrink": [(1, 1), (), (2, 1)],  # its place is lost for (1, 2)
         "compete": [(1, 1), (1, 2), (2, 1)],  # pushed out by the three

@@ -43,7 +43,11 @@ def test_calibration_keeps_its_budget_and_halves():
 
 def test_calibration_foresees_that_much_noise_makes_outputs_long():
     found = calibrate(
-        npad.load("en-de"), ["Hello.", "I am here.", "Go home now."] * 4, NPAD(Greedy(), 3), 9_000, (0.1, 20.0)
+        npad.load("en-de"),
+        ["Hello.", "I am here.", "Go home now."] * 4,
+        NPAD(Greedy(), 3),
+        9_000,
+        (0.1, 20.0),
     )
     assert found.calls < 10_000
     assert len({one.sentences for one in found.trials}) == 1
@@ -51,6 +55,8 @@ def test_calibration_foresees_that_much_noise_makes_outputs_long():
 
 def test_the_command_calibrates(tmp_path):
     (tmp_path / "few").write_text("\n".join(PHRASES) + "\n")
-    done = command("calibrate", tmp_path / "few", "--model", "toy", "--calls", 20_000, "--sigmas", "0.1,0.5")
+    done = command(
+        "calibrate", tmp_path / "few", "--model", "toy", "--calls", 20_000, "--sigmas", "0.1,0.5"
+    )
     assert "σ₀ = 0." in done.stdout
     assert "--decoder npad --sigma 0." in done.stdout

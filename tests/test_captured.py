@@ -10,7 +10,19 @@ import pytest
 import torch
 
 from cases import EVERY, assert_same, by_name, tokens
-from npad import NPAD, Antithetic, Beam, BestOf, Exact, Fixed, Greedy, Noise, Orthogonal, Sampling, decode
+from npad import (
+    NPAD,
+    Antithetic,
+    Beam,
+    BestOf,
+    Exact,
+    Fixed,
+    Greedy,
+    Noise,
+    Orthogonal,
+    Sampling,
+    decode,
+)
 from npad.engine.cuda_graphs import Graph
 from npad.engine.pytree import tree_leaves
 from npad.models.cgru.fast import Prepared
@@ -69,7 +81,9 @@ def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, de
         assert_same(decode(fast, SOURCE, decoder, 8), expected)
 
 
-@pytest.mark.parametrize("decoder", [Greedy(), Beam(3), Sampling(3), NPAD(Beam(2), 4, Noise(0.4))], ids=repr)
+@pytest.mark.parametrize(
+    "decoder", [Greedy(), Beam(3), Sampling(3), NPAD(Beam(2), 4, Noise(0.4))], ids=repr
+)
 def test_there_are_graphs_to_replay(fast, decoder):
     for _ in range(3):
         decode(fast, SOURCE, decoder, 8)
@@ -107,7 +121,9 @@ def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
 
 def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
     symbols, rows = 11, 50 * len(SOURCE)
-    monkeypatch.setattr("npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols)
+    monkeypatch.setattr(
+        "npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols
+    )
     for _ in range(4):
         decode(fast, SOURCE, Sampling(50), 8)
 
@@ -124,7 +140,9 @@ def test_other_weights_are_other_graphs(fast):
     for _ in range(3):
         decode(fast, SOURCE, Greedy(), 8)
     fast.to(torch.float32)
-    assert tokens(decode(fast, SOURCE, Greedy(), 8)) == tokens(decode(build().float(), SOURCE, Greedy(), 8))
+    assert tokens(decode(fast, SOURCE, Greedy(), 8)) == tokens(
+        decode(build().float(), SOURCE, Greedy(), 8)
+    )
 
 
 def test_only_so_many_are_kept(fast, monkeypatch):
@@ -141,7 +159,9 @@ def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
     assert not graphs(fast)
 
 
-@pytest.mark.parametrize("kind", [Orthogonal(), Fixed(Orthogonal()), Antithetic(Orthogonal())], ids=repr)
+@pytest.mark.parametrize(
+    "kind", [Orthogonal(), Fixed(Orthogonal()), Antithetic(Orthogonal())], ids=repr
+)
 def test_noise_that_asks_the_host_is_not_captured(fast, kind):
     for _ in range(3):
         decode(fast, SOURCE, NPAD(Greedy(), 4, Noise(0.3, distribution=kind)), 8)

@@ -56,7 +56,9 @@ class OneState(Sound):
 class ForgetsPast(Sound):
     def select(self, state, rows):
         chosen = super().select(state, rows)
-        return type(chosen)(chosen.hidden[:, :1].expand_as(chosen.hidden), None, chosen.summary, chosen.sentence)
+        return type(chosen)(
+            chosen.hidden[:, :1].expand_as(chosen.hidden), None, chosen.summary, chosen.sentence
+        )
 
 
 class MixesSentences(Sound):
@@ -137,7 +139,12 @@ class Batched(Sound):
 
     def together(self, state, rows):
         inner, layout = state
-        return type(inner)(inner.hidden, None, inner.summary, repeat(*layout, inner.hidden.device)[:rows])
+        return type(inner)(
+            inner.hidden,
+            None,
+            inner.summary,
+            repeat(layout[0], layout[1], inner.hidden.device)[:rows],
+        )
 
     def step(self, state, tokens, perturb=None):
         logits, inner = super().step(self.together(state, len(tokens)), tokens, perturb)
@@ -231,7 +238,10 @@ class EndOutside(Sound):
         (IgnoresPerturb, "what perturb returns at 'hidden' has no effect"),
         (HasDropout, "two runs on the same input differ; is dropout on?"),
         (BadAttention, "attention weights must be non-negative and add up to 1"),
-        (NoiseAfter, "what perturb returns at 'hidden' has no effect on the logits of that step; is it used after it?"),
+        (
+            NoiseAfter,
+            "what perturb returns at 'hidden' has no effect on the logits of that step; is it used after it?",
+        ),
         (RareSymbols, "forced predicts other than stepping"),
         (ReturnsViews, "select must copy what step writes to"),
         (NaNLater, "step 2 returned NaN"),
@@ -253,7 +263,9 @@ def test_what_is_broken_is_said_in_words(broken, words):
 
 
 def test_a_sound_model_passes_every_check_that_applies():
-    assert len(check_model(Sound(), summaries(3, torch.float32))) == len(CHECKS) - 1  # it offers no attention
+    assert (
+        len(check_model(Sound(), summaries(3, torch.float32))) == len(CHECKS) - 1
+    )  # it offers no attention
 
 
 def test_a_layout_follows_from_the_number_of_rows(monkeypatch):
@@ -290,7 +302,10 @@ def test_attention_to_padding_is_found():
             length = 4 if state.hidden.shape[1] > 1 else 2
             return torch.full((state.hidden.shape[1], length), 1 / length)
 
-    with pytest.raises(ContractError, match="sentence 0 has 2 source positions alone, but looks at more in the batch"):
+    with pytest.raises(
+        ContractError,
+        match="sentence 0 has 2 source positions alone, but looks at more in the batch",
+    ):
         check_model(Padded(), summaries(3, torch.float32))
 
 
@@ -314,6 +329,8 @@ def test_one_sentence_is_enough_for_some_and_none_is_not():
 
 
 def test_an_exception_in_the_model_is_a_finding():
-    model = SimpleNamespace(special=Special(0, 1, 0), sites={}, start=lambda source: 1 / 0, step=lambda perturb: None)
+    model = SimpleNamespace(
+        special=Special(0, 1, 0), sites={}, start=lambda source: 1 / 0, step=lambda perturb: None
+    )
     with pytest.raises(ContractError, match=r"ZeroDivisionError: .* \(test_check_model.py, line"):
         check_model(model, [1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,12 @@ def test_load_makes_a_translator_of_a_folder(folder):
 
 def test_only_plain_files_are_written(folder):
     files = sorted(path.name for path in folder.iterdir())
-    assert files == ["config.json", "model.safetensors", "source.tokenizer.json", "target.tokenizer.json"]
+    assert files == [
+        "config.json",
+        "model.safetensors",
+        "source.tokenizer.json",
+        "target.tokenizer.json",
+    ]
 
 
 def damage(folder, name, change):
@@ -75,17 +81,32 @@ def rewrite(folder, change):
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda f: damage(f, "model.safetensors", lambda b: b[:-100]), "model.safetensors is damaged: .*header"),
+        (
+            lambda f: damage(f, "model.safetensors", lambda b: b[:-100]),
+            "model.safetensors is damaged: .*header",
+        ),
         (
             lambda f: damage(f, "model.safetensors", lambda b: b[:-1] + b"\7"),
             "model.safetensors is damaged: its checksum",
         ),
-        (lambda f: damage(f, "model.safetensors", lambda b: b""), "model.safetensors is damaged: .*header"),
-        (lambda f: (f / "model.safetensors").unlink(), "cannot read .*model.safetensors: .*No such file"),
+        (
+            lambda f: damage(f, "model.safetensors", lambda b: b""),
+            "model.safetensors is damaged: .*header",
+        ),
+        (
+            lambda f: (f / "model.safetensors").unlink(),
+            "cannot read .*model.safetensors: .*No such file",
+        ),
         (lambda f: damage(f, "config.json", lambda b: b[:40]), "config.json is damaged"),
         (lambda f: damage(f, "config.json", lambda b: b"[]"), "config.json is damaged"),
-        (lambda f: rewrite(f, lambda c: c.pop("format")), "config.json is damaged: 'format' is missing"),
-        (lambda f: rewrite(f, lambda c: c.pop("sha256")), "cannot read .*model.safetensors: 'sha256' is missing"),
+        (
+            lambda f: rewrite(f, lambda c: c.pop("format")),
+            "config.json is damaged: 'format' is missing",
+        ),
+        (
+            lambda f: rewrite(f, lambda c: c.pop("sha256")),
+            "cannot read .*model.safetensors: 'sha256' is missing",
+        ),
         (lambda f: rewrite(f, lambda c: c.pop("model")), "is damaged: 'model' is missing"),
         (
             lambda f: rewrite(f, lambda c: c.update(format=2)),
@@ -96,8 +117,14 @@ def rewrite(folder, change):
             r"safetensors does not fit config.json: encoder.bias_hh_l0 is \[24\], not \[27\]",
         ),
         (lambda f: rewrite(f, lambda c: c["model"].update(heads=9)), "is damaged: .*heads"),
-        (lambda f: rewrite(f, lambda c: c["model"].update(tied="no")), "is damaged: tied must be True or False"),
-        (lambda f: rewrite(f, lambda c: c.update(model=3)), "is damaged: 'model' must hold the model's options"),
+        (
+            lambda f: rewrite(f, lambda c: c["model"].update(tied="no")),
+            "is damaged: tied must be True or False",
+        ),
+        (
+            lambda f: rewrite(f, lambda c: c.update(model=3)),
+            "is damaged: 'model' must hold the model's options",
+        ),
         (
             lambda f: rewrite(f, lambda c: c["model"].update(eos=1)),
             "is damaged: eos must be 0, the end symbol of npad's vocabularies, not 1",
@@ -159,7 +186,10 @@ def test_a_tensor_too_many_or_too_few_or_of_another_kind_is_refused(tmp_path, sm
         ({"more": torch.ones(3)}, "more is unknown"),
         ({"logits.bias": bias[:-1].clone()}, r"logits.bias is \["),
         ({"logits.bias": bias.long()}, "logits.bias is I64, neither floating-point nor int8"),
-        ({"logits.bias": bias.to(torch.int8)}, "logits.bias is I8, neither floating-point nor int8 with scales"),
+        (
+            {"logits.bias": bias.to(torch.int8)},
+            "logits.bias is I8, neither floating-point nor int8 with scales",
+        ),
         ({"logits.bias": None}, "logits.bias is missing"),
     ):
         changed = {name: tensor for name, tensor in (sound | change).items() if tensor is not None}
@@ -179,7 +209,11 @@ def test_weights_are_set_all_of_them_and_no_others():
     "change",
     [
         *({"layers": n} for n in (2, 10_000, 10**12)),
-        *({name: n} for name in ("embedding", "units", "source_vocabulary") for n in (10**6, 10**12, 10**30)),
+        *(
+            {name: n}
+            for name in ("embedding", "units", "source_vocabulary")
+            for n in (10**6, 10**12, 10**30)
+        ),
     ],
     ids=str,
 )
@@ -195,7 +229,9 @@ def test_a_size_that_the_weights_do_not_have_costs_nothing(folder, change):
 def test_weights_beyond_the_memory_are_refused_before_they_are_read(folder, monkeypatch):
     monkeypatch.setattr(checkpoint, "total_memory", lambda device: 1000)
     monkeypatch.setattr(checkpoint, "load_file", None)
-    with pytest.raises(OutOfMemory, match=r"model.safetensors need 0 GiB and there are 0; load them on a larger"):
+    with pytest.raises(
+        OutOfMemory, match=r"model.safetensors need 0 GiB and there are 0; load them on a larger"
+    ):
         npad.load(folder)
 
 
@@ -208,7 +244,9 @@ def test_a_vocabulary_that_does_not_fit_is_named(tmp_path):
 
 
 def test_what_is_no_model_is_named(tmp_path):
-    with pytest.raises(InvalidInput, match=r"there is no model .*nowhere: neither a folder nor a name"):
+    with pytest.raises(
+        InvalidInput, match=r"there is no model .*nowhere: neither a folder nor a name"
+    ):
         npad.load(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match=r"holds no model: neither config.json, nor best-N"):
         npad.load(tmp_path)
@@ -218,7 +256,8 @@ def test_a_runs_best_is_its_newest(tmp_path, folder):
     for number in (9, 10, 100):
         shutil.copytree(folder, tmp_path / f"run/best-{number}")
     (tmp_path / "run/best-of-all").mkdir()
-    assert npad.load(tmp_path / "run").model.name == "run/best-100"
+    model: Any = npad.load(tmp_path / "run").model
+    assert model.name == "run/best-100"
 
 
 def test_only_older_ones_of_a_kind_are_removed(tmp_path, folder):
@@ -234,7 +273,9 @@ def test_a_folder_is_replaced_and_what_a_kill_left_is_put_right(tmp_path):
         with whole_folder(tmp_path / "model") as part:
             (part / "file").write_text(text)
     assert (tmp_path / "model/file").read_text() == "new"
-    (tmp_path / "model").rename(tmp_path / ".model.old")  # as a process killed between the two renames leaves it
+    (tmp_path / "model").rename(
+        tmp_path / ".model.old"
+    )  # as a process killed between the two renames leaves it
     (tmp_path / ".model.part").mkdir()
     (tmp_path / ".other.gone").mkdir()
     sweep(tmp_path)

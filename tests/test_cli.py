@@ -36,8 +36,12 @@ def corpus(tmp_path_factory):
 
     def make(folder):
         reversal(folder)
-        files = [folder / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
-        done = npad("train", folder / "run", "--train", *files[:2], "--valid", *files[2:], *SMALL_RUN)
+        files = [
+            folder / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")
+        ]
+        done = npad(
+            "train", folder / "run", "--train", *files[:2], "--valid", *files[2:], *SMALL_RUN
+        )
         assert "Stopped after" in done.stdout
         assert "best so far" in done.stderr
 
@@ -54,7 +58,17 @@ def lines(path):
 
 
 def test_a_trained_model_reverses(corpus, trained):
-    done = npad("translate", "--model", trained, "--input", corpus / "test.src", "--decoder", "beam", "--width", 5)
+    done = npad(
+        "translate",
+        "--model",
+        trained,
+        "--input",
+        corpus / "test.src",
+        "--decoder",
+        "beam",
+        "--width",
+        5,
+    )
     outputs, references = done.stdout.splitlines(), lines(corpus / "test.tgt")
     right = sum(output == reference for output, reference in zip(outputs, references, strict=True))
     assert right > 0.95 * len(references)
@@ -63,7 +77,15 @@ def test_a_trained_model_reverses(corpus, trained):
 
 def test_training_leaves_a_log_and_a_picture(trained):
     records = [json.loads(line) for line in lines(trained / "log.jsonl")]
-    assert {"update", "epoch", "seconds", "nll", "perplexity", "gradient_norm", "symbols_per_second"} <= set(records[0])
+    assert {
+        "update",
+        "epoch",
+        "seconds",
+        "nll",
+        "perplexity",
+        "gradient_norm",
+        "symbols_per_second",
+    } <= set(records[0])
     assert any("valid_perplexity" in record for record in records)
     assert (trained / "loss.png").read_bytes().startswith(b"\x89PNG")
 
@@ -71,18 +93,42 @@ def test_training_leaves_a_log_and_a_picture(trained):
 def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, trained, tmp_path):
     texts = [*lines(corpus / "test.src")[:30], "", *lines(corpus / "test.src")[:3]]
     (tmp_path / "in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
-    npad("translate", "-m", trained, "-i", tmp_path / "in.xz", "-o", tmp_path / "out", "-d", "npad", "-M", 4)
+    npad(
+        "translate",
+        "-m",
+        trained,
+        "-i",
+        tmp_path / "in.xz",
+        "-o",
+        tmp_path / "out",
+        "-d",
+        "npad",
+        "-M",
+        4,
+    )
     outputs = lines(tmp_path / "out")
     assert outputs[30] == ""
     assert outputs[31:] == outputs[:3]
-    piped = npad("translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts))
+    piped = npad(
+        "translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts)
+    )
     assert piped.stdout.splitlines() == outputs
 
 
 @pytest.mark.parametrize("source", ["out.part", "out"])
 def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monkeypatch):
     (tmp_path / source).write_text("danke\nna ja\n")
-    printed_here(capsys, monkeypatch, "translate", "-m", "toy", "-i", tmp_path / source, "-o", tmp_path / "out")
+    printed_here(
+        capsys,
+        monkeypatch,
+        "translate",
+        "-m",
+        "toy",
+        "-i",
+        tmp_path / source,
+        "-o",
+        tmp_path / "out",
+    )
     assert lines(tmp_path / "out") == ["thanks", "well yes"]
     if source != "out":
         assert lines(tmp_path / source) == ["danke", "na ja"]
@@ -90,7 +136,9 @@ def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monke
 
 def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
     command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         for text, answer in [("danke", "thanks"), ("", ""), ("na ja", "well yes")]:
             process.stdin.write(f"{text}\n")
             process.stdin.flush()
@@ -134,8 +182,19 @@ def read_until(terminal, end, seconds=20):
 
 def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):
     whole = package.load(trained)
-    monkeypatch.setattr("npad.cli.translate.load", lambda *_: replace(whole, model=Small(whole.model, 40)))
-    arguments = ["npad", "translate", "-i", str(corpus / "test.src"), "-d", "greedy", "--max-rows", "100"]
+    monkeypatch.setattr(
+        "npad.cli.translate.load", lambda *_: replace(whole, model=Small(whole.model, 40))
+    )
+    arguments = [
+        "npad",
+        "translate",
+        "-i",
+        str(corpus / "test.src"),
+        "-d",
+        "greedy",
+        "--max-rows",
+        "100",
+    ]
     monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "out")])
     with warnings.catch_warnings():
         warnings.simplefilter("default")
@@ -148,7 +207,20 @@ def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, caps
 
 
 def test_translate_says_all_as_json():
-    done = npad("translate", "-m", "toy", "-d", "npad", "--chains", 10, "--nbest", 3, "--json", "na ja", "danke")
+    done = npad(
+        "translate",
+        "-m",
+        "toy",
+        "-d",
+        "npad",
+        "--chains",
+        10,
+        "--nbest",
+        3,
+        "--json",
+        "na ja",
+        "danke",
+    )
     first, second = map(json.loads, done.stdout.splitlines())
     decoder = package.NPAD(chains=10, noise=package.Noise(0.3))
     expected = package.load("toy").translate(["na ja"], decoder)[0]
@@ -158,7 +230,9 @@ def test_translate_says_all_as_json():
     assert first["chain"] == expected.hypothesis.chain
     assert first["finished"] is True
     assert first["signature"] == expected.signature
-    assert [one["text"] for one in first["alternatives"]] == [one.text for one in expected.alternatives[:2]]
+    assert [one["text"] for one in first["alternatives"]] == [
+        one.text for one in expected.alternatives[:2]
+    ]
     assert (second["id"], second["source"]) == (1, "danke")
 
 
@@ -173,12 +247,17 @@ def test_nbest_is_moses():
 
 def segmentations(*found):
     """A translation whose alternatives spell some of its texts again, in other symbols."""
-    made = [package.Translation(text, score, package.Hypothesis((), score, True), "") for text, score in found]
+    made = [
+        package.Translation(text, score, package.Hypothesis((), score, True), "")
+        for text, score in found
+    ]
     return replace(made[0], alternatives=tuple(made[1:]))
 
 
 def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
-    best = segmentations(("a", -1.0), ("b", -2.0), ("a", -3.0), ("b", -4.0), ("c", -5.0), ("a", -6.0))
+    best = segmentations(
+        ("a", -1.0), ("b", -2.0), ("a", -3.0), ("b", -4.0), ("c", -5.0), ("a", -6.0)
+    )
     moses, records = io.StringIO(), io.StringIO()
     outputs.as_moses(moses, 0, "source", best, 2)
     assert [line.split(" ||| ")[1:4:2] for line in moses.getvalue().splitlines()] == [
@@ -201,7 +280,11 @@ def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
     ("text", "decoding", "nbest"),
     [
         ("I have to paint it.", "--width 10", 10),
-        ("Tom is studying at Harvard.", "-d npad --inner beam --width 10 -M 10 --candidates all", 1),
+        (
+            "Tom is studying at Harvard.",
+            "-d npad --inner beam --width 10 -M 10 --candidates all",
+            1,
+        ),
     ],
 )
 def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, monkeypatch):
@@ -246,14 +329,31 @@ def test_evaluate_measures(corpus, trained, tmp_path):
     assert report["sentences"] == 200
     assert report["signature"].startswith("npad|inner:greedy|chains:3|sigma:0.0,0.1,0.2|")
     table = npad("evaluate", *files, "--model", trained).stdout
-    for name in ("NLL", "BLEU", "chrF", "length ratio", "distinct-1", "unique", "model calls", "time"):
+    for name in (
+        "NLL",
+        "BLEU",
+        "chrF",
+        "length ratio",
+        "distinct-1",
+        "unique",
+        "model calls",
+        "time",
+    ):
         assert name in table
 
 
 def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path):
     files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
     done = npad(
-        "prepare", tmp_path / "store", *files[:2], "--valid", *files[2:], "--vocabulary", "300,280", "--longest", 20
+        "prepare",
+        tmp_path / "store",
+        *files[:2],
+        "--valid",
+        *files[2:],
+        "--vocabulary",
+        "300,280",
+        "--longest",
+        20,
     )
     assert "3,000" in done.stdout
     tiny = ("--units", 8, "--embedding", 8, "--updates", 3)
@@ -273,14 +373,21 @@ def test_info_tells_what_a_model_is(trained):
 
 @pytest.mark.parametrize("more", [[], ["--target", "babe bibo"]], ids=["own", "given"])
 def test_plot_attention_draws(trained, tmp_path, more):
-    done = npad("plot", "attention", "babe um bibo", "--model", trained, "-o", tmp_path / "a.png", *more)
+    done = npad(
+        "plot", "attention", "babe um bibo", "--model", trained, "-o", tmp_path / "a.png", *more
+    )
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "a.png") in done.stdout
     npad("plot", "loss", trained, "-o", tmp_path / "l.svg")
     assert "<svg" in (tmp_path / "l.svg").read_text()
 
 
-COMMANDS = [*([one] for one in ("translate", "compare", "score", "evaluate", "prepare", "train", "info", "pack"))]
+COMMANDS = [
+    *(
+        [one]
+        for one in ("translate", "compare", "score", "evaluate", "prepare", "train", "info", "pack")
+    )
+]
 COMMANDS += [["plot", "attention"], ["plot", "loss"]]
 
 
@@ -302,38 +409,80 @@ def test_the_command_lists_its_commands_and_knows_its_version():
     ("arguments", "message"),
     [
         (["tranlate"], "No such command 'tranlate'"),
-        (["translate", "-m", "toy", "hallo"], "toy has no table for 'hallo'; it has 'das ist mir wurst'"),
+        (
+            ["translate", "-m", "toy", "hallo"],
+            "toy has no table for 'hallo'; it has 'das ist mir wurst'",
+        ),
         (["translate", "--model", "nowhere", "danke"], "there is no model nowhere"),
         (["translate", "--width", "five", "danke"], "--width"),
-        (["translate", "--width", "0", "danke"], "width must be a whole number of at least 1, not 0"),
-        (["translate", "--chains", "5", "danke"], "--chains does not go with --decoder beam, which has --width"),
-        (["translate", "-d", "npad", "--width", "5", "danke"], "--width does not go with --inner greedy"),
-        (["translate", "-d", "npad", "--inner", "npad", "danke"], "NPAD cannot be its own inner decoder"),
+        (
+            ["translate", "--width", "0", "danke"],
+            "width must be a whole number of at least 1, not 0",
+        ),
+        (
+            ["translate", "--chains", "5", "danke"],
+            "--chains does not go with --decoder beam, which has --width",
+        ),
+        (
+            ["translate", "-d", "npad", "--width", "5", "danke"],
+            "--width does not go with --inner greedy",
+        ),
+        (
+            ["translate", "-d", "npad", "--inner", "npad", "danke"],
+            "NPAD cannot be its own inner decoder",
+        ),
         (["translate", "-d", "npad", "--sigma", "much", "danke"], "--sigma must be a number"),
         (["translate", "-d", "npad", "--site", "cell", "danke"], "no noise site 'cell'"),
-        (["translate", "-d", "npad", "--schedule", "soon", "danke"], "schedule must be one of 1/t, constant"),
+        (
+            ["translate", "-d", "npad", "--schedule", "soon", "danke"],
+            "schedule must be one of 1/t, constant",
+        ),
         (["translate", "--input", "nowhere", "danke"], "give texts or --input, not both"),
         (["translate", "--input", "nowhere"], "cannot read nowhere: No such file or directory"),
         (["translate", "--json", "--moses", "danke"], "choose one of --json and --moses"),
-        (["translate", "-d", "npad", "--noise", "dropout", "danke"], "--noise dropout is a share of what it perturbs"),
-        (["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"], "a number is too large"),
+        (
+            ["translate", "-d", "npad", "--noise", "dropout", "danke"],
+            "--noise dropout is a share of what it perturbs",
+        ),
+        (
+            ["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"],
+            "a number is too large",
+        ),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         (["translate", "--output", ".", "danke"], "it is a folder"),
         (["translate", "-m", "toy", "--output", "n" * 256, "danke"], "File name too long"),
         (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
         (["info", "n" * 256], "File name too long"),
         (["compare", " "], "the text is blank"),
-        (["train", "run", "--resume", "--preset", "paper"], "--preset is the run's own and cannot change"),
-        (["train", "run", "--data", "nowhere", "--units", "0"], "units must be a whole number of at least 1"),
+        (
+            ["train", "run", "--resume", "--preset", "paper"],
+            "--preset is the run's own and cannot change",
+        ),
+        (
+            ["train", "run", "--data", "nowhere", "--units", "0"],
+            "units must be a whole number of at least 1",
+        ),
         (["score", "-", "-"], "cannot both be standard input"),
         (["train", "run"], "training needs --data STORE, or --train SOURCE TARGET"),
         (["train", "run", "--train", "a", "b"], "training needs validation pairs"),
         (["train", "run", "--data", "s", "--joint"], "--joint does not go with --data"),
-        (["train", "run", "--data", "s", "--schedule", "constant"], "noise in training needs its --sigma"),
-        (["train", "run", "--data", "s", "--preset", "huge"], "preset must be one of 'paper', 'small', not 'huge'"),
+        (
+            ["train", "run", "--data", "s", "--schedule", "constant"],
+            "noise in training needs its --sigma",
+        ),
+        (
+            ["train", "run", "--data", "s", "--preset", "huge"],
+            "preset must be one of 'paper', 'small', not 'huge'",
+        ),
         (["train", "run", "--resume"], "run holds no run to resume"),
-        (["train", "run", "--resume", "--units", "5"], "--units is the run's own and cannot change"),
-        (["prepare", "s", "a", "b", "--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
+        (
+            ["train", "run", "--resume", "--units", "5"],
+            "--units is the run's own and cannot change",
+        ),
+        (
+            ["prepare", "s", "a", "b", "--vocabulary", "many"],
+            "--vocabulary must be one or two whole numbers",
+        ),
         (["info", "nowhere"], "there is no model nowhere"),
         (["plot", "attention", "danke", "--model", "toy"], "toy has no attention to plot"),
         (["plot", "loss", "."], "has no log of training"),
@@ -366,7 +515,12 @@ def texts(tmp_path, monkeypatch):
         (tmp_path / name).write_text("danke\n")
     monkeypatch.chdir(tmp_path)
     yield
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.de", "test.en", "valid.de", "valid.en"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "test.de",
+        "test.en",
+        "valid.de",
+        "valid.en",
+    ]
 
 
 @pytest.mark.parametrize("command", COMPUTING)
@@ -377,7 +531,9 @@ def test_a_device_that_is_not_there_is_one_line(command, device, capsys, monkeyp
     rule = f"--device must be cpu, cuda or auto, not {device!r}"
     if device in ("cuda", "cuda:99"):
         rule = f"--device {device}: torch can use 0 GPUs on this machine; take another, or cpu"
-    assert refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--device", device) == rule
+    assert (
+        refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--device", device) == rule
+    )
 
 
 @pytest.mark.parametrize("command", PRECISE)
@@ -392,14 +548,34 @@ def test_a_precision_that_there_is_not_is_one_line(command, capsys, monkeypatch)
 @pytest.mark.usefixtures("texts")
 def test_a_precision_that_the_device_cannot_do_is_one_line(command, capsys, monkeypatch):
     monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)  # in which no CPU multiplies
-    line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--precision", "bfloat16", "--device", "cpu")
+    line = refused_here(
+        capsys,
+        monkeypatch,
+        command,
+        *COMPUTING[command],
+        "--precision",
+        "bfloat16",
+        "--device",
+        "cpu",
+    )
     assert line.startswith("cpu cannot compute in bfloat16; take another precision (")
 
 
-def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(corpus, tmp_path, capsys, monkeypatch):
+def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(
+    corpus, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)
     files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
-    pairs = ["--train", *files[:2], "--valid", *files[2:], "--device", "cpu", "--precision", "bfloat16"]
+    pairs = [
+        "--train",
+        *files[:2],
+        "--valid",
+        *files[2:],
+        "--device",
+        "cpu",
+        "--precision",
+        "bfloat16",
+    ]
     line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *pairs)
     assert line.startswith("cpu cannot compute in bfloat16; take another precision (")
 
@@ -411,7 +587,9 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
         "translate", "-m", trained, "-i", tmp_path / "bytes"
     )
     (tmp_path / "binary").write_bytes(b"\x00\x01")
-    assert "binary, line 1: a zero byte" in here("translate", "-m", trained, "-i", tmp_path / "binary")
+    assert "binary, line 1: a zero byte" in here(
+        "translate", "-m", trained, "-i", tmp_path / "binary"
+    )
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "b").write_text("one\n")
     files = (tmp_path / "a", tmp_path / "b")
@@ -431,13 +609,27 @@ def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path
     assert (first, second, third) == ("bibo babe", "", "babe bibo")
 
 
-def test_a_limit_on_sources_can_be_raised_and_names_its_line(trained, tmp_path, capsys, monkeypatch):
+def test_a_limit_on_sources_can_be_raised_and_names_its_line(
+    trained, tmp_path, capsys, monkeypatch
+):
     (tmp_path / "a").write_text("babe\n" * 1004 + "babe " * 1100 + "\n")
     (tmp_path / "b").write_text("babe\n" * 1005)
     here = partial(refused_here, capsys, monkeypatch)
-    assert "line 1005 has 1,10" in here("score", tmp_path / "a", tmp_path / "b", "-m", trained, "-o", tmp_path / "out")
+    assert "line 1005 has 1,10" in here(
+        "score", tmp_path / "a", tmp_path / "b", "-m", trained, "-o", tmp_path / "out"
+    )
     assert "source 1005 has 1,10" in here("evaluate", tmp_path / "a", tmp_path / "b", "-m", trained)
-    long = npad("translate", "-m", trained, "babe " * 1100, "--max-source", 2000, "--max-length", 5, "--json")
+    long = npad(
+        "translate",
+        "-m",
+        trained,
+        "babe " * 1100,
+        "--max-source",
+        2000,
+        "--max-length",
+        5,
+        "--json",
+    )
     assert json.loads(long.stdout)["log_prob"] < 0
 
 
@@ -461,7 +653,9 @@ def test_brackets_in_a_text_are_text(trained):
     ],
 )
 def test_streams_that_fail_are_named(redirect, message):
-    done = npad("translate", "-m", "toy", *([] if "<" in redirect else ["danke"]), limit=redirect, code=None)
+    done = npad(
+        "translate", "-m", "toy", *([] if "<" in redirect else ["danke"]), limit=redirect, code=None
+    )
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert message in done.stderr
@@ -472,7 +666,9 @@ def test_an_interrupt_is_one_line_at_any_time(delay):
     """From the first line of npad on; the interpreter's own start is beyond it."""
     code = "import sys; sys.argv = 'npad translate -m toy'.split(); print('begun', flush=True); "
     command = [sys.executable, "-c", f"{code}from npad.cli.main import main; main()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout.readline() == b"begun\n"
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
@@ -481,7 +677,18 @@ def test_an_interrupt_is_one_line_at_any_time(delay):
 
 
 def test_an_interrupt_names_what_was_written_so_far(tmp_path):
-    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1", "-o", tmp_path / "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "npad",
+        "translate",
+        "-m",
+        "toy",
+        "--window",
+        "1",
+        "-o",
+        tmp_path / "out",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(b"danke\n")
         process.stdin.flush()
@@ -490,7 +697,10 @@ def test_an_interrupt_names_what_was_written_so_far(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         (part,) = tmp_path.iterdir()
-        assert process.stderr.read().decode() == f"npad: interrupted; what was written so far is in {part}\n"
+        assert (
+            process.stderr.read().decode()
+            == f"npad: interrupted; what was written so far is in {part}\n"
+        )
     assert lines(part) == ["thanks"]
 
 
@@ -510,14 +720,18 @@ class Panic(BaseException):
     """As a library in Rust raises it."""
 
 
-@pytest.mark.parametrize("error", [TypeError("no\nnumber"), Panic("no\nnumber"), RuntimeError("no\nnumber")])
+@pytest.mark.parametrize(
+    "error", [TypeError("no\nnumber"), Panic("no\nnumber"), RuntimeError("no\nnumber")]
+)
 def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, monkeypatch):
     def fail(*_):
         raise error
 
     monkeypatch.setattr("npad.cli.translate.load", fail)
     line = refused_here(capsys, monkeypatch, "translate", "danke", code=70)
-    assert line.startswith("this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows: ")
+    assert line.startswith(
+        "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows: "
+    )
     assert line.endswith(f": {type(error).__name__}: no number")
     monkeypatch.setenv("NPAD_TRACEBACK", "1")
     with pytest.raises(SystemExit, match="70"):
@@ -535,7 +749,14 @@ def test_notes_never_land_in_the_output(closed, tmp_path):
 
 
 def test_output_is_utf_8_whatever_the_locale():
-    done = npad("translate", "-m", "toy", "--json", "danke", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"})
+    done = npad(
+        "translate",
+        "-m",
+        "toy",
+        "--json",
+        "danke",
+        env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"},
+    )
     assert "thanks" in done.stdout
     assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout
 
@@ -545,7 +766,9 @@ def test_a_damaged_model_is_named(trained, tmp_path):
     shutil.copytree(best, tmp_path / "model")
     weights = tmp_path / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    assert "model.safetensors is damaged" in refused("translate", "-m", tmp_path / "model", "bade", code=1)
+    assert "model.safetensors is damaged" in refused(
+        "translate", "-m", tmp_path / "model", "bade", code=1
+    )
 
 
 def test_json_nested_too_deeply_is_damaged(tmp_path, capsys, monkeypatch):
@@ -563,7 +786,11 @@ def test_a_reader_that_leaves_is_no_error(trained):
     [
         ("greedy", {}, package.Greedy()),
         ("beam", {"width": 3, "finish": "pool", "nbest": 2}, package.Beam(3, "pool", 2)),
-        ("sampling", {"samples": 4, "temperature": 0.5, "top_k": 3, "seed": 2}, package.Sampling(4, 0.5, 3, seed=2)),
+        (
+            "sampling",
+            {"samples": 4, "temperature": 0.5, "top_k": 3, "seed": 2},
+            package.Sampling(4, 0.5, 3, seed=2),
+        ),
         ("diverse", {"width": 3, "eta": 0.5}, package.Diverse(3, 0.5)),
         ("exact", {"budget": 10}, package.Exact(10)),
         ("npad", {"inner": "beam", "width": 3, "nbest": 10}, package.NPAD(package.Beam(3))),

@@ -21,7 +21,9 @@ every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 @every
 @given(model=tables(), max_length=st.integers(1, 5))
 def test_what_is_returned_is_possible_and_its_log_prob_exact(decoder, model, max_length):
-    possible = {(output.tokens, output.finished): output.log_prob for output in model.outputs(0, max_length)}
+    possible = {
+        (output.tokens, output.finished): output.log_prob for output in model.outputs(0, max_length)
+    }
     found = decode(model, [0], decoder, max_length)[0]
     assert found
     for one in found:
@@ -66,7 +68,9 @@ def test_a_network_decodes_alike_alone_and_in_a_batch(decoder, cell):
     model, source = recurrent(cell, layers=2), summaries(5)
     together = decode(model, source, decoder, max_length=10)
     for i in range(5):
-        assert_same(decode(model, source[i : i + 1], decoder, max_length=10, ids=[i]), [together[i]])
+        assert_same(
+            decode(model, source[i : i + 1], decoder, max_length=10, ids=[i]), [together[i]]
+        )
 
 
 class Margins:
@@ -87,16 +91,28 @@ def first_difference(one, other):
     """The step, from 0, at which two sets of hypotheses part, chain by chain; None if they do not."""
     a, b = ({h.chain: (*h.tokens, h.finished) for h in hypotheses} for hypotheses in (one, other))
     steps = [
-        next((t for t, (x, y) in enumerate(zip_longest(a.get(chain, ()), b.get(chain, ()))) if x != y), None)
+        next(
+            (
+                t
+                for t, (x, y) in enumerate(zip_longest(a.get(chain, ()), b.get(chain, ())))
+                if x != y
+            ),
+            None,
+        )
         for chain in a.keys() | b.keys()
     ]
     return min((step for step in steps if step is not None), default=None)
 
 
-@pytest.mark.parametrize("decoder", [PLAIN["greedy"], NOISY["npad-greedy"]], ids=["greedy", "npad-greedy"])
+@pytest.mark.parametrize(
+    "decoder", [PLAIN["greedy"], NOISY["npad-greedy"]], ids=["greedy", "npad-greedy"]
+)
 @pytest.mark.parametrize("seed", range(8))
 def test_in_float32_batches_part_only_at_a_near_tie(decoder, seed):
-    model, source = recurrent(dtype=torch.float32, vocabulary=40, seed=seed), summaries(16, torch.float32, seed=seed)
+    model, source = (
+        recurrent(dtype=torch.float32, vocabulary=40, seed=seed),
+        summaries(16, torch.float32, seed=seed),
+    )
     together = decode(model, source, decoder, max_length=10)
     for i in range(16):
         watched = Margins(model)
@@ -182,14 +198,21 @@ def test_sentences_of_different_lengths_are_dropped_when_over(decoder):
 @every
 def test_a_finite_max_length_of_one_is_legal(decoder):
     model = TableModel.random(4, 3, seed=2, dtype=torch.float64)
-    assert all(len(one.tokens) == (not one.finished) for one in decode(model, [0], decoder, max_length=1)[0])
+    assert all(
+        len(one.tokens) == (not one.finished)
+        for one in decode(model, [0], decoder, max_length=1)[0]
+    )
 
 
-SIMPLE = {name: d for name, d in PLAIN.items() if not isinstance(d, Exact | BestOf)}  # BestOf has no loop of its own
+SIMPLE = {
+    name: d for name, d in PLAIN.items() if not isinstance(d, Exact | BestOf)
+}  # BestOf has no loop of its own
 
 
 @pytest.mark.parametrize("inner", **by_name(SIMPLE))
-@pytest.mark.parametrize("outer", [lambda d: d, lambda d: NPAD(d, chains=3, noise=Noise(0.3))], ids=["plain", "npad"])
+@pytest.mark.parametrize(
+    "outer", [lambda d: d, lambda d: NPAD(d, chains=3, noise=Noise(0.3))], ids=["plain", "npad"]
+)
 def test_steps_never_ask_the_host(inner, outer, monkeypatch):
     """On the meta device tensors have no values, so any look at one (.item(), bool()) would raise."""
     import npad.search.loop as shared
@@ -200,7 +223,10 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
     seen = {}
 
     def iterate(searched, state, frontier, problems, rows):
-        steps, told = shared.Steps(searched, len(problems) * rows, 1), torch.zeros(3, dtype=torch.bool, device=device)
+        steps, told = (
+            shared.Steps(searched, len(problems) * rows, 1),
+            torch.zeros(3, dtype=torch.bool, device=device),
+        )
         state, frontier, told = steps(3, state, frontier, told)
         seen["width"] = frontier.tokens.shape
         raise StopIteration
@@ -209,7 +235,9 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
         monkeypatch.setattr(f"{module}.run", iterate)
     assert shared.run is not iterate
     problems = Problems(
-        torch.zeros(2, dtype=torch.long, device=device), torch.zeros(2, dtype=torch.long, device=device), 5
+        torch.zeros(2, dtype=torch.long, device=device),
+        torch.zeros(2, dtype=torch.long, device=device),
+        5,
     )
     state = model.start(torch.zeros(2, 4, device=device))
     searched = model
@@ -217,7 +245,9 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
         problems = problems.expand(torch.arange(3, device=device))
         searched = Noisy(model, Noise(0.3))
         rows = torch.zeros(6, dtype=torch.long, device=device)
-        state = searched.attach(model.select(state, rows), problems.ids, problems.chains, torch.ones(6, device=device))
+        state = searched.attach(
+            model.select(state, rows), problems.ids, problems.chains, torch.ones(6, device=device)
+        )
     with pytest.raises(StopIteration):
         inner.search(searched, state, problems)
     assert seen["width"] == (len(problems), inner.rows)

@@ -29,7 +29,9 @@ from npad.models.cgru.fast import Prepared
 from npad.noise.random import Keys
 from test_attention import SOURCE, build
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU to compare the CPU with")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a GPU to compare the CPU with"
+)
 
 
 @pytest.mark.parametrize("decoder", **by_name(EVERY))
@@ -44,14 +46,19 @@ def test_decoding_gives_the_same_tokens_as_on_the_cpu(decoder):
         assert a == pytest.approx(b, abs=1e-9)
 
 
-@pytest.mark.parametrize("distribution", [Gaussian(), Laplace(), StudentT(), Dropout(), Orthogonal()], ids=repr)
+@pytest.mark.parametrize(
+    "distribution", [Gaussian(), Laplace(), StudentT(), Dropout(), Orthogonal()], ids=repr
+)
 def test_noise_is_the_same(distribution):
     ids, chains = torch.arange(60) // 20, torch.arange(60) % 20
     keys = Keys(5, ids, chains, ids + 1, 0 * ids, "hidden")
-    there = Keys(5, *(x.cuda() for x in (ids, chains, ids + 1, 0 * ids)), "hidden")
+    there = Keys(5, *(x.cuda() for x in (ids, chains, ids + 1, 0 * ids)), site="hidden")
     assert torch.equal(keys.streams(), there.streams().cpu())
     x, sigma = torch.randn(60, 101), torch.full((60,), 0.4)
-    a, b = distribution.perturb(x, sigma, keys, True), distribution.perturb(x.cuda(), sigma.cuda(), there, True)
+    a, b = (
+        distribution.perturb(x, sigma, keys, True),
+        distribution.perturb(x.cuda(), sigma.cuda(), there, True),
+    )
     torch.testing.assert_close(a, b.cpu(), atol=1e-4, rtol=1e-4)
 
 
@@ -65,7 +72,13 @@ def test_sources_are_encoded_to_all_digits_of_float32(how):
 
 @pytest.mark.parametrize(
     "decoder",
-    [Greedy(), Beam(4), Sampling(5), NPAD(chains=5, noise=Noise(0.4)), NPAD(Beam(3), 5, Noise(0.4))],
+    [
+        Greedy(),
+        Beam(4),
+        Sampling(5),
+        NPAD(chains=5, noise=Noise(0.4)),
+        NPAD(Beam(3), 5, Noise(0.4)),
+    ],
     ids=repr,
 )
 def test_a_gpu_is_waited_for_every_eighth_step_at_most(decoder):
@@ -87,7 +100,9 @@ def test_a_gpu_is_waited_for_every_eighth_step_at_most(decoder):
     assert waits(72) - waits(40) <= 3 * 32 / 8  # NaN? all done? any done?
 
 
-@pytest.mark.parametrize("decoder", [NPAD(Greedy(), 64, Noise(0.3)), NPAD(Beam(4), 16, Noise(0.3)), Beam(64)], ids=repr)
+@pytest.mark.parametrize(
+    "decoder", [NPAD(Greedy(), 64, Noise(0.3)), NPAD(Beam(4), 16, Noise(0.3)), Beam(64)], ids=repr
+)
 def test_what_does_not_fit_runs_in_halves_to_the_same_result(decoder):
     device, source = torch.device("cuda"), [[3, 1, 4], [1, 5], [9, 2, 6, 5], [3]] * 16
     model = Prepared(untrained(32, 32, 30_000).to(device)).eval()

@@ -10,7 +10,18 @@ import torch
 
 import npad
 from cases import by_name
-from npad import Antithetic, Dropout, Fixed, Gaussian, InvalidInput, Laplace, Noise, Orthogonal, StudentT, Uniform
+from npad import (
+    Antithetic,
+    Dropout,
+    Fixed,
+    Gaussian,
+    InvalidInput,
+    Laplace,
+    Noise,
+    Orthogonal,
+    StudentT,
+    Uniform,
+)
 from npad.noise.random import Keys
 
 ADDITIVE = {
@@ -47,7 +58,13 @@ def test_mean_zero_and_variance_one(distribution):
 
 @pytest.mark.parametrize(
     ("distribution", "kurtosis"),
-    [(Gaussian(), 3), (Uniform(), 1.8), (Laplace(), 6), (StudentT(12.0), 3 + 6 / 8), (Orthogonal(), 3)],
+    [
+        (Gaussian(), 3),
+        (Uniform(), 1.8),
+        (Laplace(), 6),
+        (StudentT(12.0), 3 + 6 / 8),
+        (Orthogonal(), 3),
+    ],
     ids=["gaussian", "uniform", "laplace", "student", "orthogonal"],
 )
 def test_each_has_its_own_shape(distribution, kurtosis):
@@ -60,9 +77,15 @@ def test_shapes_by_hand():
     """Quantiles: √3 bounds the uniform; half of Laplace lies within ln 2/√2; Student's t with ν=4 has a known one."""
     assert Uniform().unit(grid(), 64).abs().max() <= math.sqrt(3)
     laplace = Laplace().unit(grid(), 64).abs()
-    assert (laplace < math.log(2) / math.sqrt(2)).double().mean().item() == pytest.approx(0.5, abs=0.01)
-    student = StudentT(4.0).unit(grid(), 64).abs() * math.sqrt(2)  # back to its own scale, variance ν/(ν−2) = 2
-    assert (student < 2.132).double().mean().item() == pytest.approx(0.90, abs=0.01)  # the 95 % point of t with ν=4
+    assert (laplace < math.log(2) / math.sqrt(2)).double().mean().item() == pytest.approx(
+        0.5, abs=0.01
+    )
+    student = StudentT(4.0).unit(grid(), 64).abs() * math.sqrt(
+        2
+    )  # back to its own scale, variance ν/(ν−2) = 2
+    assert (student < 2.132).double().mean().item() == pytest.approx(
+        0.90, abs=0.01
+    )  # the 95 % point of t with ν=4
 
 
 @every
@@ -107,7 +130,9 @@ def test_the_same_noise_in_every_precision(distribution, dtype):
     exact = distribution.perturb(x.double(), sigma, keys, True)
     changed = distribution.perturb(x.to(dtype), sigma, keys, True)
     assert changed.dtype == dtype
-    torch.testing.assert_close(changed.double(), exact, atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)
+    torch.testing.assert_close(
+        changed.double(), exact, atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0.02
+    )
 
 
 def test_dropout_by_hand():
@@ -165,7 +190,9 @@ def test_a_row_alone_meets_the_same_noise(distribution):
     together = distribution.perturb(x, sigma, keys, True)
     for row in (0, 41, 155, len(x) - 1):
         one = slice(row, row + 1)
-        alone = replace(keys, **{name: getattr(keys, name)[one] for name in ("ids", "chains", "steps", "slots")})
+        alone = replace(
+            keys, **{name: getattr(keys, name)[one] for name in ("ids", "chains", "steps", "slots")}
+        )
         torch.testing.assert_close(
             distribution.perturb(x[one], sigma[one], alone, True), together[one], atol=1e-6, rtol=0
         )
@@ -219,7 +246,9 @@ def test_relative_noise_is_a_share_of_what_is_possible(distribution):
     keys = replace(grid(60), site="output")
     x, ruled_out = logits_with_ruled_out(keys, 0.75)
     change = (distribution.perturb(x, torch.full((len(x),), 0.25), keys, True) - x)[~ruled_out]
-    assert change.std().item() == pytest.approx(0.25 * x[~ruled_out].square().mean().sqrt().item(), rel=0.05)
+    assert change.std().item() == pytest.approx(
+        0.25 * x[~ruled_out].square().mean().sqrt().item(), rel=0.05
+    )
 
 
 @pytest.mark.parametrize("site", ["hidden", "output"])
@@ -227,8 +256,12 @@ def test_finite_rows_meet_the_same_relative_noise_at_any_site(site):
     keys = grid(5)
     x = torch.randn(len(keys.ids), 100, generator=torch.Generator().manual_seed(0))
     sigma = torch.full((len(x),), 0.25)
-    expected = x + (0.25 * x.square().mean(1).sqrt())[:, None] * Gaussian().unit(replace(keys, site=site), 100)
-    torch.testing.assert_close(Gaussian().perturb(x, sigma, replace(keys, site=site), True), expected)
+    expected = x + (0.25 * x.square().mean(1).sqrt())[:, None] * Gaussian().unit(
+        replace(keys, site=site), 100
+    )
+    torch.testing.assert_close(
+        Gaussian().perturb(x, sigma, replace(keys, site=site), True), expected
+    )
 
 
 def test_a_model_that_rules_symbols_out_decodes_with_relative_noise_at_its_output():

@@ -21,12 +21,18 @@ def test_without_a_penalty_it_is_beam_search(model, width, max_length):
     assert_same(decode(model, [0], diverse, max_length), decode(model, [0], beam, max_length))
 
 
-@given(model=tables(), width=st.integers(1, 6), eta=st.floats(0.01, 3), max_length=st.integers(1, 5))
+@given(
+    model=tables(), width=st.integers(1, 6), eta=st.floats(0.01, 3), max_length=st.integers(1, 5)
+)
 def test_it_is_its_plain_transcription(model, width, eta, max_length):
-    expected = plain_beam(model, width, "shrink", width, max_length, penalty=lambda rank: eta * rank)
+    expected = plain_beam(
+        model, width, "shrink", width, max_length, penalty=lambda rank: eta * rank
+    )
     found = decode(model, [0], Diverse(width, eta, nbest=width), max_length)[0]
     assert [one.tokens for one in found] == [tokens for tokens, _, _ in expected]
-    assert [one.log_prob for one in found] == pytest.approx([log_prob for _, log_prob, _ in expected], abs=1e-9)
+    assert [one.log_prob for one in found] == pytest.approx(
+        [log_prob for _, log_prob, _ in expected], abs=1e-9
+    )
 
 
 # (1) has the two best children, 0.6·0.5 and 0.6·0.4; the best child of (2) has 0.4·0.55 = 0.22.
@@ -51,10 +57,17 @@ def test_the_ranking_by_hand():
 
 def test_the_penalty_does_not_accumulate_and_scores_are_clean():
     """Were η·k' carried on, (2, 2), the second child and then a first one, would start step 3 another η behind."""
-    table = TABLE | {(1, 1): [0.5, 0.5, 0.0], (2, 2): [0.69, 0.31, 0.0], (1, 1, 1): [1, 0, 0], (2, 2, 1): [1, 0, 0]}
+    table = TABLE | {
+        (1, 1): [0.5, 0.5, 0.0],
+        (2, 2): [0.69, 0.31, 0.0],
+        (1, 1, 1): [1, 0, 0],
+        (2, 2, 1): [1, 0, 0],
+    }
     model = TableModel({0: table}, dtype=torch.float64)
     # Step 3: 0.30·0.5 = 0.15 (twice) and 0.22·0.69 = 0.152. First children only, equal penalties: (2, 2) ends first.
     # With η = 0.1 carried from the step before, it would be 0.152·e^−0.1 = 0.137 and come behind (1, 1).
     found = decode(model, [0], Diverse(2, eta=0.1, nbest=2), max_length=4)[0]
     assert [one.tokens for one in found] == [(2, 2), (1, 1)]
-    assert [one.log_prob for one in found] == pytest.approx([math.log(0.4 * 0.55 * 0.69), math.log(0.6 * 0.5 * 0.5)])
+    assert [one.log_prob for one in found] == pytest.approx(
+        [math.log(0.4 * 0.55 * 0.69), math.log(0.6 * 0.5 * 0.5)]
+    )

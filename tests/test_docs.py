@@ -40,16 +40,28 @@ def sessions(page: Path, folder: Path) -> list[tuple[re.Match[str], str]]:
     """Each console block of a page, run in order in one folder, with what it would show."""
     (folder / "examples").symlink_to(ROOT / "examples")
     bin = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{bin}:{os.environ['PATH']}", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PATH": f"{bin}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+        "OMP_NUM_THREADS": "1",
+    }
     results = []
     for block in CONSOLE.finditer(page.read_text()):
         text = ""
         for one in COMMAND.finditer(block["session"]):
             done = subprocess.run(
-                one["command"], shell=True, cwd=folder, env=environment, text=True, stdout=-1, stderr=subprocess.STDOUT
+                one["command"],
+                shell=True,
+                cwd=folder,
+                env=environment,
+                text=True,
+                stdout=-1,
+                stderr=subprocess.STDOUT,
             )
             assert done.returncode == 0, done.stdout
-            text += f"$ {one['command']}\n" + "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+            text += f"$ {one['command']}\n" + "".join(
+                f"{line.rstrip()}\n" for line in done.stdout.splitlines()
+            )
         results.append((block, text))
     return results
 
@@ -69,7 +81,9 @@ def test_a_page_shows_what_its_commands_print(page, tmp_path):
         assert as_read(text) == as_read(block["session"])
 
 
-def outputs(page: Path, namespace: dict[str, object] | None = None, kind: str = "") -> list[tuple[re.Match[str], str]]:
+def outputs(
+    page: Path, namespace: dict[str, object] | None = None, kind: str = ""
+) -> list[tuple[re.Match[str], str]]:
     """Each Python block of a page, run in order in one namespace, with what it printed."""
     namespace = {} if namespace is None else namespace
     namespace["__name__"] = page.stem
@@ -99,13 +113,19 @@ def test_the_decoders_of_the_page_keep_the_theorems():
             assert {(one.tokens, one.finished) for one in together[i]} <= possible
             assert_same(decode(model, [i], decoder, 5, ids=[i]), [together[i]])
         best = decode(model, [0, 1, 2], NPAD(decoder, 5, Noise(0.5)), 5)
-        assert all(key(a[0]) >= (b[0].finished, b[0].log_prob - 1e-9) for a, b in zip(best, together, strict=True))
+        assert all(
+            key(a[0]) >= (b[0].finished, b[0].log_prob - 1e-9)
+            for a, b in zip(best, together, strict=True)
+        )
 
 
 def test_the_readmes_table_is_the_demos():
     recipe = re.findall(r"^\t\$\(BIN\)/npad (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     demo = subprocess.run(
-        [sys.executable, "-m", "npad", *shlex.split(recipe[-1])], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "npad", *shlex.split(recipe[-1])],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     table = re.search(r"```\n(ich verstehe.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert table[1] in "\n".join(line.rstrip() for line in demo.stdout.splitlines())

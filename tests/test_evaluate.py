@@ -15,7 +15,9 @@ REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
 
 
 @pytest.mark.parametrize(
-    "decoder", [Beam(3), NPAD(chains=4, noise=Noise(0.5)), Sampling(6)], ids=["beam", "npad", "sampling"]
+    "decoder",
+    [Beam(3), NPAD(chains=4, noise=Noise(0.5)), Sampling(6)],
+    ids=["beam", "npad", "sampling"],
 )
 def test_the_figures_are_those_of_the_translations(decoder):
     report, outputs = evaluate(TOY, PHRASES, REFERENCES, decoder)
@@ -24,7 +26,9 @@ def test_the_figures_are_those_of_the_translations(decoder):
     assert report.nll == pytest.approx(-sum(one.log_prob for one in outputs) / 4)
     assert report.bleu == sacrebleu.corpus_bleu(texts, [REFERENCES]).score
     assert report.chrf == sacrebleu.corpus_chrf(texts, [REFERENCES]).score
-    assert report.length_ratio == sum(len(text.split()) for text in texts) / sum(len(r.split()) for r in REFERENCES)
+    assert report.length_ratio == sum(len(text.split()) for text in texts) / sum(
+        len(r.split()) for r in REFERENCES
+    )
     counts = [len({one.text, *(other.text for other in one.alternatives)}) for one in outputs]
     assert report.unique == sum(counts) / 4
     counted = npad.Counted(TOY.model)
@@ -42,7 +46,9 @@ def test_distinct_is_different_over_all():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(InvalidInput, match="there are 4 sources and 1 references; they must be pairs"):
+    with pytest.raises(
+        InvalidInput, match="there are 4 sources and 1 references; they must be pairs"
+    ):
         evaluate(TOY, PHRASES, ["one"], Beam())
     with pytest.raises(InvalidInput, match="nothing to evaluate"):
         evaluate(TOY, [], [], Beam())

@@ -14,7 +14,10 @@ from npad.models.table import TableModel
 
 @given(model=tables(max_depth=5), max_length=st.integers(1, 6), width=st.integers(1, 3))
 def test_it_is_the_enumerated_argmax_with_a_certificate(model, max_length, width):
-    found, truth = decode(model, [0], Exact(beam=Beam(width)), max_length)[0], model.best(0, max_length)
+    found, truth = (
+        decode(model, [0], Exact(beam=Beam(width)), max_length)[0],
+        model.best(0, max_length),
+    )
     assert len(found) == 1
     assert found[0].proven is True
     assert found[0].finished == truth.finished
@@ -37,13 +40,20 @@ def test_what_is_proven_within_a_small_budget_is_the_optimum():
         model = TableModel.random(4, 4, seed, dtype=torch.float64)
         found = decode(model, [0], Exact(1 + seed % 12, Beam(1)), 6)[0][0]
         proven.append(found.proven)
-        assert not found.proven or found.log_prob == pytest.approx(model.best(0, 6).log_prob, abs=1e-9)
+        assert not found.proven or found.log_prob == pytest.approx(
+            model.best(0, 6).log_prob, abs=1e-9
+        )
     assert {True, False} == set(proven)
 
 
 def test_an_unproven_answer_says_so():
-    model = TableModel({0: {(): [0.3, 0.4, 0.3], (1,): [0.1, 0.5, 0.4], (2,): [0.9, 0.05, 0.05]}}, dtype=torch.float64)
-    assert decode(model, [0], Exact(budget=1, beam=Beam(1)), 8)[0][0].proven is False  # there is more to try than that
+    model = TableModel(
+        {0: {(): [0.3, 0.4, 0.3], (1,): [0.1, 0.5, 0.4], (2,): [0.9, 0.05, 0.05]}},
+        dtype=torch.float64,
+    )
+    assert (
+        decode(model, [0], Exact(budget=1, beam=Beam(1)), 8)[0][0].proven is False
+    )  # there is more to try than that
     assert decode(model, [0], Exact(), 8)[0][0].proven is True
 
 
@@ -56,7 +66,9 @@ def test_batches_and_networks():
         assert one[0].log_prob >= other[0].log_prob - 1e-9
 
 
-@pytest.mark.parametrize("selector", [LengthNormalised(1.0), GNMTLength(0.6)], ids=["normalised", "gnmt"])
+@pytest.mark.parametrize(
+    "selector", [LengthNormalised(1.0), GNMTLength(0.6)], ids=["normalised", "gnmt"]
+)
 def test_it_refuses_length_normalised_selection(selector):
     with pytest.raises(InvalidInput, match="Exact proves the most probable hypothesis"):
         NPAD(Exact(), selector=selector)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from npad.models import toy
 from runs import ROOT, once, refused_here, reversal
 from runs import npad as command
 
-TOY = npad.load("toy")
+TOY: Any = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
 REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
 SETS = {"valid": Pairs(PHRASES, REFERENCES), "test": Pairs(PHRASES[::-1], REFERENCES[::-1])}
@@ -130,7 +131,16 @@ def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
 def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
     row = bench(tmp_path).row("test", decoder)
     expected, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], decoder)
-    for name in ("sentences", "nll", "bleu", "length_ratio", "finished", "calls", "rescored", "signature"):
+    for name in (
+        "sentences",
+        "nll",
+        "bleu",
+        "length_ratio",
+        "finished",
+        "calls",
+        "rescored",
+        "signature",
+    ):
         assert getattr(row, name) == pytest.approx(getattr(expected, name))
     assert row.distinct == expected.unique
     assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
@@ -150,7 +160,8 @@ def test_seeds_are_where_chance_is():
         assert seeded(sure, 7) == sure
     assert seeded(Sampling(5), 7) == Sampling(5, seed=7)
     assert seeded(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
-    assert seeded(NPAD(Sampling(9), 1, Noise(0.0)), 7).inner == Sampling(9, seed=7)
+    noiseless: Any = seeded(NPAD(Sampling(9), 1, Noise(0.0)), 7)
+    assert noiseless.inner == Sampling(9, seed=7)
     assert seeded(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
     assert "model" not in spelt(NPAD(selector=LengthNormalised()))
 
@@ -188,9 +199,16 @@ def test_search_errors_are_what_exact_search_says(tmp_path):
     best = [max(one.log_prob for one in TOY.model.outputs(phrase, 200)) for phrase in PHRASES[::-1]]
     assert here.exact("test", 4, 10_000) == [(pytest.approx(score), True) for score in best]
     for decoder in (Greedy(), Beam(2), Beam(20)):
-        missed = [one.log_prob < b - 1e-3 for one, b in zip(TOY.translate(PHRASES[::-1], decoder), best, strict=True)]
+        missed = [
+            one.log_prob < b - 1e-3
+            for one, b in zip(TOY.translate(PHRASES[::-1], decoder), best, strict=True)
+        ]
         assert here.search_errors("test", decoder, 4, 10_000) == sum(missed) / 4
-    assert here.search_errors("test", Beam(20), 4, 10_000) == 0 < here.search_errors("test", Greedy(), 4, 10_000)
+    assert (
+        here.search_errors("test", Beam(20), 4, 10_000)
+        == 0
+        < here.search_errors("test", Greedy(), 4, 10_000)
+    )
 
 
 # Data
@@ -214,7 +232,9 @@ def test_texts_are_found_by_name(tmp_path):
     with pytest.raises(InvalidInput, match="has books in one of en and de only"):
         ParallelText.find(tmp_path, "en", "de")
     for languages in (("fr",), ("en", "fr")):
-        with pytest.raises(InvalidInput, match=r"has no texts NAME.fr; it has cs, en, de: see --from"):
+        with pytest.raises(
+            InvalidInput, match=r"has no texts NAME.fr; it has cs, en, de: see --from"
+        ):
             ParallelText.find(tmp_path, *languages)
     with pytest.raises(InvalidInput, match="the source and the target language are both en"):
         ParallelText.find(tmp_path, "en", "en")
@@ -264,7 +284,9 @@ def finished(tmp_path_factory) -> Path:
 def killed_after(rows: int, folder: Path) -> None:
     """Start the command and kill it once it has measured some rows."""
     results = folder / "run/results.jsonl"
-    process = subprocess.Popen([sys.executable, "-m", "npad", *map(str, arguments(folder))], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npad", *map(str, arguments(folder))], stderr=subprocess.DEVNULL
+    )
     while not results.exists() or len(results.read_bytes().splitlines()) < rows:
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.05)
@@ -273,7 +295,20 @@ def killed_after(rows: int, folder: Path) -> None:
 
 
 def arguments(folder: Path) -> list[object]:
-    small = [*["--units", 8, "--embedding", 6, "--vocabulary", 300, "--epochs", 1, "--train-sigmas", "0.3"]]
+    small = [
+        *[
+            "--units",
+            8,
+            "--embedding",
+            6,
+            "--vocabulary",
+            300,
+            "--epochs",
+            1,
+            "--train-sigmas",
+            "0.3",
+        ]
+    ]
     short = [*["--seeds", 2, "--max-length", 6, "--exact", 3, "--budget", 50, "--device", "cpu"]]
     return ["reproduce", folder / "run", "--data", folder / "data", "--from", "src", *small, *short]
 
@@ -286,7 +321,16 @@ def test_a_report_that_was_killed_goes_on_where_it_was(finished):
 
 def test_the_report_has_all_its_parts(finished):
     text = (finished / "run/README.md").read_text()
-    for part in ("Table 1", "Table 2", "Table 3", "Table 4", "claims", "Equal compute", "Schedules", "Distributions"):
+    for part in (
+        "Table 1",
+        "Table 2",
+        "Table 3",
+        "Table 4",
+        "claims",
+        "Equal compute",
+        "Schedules",
+        "Distributions",
+    ):
         assert part in text
     for part in ("Search errors", "Noise in training", "lower temperatures", "candidate to return"):
         assert part in text
@@ -301,20 +345,38 @@ def test_each_row_tells_how_it_was_made(finished):
     lines = [json.loads(line) for line in (finished / "run/results.jsonl").read_text().splitlines()]
     rows = [one for one in lines if one["key"][0] == "row"]
     assert len(rows) > 200
-    assert all(one["value"]["signature"].startswith(one["key"][2] + "|model:model/best-") for one in rows)
+    assert all(
+        one["value"]["signature"].startswith(one["key"][2] + "|model:model/best-") for one in rows
+    )
 
 
 def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
-    other = [finished / "run", "--data", finished / "data", "--from", "src", "--model", "en-de", "--max-length", 6]
-    assert "holds results with the model model/best-" in refused_here(capsys, monkeypatch, "reproduce", *other)
+    other = [
+        finished / "run",
+        "--data",
+        finished / "data",
+        "--from",
+        "src",
+        "--model",
+        "en-de",
+        "--max-length",
+        6,
+    ]
+    assert "holds results with the model model/best-" in refused_here(
+        capsys, monkeypatch, "reproduce", *other
+    )
     changed = [*arguments(finished), "--max-rows", 99]
     assert "holds results with the machine" in refused_here(capsys, monkeypatch, *changed)
     changed = [*arguments(finished), "--embedding", 7]
-    assert "was trained otherwise; choose another folder" in refused_here(capsys, monkeypatch, *changed)
+    assert "was trained otherwise; choose another folder" in refused_here(
+        capsys, monkeypatch, *changed
+    )
     text = finished / "data/test.src"
     kept = text.read_text()
     text.write_text(kept.replace("\n", " nane\n", 1))
-    assert "holds results with the weights or the text" in refused_here(capsys, monkeypatch, *arguments(finished))
+    assert "holds results with the weights or the text" in refused_here(
+        capsys, monkeypatch, *arguments(finished)
+    )
     text.write_text(kept)
 
 
@@ -324,9 +386,18 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         (["--data", "nowhere"], "there is no folder nowhere"),
         (["--data", ".", "--recipe", "sgd"], "recipe must be one of 'paper', 'adam', not 'sgd'"),
         (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
-        (["--train-sigmas", "a,b"], "--train-sigmas must be numbers with commas between them, not 'a,b'"),
-        (["--train-sigmas", "-1"], "the σ₀ to train with must be a finite number above 0, not -1.0"),
-        (["--precision", "int4"], "precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'"),
+        (
+            ["--train-sigmas", "a,b"],
+            "--train-sigmas must be numbers with commas between them, not 'a,b'",
+        ),
+        (
+            ["--train-sigmas", "-1"],
+            "the σ₀ to train with must be a finite number above 0, not -1.0",
+        ),
+        (
+            ["--precision", "int4"],
+            "precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'",
+        ),
         (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
     ],
 )
@@ -358,7 +429,10 @@ def test_the_readmes_table_is_that_of_its_results():
     folder = ROOT / "docs/results/multi30k-adam"
     setup = report.Setup.load(folder)
     table = tables.beside_paper(Bench(folder, list(setup.sets), seeds=setup.seeds))
-    assert f"<!-- the first table of docs/results/multi30k-adam -->\n{table}" in (ROOT / "README.md").read_text()
+    assert (
+        f"<!-- the first table of docs/results/multi30k-adam -->\n{table}"
+        in (ROOT / "README.md").read_text()
+    )
 
 
 def test_the_papers_numbers_have_a_row_each():

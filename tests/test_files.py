@@ -40,7 +40,10 @@ def test_an_empty_file_has_no_lines(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"fine\nalso\nb\xffd\n", r"text, line 3: byte 0xff at column 2 is not UTF-8; convert the file first"),
+        (
+            b"fine\nalso\nb\xffd\n",
+            r"text, line 3: byte 0xff at column 2 is not UTF-8; convert the file first",
+        ),
         (b"fine\n\x00\x01\x02\n", r"text, line 2: a zero byte; this is no text file"),
         (gzip.compress(BYTES * 50)[:-20], r"text is damaged after line \d+: "),
         (lzma.compress(BYTES * 50)[:-20], r"text is damaged after line \d+: "),
@@ -96,12 +99,17 @@ def test_a_part_of_somebody_else_is_left_alone(tmp_path, monkeypatch):
     assert (tmp_path / "out").read_text() == (tmp_path / "out.part").read_text() == "theirs\n"
     monkeypatch.setattr("secrets.token_hex", lambda size: "0")
     (tmp_path / "out.0.part").write_text("theirs\n")
-    with pytest.raises(StorageError, match=r"cannot write .*out: File exists$"), written(tmp_path / "out"):
+    with (
+        pytest.raises(StorageError, match=r"cannot write .*out: File exists$"),
+        written(tmp_path / "out"),
+    ):
         pass
     assert (tmp_path / "out.0.part").read_text() == "theirs\n"
 
 
-@pytest.mark.parametrize("link", [None, os.link, os.symlink], ids=["same", "hard link", "symbolic link"])
+@pytest.mark.parametrize(
+    "link", [None, os.link, os.symlink], ids=["same", "hard link", "symbolic link"]
+)
 def test_a_file_may_be_written_while_it_is_read(tmp_path, link):
     text, copy = tmp_path / "text", tmp_path / ("copy" if link else "text")
     text.write_text("one\ntwo\n")
@@ -146,7 +154,10 @@ def test_a_path_that_cannot_be_is_the_users_mistake(tmp_path):
         ("file/out", "Not a directory"),
         ("\0", "embedded null byte"),
     ):
-        with pytest.raises(InvalidInput, match=f"cannot write .*: {reason}"), written(tmp_path / name):
+        with (
+            pytest.raises(InvalidInput, match=f"cannot write .*: {reason}"),
+            written(tmp_path / name),
+        ):
             pass
         with pytest.raises(InvalidInput, match=f"cannot read .*: {reason}"):
             list(lines(tmp_path / name))
@@ -156,10 +167,16 @@ def test_a_path_that_cannot_be_is_the_users_mistake(tmp_path):
 def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
     longest = b"a" * (LONGEST_LINE - 1) + b"\n"
     (tmp_path / "text").write_bytes(pack(longest + b"b\n" + longest))
-    assert [len(line) for line in lines(tmp_path / "text")] == [LONGEST_LINE - 1, 1, LONGEST_LINE - 1]
+    assert [len(line) for line in lines(tmp_path / "text")] == [
+        LONGEST_LINE - 1,
+        1,
+        LONGEST_LINE - 1,
+    ]
     (tmp_path / "text").write_bytes(pack(b"b\n" + b"a" * (64 * LONGEST_LINE)))
     tracemalloc.start()
-    with pytest.raises(InvalidInput, match=r"text, line 2 has more than 1,048,576 bytes.*; split it"):
+    with pytest.raises(
+        InvalidInput, match=r"text, line 2 has more than 1,048,576 bytes.*; split it"
+    ):
         list(lines(tmp_path / "text"))
     assert tracemalloc.get_traced_memory()[1] < 16 * LONGEST_LINE  # xz looks back 8 MiB
     tracemalloc.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -40,17 +41,27 @@ def tensors(kind):
 @kinds
 def test_generate_gives_what_decode_finds_as_generate_gives_it(kind):
     model = build(kind)
-    found = hf.generate(model, **tensors(kind), decoder=NOISY, num_return_sequences=3, max_new_tokens=10)
+    found = hf.generate(
+        model, **tensors(kind), decoder=NOISY, num_return_sequences=3, max_new_tokens=10
+    )
     expected = decode(HuggingFace(model), source(kind), NOISY, 10)
     prefix = 1 if model.config.is_encoder_decoder else 5
     for i, hypotheses in enumerate(expected):
         wanted = [hypotheses[min(j, len(hypotheses) - 1)] for j in range(3)]
         for row, one in zip(range(3 * i, 3 * i + 3), wanted, strict=True):
-            written = found.sequences[row, prefix : prefix + len(one.tokens) + one.finished].tolist()
-            assert written == [*one.tokens, *([model.generation_config.eos_token_id] if one.finished else [])]
+            written = found.sequences[
+                row, prefix : prefix + len(one.tokens) + one.finished
+            ].tolist()
+            assert written == [
+                *one.tokens,
+                *([model.generation_config.eos_token_id] if one.finished else []),
+            ]
             assert found.sequences_scores[row].item() == pytest.approx(one.log_prob)
             assert found.noisy_scores[row].item() == pytest.approx(one.noisy_log_prob)
-            assert (found.chains[row].item(), found.finished[row].item()) == (one.chain, one.finished)
+            assert (found.chains[row].item(), found.finished[row].item()) == (
+                one.chain,
+                one.finished,
+            )
         assert found.clean_won[i].item() == (hypotheses[0].chain == 0)
     assert found.sequences.shape[0] == 12
     assert "npad|inner:greedy|chains:8|" in found.signature
@@ -73,7 +84,10 @@ def test_lengths_are_those_asked_for_or_configured():
     assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 20
     model.generation_config.max_new_tokens = 3
     assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 3
-    assert hf.generate(model, **given, decoder=Greedy(), max_new_tokens=1).sequences.shape[1] == longest + 1
+    assert (
+        hf.generate(model, **given, decoder=Greedy(), max_new_tokens=1).sequences.shape[1]
+        == longest + 1
+    )
 
 
 @pytest.mark.parametrize("kind", ["marian", "gpt2"])
@@ -81,7 +95,12 @@ def test_low_precision_models_decode(kind):
     model = build(kind, torch.bfloat16)
     found = hf.generate(model, **tensors(kind), decoder=NOISY, max_new_tokens=6)
     plain = hf.generate(model, **tensors(kind), decoder=Greedy(), max_new_tokens=6)
-    assert bool(((found.finished > plain.finished) | (found.sequences_scores >= plain.sequences_scores - 0.3)).all())
+    assert bool(
+        (
+            (found.finished > plain.finished)
+            | (found.sequences_scores >= plain.sequences_scores - 0.3)
+        ).all()
+    )
 
 
 def test_several_end_symbols_count_as_one():
@@ -136,7 +155,12 @@ def trimmed(sequences, prefix, model):
 @OWN_GENERATE
 def test_with_noise_it_finds_more_probable_sequences_that_obey(kind):
     model, given = build(kind), tensors(kind)
-    how = {"max_new_tokens": 8, "do_sample": False, "suppress_tokens": [4, 5], "return_dict_in_generate": True}
+    how = {
+        "max_new_tokens": 8,
+        "do_sample": False,
+        "suppress_tokens": [4, 5],
+        "return_dict_in_generate": True,
+    }
     how |= {"num_beams": 3, "num_return_sequences": 3, "custom_generate": hf.npad}
     plain = model.generate(**given, **how, npad_sigma=0.0, npad_chains=1)
     found = model.generate(**given, **how, npad_sigma=0.6, npad_chains=12)
@@ -145,7 +169,9 @@ def test_with_noise_it_finds_more_probable_sequences_that_obey(kind):
     assert not bool(torch.isin(found.sequences[:, prefix:], torch.tensor([4, 5])).any())
     eos = model.generation_config.eos_token_id
     ends = [(one.sequences[::3, prefix:] == eos).any(1) for one in (plain, found)]
-    better = (ends[1] > ends[0]) | (found.sequences_scores[::3] >= plain.sequences_scores[::3] - 1e-6)
+    better = (ends[1] > ends[0]) | (
+        found.sequences_scores[::3] >= plain.sequences_scores[::3] - 1e-6
+    )
     assert bool(better.all())
     texts = [tuple(row) for row in trimmed(found.sequences, prefix, model)[:3]]
     assert len(set(texts)) == 3
@@ -174,7 +200,10 @@ def test_stopping_criteria_stop():
     ("how", "message"),
     [
         ({"do_sample": True}, "do_sample does not go with npad.hf.npad"),
-        ({"streamer": type("Quiet", (), {"put": lambda self, x: None})()}, "streamer does not reach a custom_generate"),
+        (
+            {"streamer": type("Quiet", (), {"put": lambda self, x: None})()},
+            "streamer does not reach a custom_generate",
+        ),
         ({"npad_site": "layer"}, "no noise site 'layer'; it offers 'hidden'"),
     ],
     ids=["sampling", "streamer", "site"],
@@ -182,7 +211,9 @@ def test_stopping_criteria_stop():
 def test_what_it_cannot_do_it_says(how, message):
     model, given = build("llama"), tensors("llama")
     with pytest.raises(InvalidInput, match=message):
-        model.generate(**given, **({"do_sample": False, "max_new_tokens": 3} | how), custom_generate=hf.npad)
+        model.generate(
+            **given, **({"do_sample": False, "max_new_tokens": 3} | how), custom_generate=hf.npad
+        )
 
 
 # Text in, text out
@@ -195,7 +226,9 @@ def saved(tmp_path_factory):
     words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
     core = Tokenizer(models.WordLevel(words, unk_token="w3"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
     for kind in ("bart", "llama"):
         build(kind, torch.float32).save_pretrained(folder / kind)
         tokenizer.save_pretrained(folder / kind)
@@ -212,17 +245,29 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
     assert found[0].signature == npad.signature(NOISY, translator.model)
     alone = [translator.translate([text], NOISY, max_length=8)[0].text for text in texts]
     assert [one.text for one in found] == alone
-    pairs = [(text, one) for text, best in zip(texts, found, strict=True) for one in (best, *best.alternatives)]
-    spelt = [(text, one) for text, one in pairs if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens]
+    pairs = [
+        (text, one)
+        for text, best in zip(texts, found, strict=True)
+        for one in (best, *best.alternatives)
+    ]
+    spelt = [
+        (text, one)
+        for text, one in pairs
+        if tuple(translator.symbols([one.text])[0]) == one.hypothesis.tokens
+    ]
     assert len(spelt) > 3
     for text, one in spelt:
-        by_symbols = npad.score(translator.model, translator.encode([text]), [[one.hypothesis.tokens]])[0]
+        by_symbols = npad.score(
+            translator.model, translator.encode([text]), [[one.hypothesis.tokens]]
+        )[0]
         assert translator.score([text], [one.text]) == pytest.approx(by_symbols, abs=1e-4)
         assert not one.hypothesis.finished or by_symbols == pytest.approx([one.log_prob], abs=1e-4)
 
 
 def test_the_command_takes_it(saved):
-    done = command("translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6")
+    done = command(
+        "translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6"
+    )
     assert done.stdout.strip()
 
 
@@ -238,11 +283,19 @@ def test_the_example_runs_offline(capsys):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
 def test_mistakes_are_named(saved, capsys, monkeypatch):
-    config = LlamaConfig(vocab_size=V, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config = LlamaConfig(
+        vocab_size=V,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
     with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
         HuggingFace(LlamaModel(config))
     model = build("llama")
-    with pytest.raises(InvalidInput, match="no noise site 'layer'; it offers 'hidden', 'embedding', 'output'"):
+    with pytest.raises(
+        InvalidInput, match="no noise site 'layer'; it offers 'hidden', 'embedding', 'output'"
+    ):
         hf.generate(model, **tensors("llama"), decoder=NPAD(noise=Noise(0.1, site="layer")))
     with pytest.raises(InvalidInput, match="is compiled, and noise cannot enter it"):
         HuggingFace(torch.compile(model))
@@ -250,14 +303,18 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
     with pytest.raises(InvalidInput, match="must be padded on the left"):
         hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=mask)
     model.config.max_position_embeddings = 5
-    with pytest.raises(InvalidInput, match=r"a prompt has 6 tokens and .* holds at most 5; make it shorter"):
+    with pytest.raises(
+        InvalidInput, match=r"a prompt has 6 tokens and .* holds at most 5; make it shorter"
+    ):
         decode(HuggingFace(model), PROMPTS, Beam(2))
     model.config.max_position_embeddings = 7
     with pytest.raises(InvalidInput, match=r"an output with what stands before it has 8 tokens"):
         decode(HuggingFace(model), PROMPTS, Beam(2), 12)
     with pytest.raises(InvalidInput, match="a source has 1,030 tokens"):
         decode(HuggingFace(build("bart")), [[5] * 1030], Greedy(), 3)
-    with pytest.raises(InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"):
+    with pytest.raises(
+        InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"
+    ):
         hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=torch.ones(1, 3))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InvalidInput, match="has no choice of languages; leave out :w5-w6"):
@@ -270,10 +327,14 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
 def test_a_model_that_cannot_be_hooked_is_refused():
     model = build("llama")
     model.model.layers[0].compile()
-    with pytest.raises(InvalidInput, match="LlamaForCausalLM is compiled, and noise cannot enter it"):
+    with pytest.raises(
+        InvalidInput, match="LlamaForCausalLM is compiled, and noise cannot enter it"
+    ):
         HuggingFace(model)
     model = build("llama")
-    model.lm_head.weight = torch.nn.Parameter(torch.zeros(V // 2, 16, dtype=torch.uint8), requires_grad=False)
+    model.lm_head.weight = torch.nn.Parameter(
+        torch.zeros(V // 2, 16, dtype=torch.uint8), requires_grad=False
+    )
     with pytest.raises(InvalidInput, match="the head of LlamaForCausalLM is quantised"):
         HuggingFace(model)
 
@@ -295,13 +356,23 @@ def nllb(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nllb")
     words = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{letter}" for letter in "abcdefghij")]
     languages = ["eng_Latn", "deu_Latn"]
-    tokenizer = NllbTokenizer({word: i for i, word in enumerate(words)}, [], extra_special_tokens=languages)
+    tokenizer = NllbTokenizer(
+        {word: i for i, word in enumerate(words)}, [], extra_special_tokens=languages
+    )
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
+    sizes = {
+        "d_model": 16,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    }
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
     special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
-    model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=len(tokenizer), **sizes, **heads, **special)).eval()
+    model = M2M100ForConditionalGeneration(
+        M2M100Config(vocab_size=len(tokenizer), **sizes, **heads, **special)
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -317,7 +388,9 @@ def test_the_target_language_is_the_first_symbol(nllb):
     assert source[0] == tokenizer.convert_tokens_to_ids("eng_Latn")
     german = tokenizer.convert_tokens_to_ids("deu_Latn")
     model = M2M100ForConditionalGeneration.from_pretrained(folder)
-    written = model.generate(torch.tensor([source]), forced_bos_token_id=german, max_new_tokens=7, do_sample=False)
+    written = model.generate(
+        torch.tensor([source]), forced_bos_token_id=german, max_new_tokens=7, do_sample=False
+    )
     expected = [token for token in written[0].tolist()[2:] if token != 2]
     (found,) = translator.translate(["a b"], Greedy(), max_length=6)
     assert list(found.hypothesis.tokens) == expected
@@ -327,7 +400,7 @@ def test_the_target_language_is_the_first_symbol(nllb):
 
 
 def test_a_model_is_steered_as_its_configuration_says(saved):
-    translator = npad.load(f"hf:{saved / 'bart'}")
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
     (free,) = translator.translate(["w5 w6 w7"], Greedy(), max_length=6)
     forbidden = free.hypothesis.tokens[0]
     translator.model.model.generation_config.bad_words_ids = [[forbidden]]
@@ -337,38 +410,60 @@ def test_a_model_is_steered_as_its_configuration_says(saved):
         (found,) = decode(steered, source, decoder, 6)
         for one in found:
             assert forbidden not in one.tokens
-            assert one.log_prob == pytest.approx(own_score(translator.model.model, source[0], one), abs=1e-4)
+            assert one.log_prob == pytest.approx(
+                own_score(translator.model.model, source[0], one), abs=1e-4
+            )
 
 
 def own_score(model, source, hypothesis):
     """Teacher forcing by hand: log p of the symbols, and of the end where there is one."""
-    start, eos = model.generation_config.decoder_start_token_id, model.generation_config.eos_token_id
+    start, eos = (
+        model.generation_config.decoder_start_token_id,
+        model.generation_config.eos_token_id,
+    )
     written = [*hypothesis.tokens, *([eos] if hypothesis.finished else [])]
     with torch.no_grad():
-        logits = model(torch.tensor([source]), decoder_input_ids=torch.tensor([[start, *written]])).logits[0]
+        logits = model(
+            torch.tensor([source]), decoder_input_ids=torch.tensor([[start, *written]])
+        ).logits[0]
     return logits.log_softmax(-1)[range(len(written)), written].sum().item()
 
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_steered_model_decodes_as_generate_does(saved, width):
-    translator = npad.load(f"hf:{saved / 'bart'}")
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
     how = {"no_repeat_ngram_size": 1, "min_length": 4}
     model = translator.model.model
     for name, value in how.items():
         setattr(model.generation_config, name, value)
     steered = pretrained.steered(translator.model)
-    beams = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
+    beams = (
+        {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
+    )
     for text in ("w5 w6 w7", "w9", "w10 w11", "w30 w31 w12 w13"):
         (source,) = translator.encode([text])
-        written = model.generate(torch.tensor([source]), max_new_tokens=8, do_sample=False, **beams)[0, 1:].tolist()
+        written = model.generate(
+            torch.tensor([source]), max_new_tokens=8, do_sample=False, **beams
+        )[0, 1:].tolist()
         (found,) = decode(steered, [source], Beam(width, "pool") if width > 1 else Greedy(), 8)
         eos = model.generation_config.eos_token_id
-        assert list(found[0].tokens) == (written[: written.index(eos)] if eos in written else written)
+        assert list(found[0].tokens) == (
+            written[: written.index(eos)] if eos in written else written
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_generate_with_a_wrong_argument_gets_one_line():
-    given = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
-    options = {"decoder": Greedy(), "num_return_sequences": 1, "max_new_tokens": 3, "ids": [1], "max_rows": 4}
+    given = {
+        "input_ids": torch.tensor([[5, 6, 7]]),
+        "attention_mask": torch.ones(1, 3, dtype=torch.long),
+    }
+    options = {
+        "decoder": Greedy(),
+        "num_return_sequences": 1,
+        "max_new_tokens": 3,
+        "ids": [1],
+        "max_rows": 4,
+    }
     valid = {"model": build("llama"), "persist": True} | options | given
     assert list(faults("generate", lambda model, **rest: hf.generate(model, **rest), valid)) == []

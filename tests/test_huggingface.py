@@ -46,13 +46,25 @@ CONFIGS = {
         WhisperForConditionalGeneration,
         WhisperConfig,
         BART
-        | {"max_source_positions": 20, "num_mel_bins": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+        | {
+            "max_source_positions": 20,
+            "num_mel_bins": 8,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        }
         | {"decoder_start_token_id": 3, "begin_suppress_tokens": None},
     ),
     "llama": (
         LlamaForCausalLM,
         LlamaConfig,
-        {"vocab_size": V, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        {
+            "vocab_size": V,
+            "hidden_size": 16,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+        }
         | {"num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     ),
     "gpt2": (
@@ -81,7 +93,11 @@ def build(kind: str, dtype=torch.float64):
 
 def source(kind: str, dtype=torch.float64):
     if kind == "whisper":
-        return Inputs(input_features=torch.randn(4, 8, 40, generator=torch.Generator().manual_seed(1)).to(dtype))
+        return Inputs(
+            input_features=torch.randn(4, 8, 40, generator=torch.Generator().manual_seed(1)).to(
+                dtype
+            )
+        )
     return PROMPTS
 
 
@@ -94,7 +110,12 @@ def generated(model, kind, inputs, **how):
     """What `generate` writes, without prompt, start symbol, end symbol and padding, and its scores."""
     given = HuggingFace(model)._padded(inputs) if kind != "whisper" else inputs
     done = model.generate(
-        **given.tensors, max_new_tokens=12, do_sample=False, return_dict_in_generate=True, output_scores=True, **how
+        **given.tensors,
+        max_new_tokens=12,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **how,
     )
     skip = 1 if model.config.is_encoder_decoder else given.tensors["input_ids"].shape[1]
     eos = model.generation_config.eos_token_id
@@ -115,10 +136,14 @@ def test_greedy_search_is_generates(kind):
 @pytest.mark.parametrize("width", [2, 4])
 def test_a_pooled_beam_is_generates(kind, width):
     model = build(kind)
-    expected, done = generated(model, kind, source(kind), num_beams=width, length_penalty=0.0, early_stopping="never")
+    expected, done = generated(
+        model, kind, source(kind), num_beams=width, length_penalty=0.0, early_stopping="never"
+    )
     found = decode(HuggingFace(model), source(kind), Beam(width, "pool"), 12)
     assert [one[0].tokens for one in found] == expected
-    assert [one[0].log_prob for one in found] == pytest.approx(done.sequences_scores.tolist(), abs=1e-4)
+    assert [one[0].log_prob for one in found] == pytest.approx(
+        done.sequences_scores.tolist(), abs=1e-4
+    )
 
 
 @kinds
@@ -133,11 +158,18 @@ def test_npad_keeps_its_theorems(kind, inner):
         noisy = NPAD(inner, 6, Noise(0.5, site=site, relative=True))
         found = decode(model, inputs, noisy, 10)
         for one, other in zip(found, plain, strict=True):
-            assert (one[0].finished, one[0].log_prob) >= (other[0].finished, other[0].log_prob - 1e-9)
+            assert (one[0].finished, one[0].log_prob) >= (
+                other[0].finished,
+                other[0].log_prob - 1e-9,
+            )
         assert any(len(one) > 1 for one in found), site
-        clean = score(model, inputs, [[each.tokens for each in one if each.finished] for one in found])
+        clean = score(
+            model, inputs, [[each.tokens for each in one if each.finished] for one in found]
+        )
         for one, scores in zip(found, clean, strict=True):
-            assert [each.log_prob for each in one if each.finished] == pytest.approx(scores, abs=1e-9)
+            assert [each.log_prob for each in one if each.finished] == pytest.approx(
+                scores, abs=1e-9
+            )
 
 
 @kinds
@@ -147,12 +179,18 @@ def test_a_prompt_decodes_alike_alone_and_in_a_batch(kind):
     together = decode(model, inputs, decoder, 8)
     for i in range(4):
         alone = decode(model, inputs[i : i + 1], decoder, 8, ids=[i])
-        assert [(one.tokens, one.chain) for one in alone[0]] == [(one.tokens, one.chain) for one in together[i]]
-        assert [one.log_prob for one in alone[0]] == pytest.approx([one.log_prob for one in together[i]], abs=1e-9)
+        assert [(one.tokens, one.chain) for one in alone[0]] == [
+            (one.tokens, one.chain) for one in together[i]
+        ]
+        assert [one.log_prob for one in alone[0]] == pytest.approx(
+            [one.log_prob for one in together[i]], abs=1e-9
+        )
 
 
 def hooks(model) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    return sum(
+        len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()
+    )
 
 
 @kinds
@@ -182,7 +220,10 @@ def test_threads_do_not_see_each_others_noise(kind):
     expected = [decode(model, inputs, decoder, 10) for decoder in decoders]
     with ThreadPoolExecutor(3) as pool:
         for _ in range(5):
-            assert list(pool.map(lambda decoder: decode(model, inputs, decoder, 10), decoders)) == expected
+            assert (
+                list(pool.map(lambda decoder: decode(model, inputs, decoder, 10), decoders))
+                == expected
+            )
 
 
 @pytest.mark.parametrize("kind", ["marian", "llama"])

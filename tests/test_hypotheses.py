@@ -20,12 +20,17 @@ def build(groups) -> Found:
     """None is an empty place."""
     longest = max((len(one[0]) for group in groups for one in group if one), default=0)
     shape = (len(groups), len(groups[0]))
-    tokens = [[[*(one[0] if one else []), *[9] * (longest - (len(one[0]) if one else 0))] for one in g] for g in groups]
+    tokens = [
+        [[*(one[0] if one else []), *[9] * (longest - (len(one[0]) if one else 0))] for one in g]
+        for g in groups
+    ]
     return Found(
         tokens=torch.tensor(tokens, dtype=torch.long).view(*shape, longest),
         lengths=torch.tensor([[len(one[0]) if one else -1 for one in group] for group in groups]),
         finished=torch.tensor([[bool(one and one[1]) for one in group] for group in groups]),
-        log_prob=torch.tensor([[float(one[2]) if one else 0.0 for one in group] for group in groups]),
+        log_prob=torch.tensor(
+            [[float(one[2]) if one else 0.0 for one in group] for group in groups]
+        ),
         chain=torch.arange(shape[1]).expand(shape),
     )
 
@@ -39,7 +44,9 @@ def test_distinct_keeps_the_first_of_each_and_counts(groups):
         for place, one in enumerate(group):
             if one:
                 expected.setdefault((tuple(one[0]), one[1]), [place, 0])[1] += 1
-        assert {(one.tokens, one.finished): one.chain for one in rows[g]} == {k: v[0] for k, v in expected.items()}
+        assert {(one.tokens, one.finished): one.chain for one in rows[g]} == {
+            k: v[0] for k, v in expected.items()
+        }
         assert merged.count[g, : len(rows[g])].tolist() == [count for _, count in expected.values()]
         for place, one in enumerate(group):
             if one:
@@ -49,7 +56,9 @@ def test_distinct_keeps_the_first_of_each_and_counts(groups):
 
 def test_a_pad_that_is_a_real_symbol_makes_no_two_the_same():
     """(1), (1, 9) and (1, 9, 9) are three hypotheses, though 9 is what the shorter ones are padded with."""
-    merged, went = build([[([1], True, -1), ([1, 9], True, -2), ([1, 9, 9], True, -3), ([1], True, -1)]]).distinct()
+    merged, went = build(
+        [[([1], True, -1), ([1, 9], True, -2), ([1, 9, 9], True, -3), ([1], True, -1)]]
+    ).distinct()
     assert [one.tokens for one in merged.hypotheses()[0]] == [(1,), (1, 9), (1, 9, 9)]
     assert went.tolist() == [[0, 1, 2, 0]]
     assert merged.count.tolist() == [[2, 1, 1]]
@@ -71,7 +80,9 @@ def test_best_first_is_by_finished_then_score_and_ties_stay(groups):
 
 def test_pieces_go_back_in_order():
     first, second = build([[([1], True, -1)]]), build([[([2, 2], True, -2)], [([], True, -3)]])
-    found = join_groups([(torch.tensor([1]), first), (torch.tensor([2, 0]), second)], pad=9).hypotheses()
+    found = join_groups(
+        [(torch.tensor([1]), first), (torch.tensor([2, 0]), second)], pad=9
+    ).hypotheses()
     assert [group[0].tokens for group in found] == [(), (1,), (2, 2)]
 
 

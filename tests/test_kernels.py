@@ -1,7 +1,4 @@
-"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter where that is.
-
-`make test-kernels` installs Triton and runs these.
-"""
+"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -37,7 +34,9 @@ from test_attention import SOURCE, build
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
 DEVICE = "cuda" if GPU else "cpu"
 PRECISIONS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-precisions = pytest.mark.parametrize(("dtype", "near"), PRECISIONS.items(), ids=map(str, PRECISIONS))
+precisions = pytest.mark.parametrize(
+    ("dtype", "near"), PRECISIONS.items(), ids=map(str, PRECISIONS)
+)
 
 
 def random(*shape, dtype=torch.float32):
@@ -87,26 +86,36 @@ def test_noise_is_what_the_keys_say(dtype, near, width, seed):
     keys = Keys(seed, ids, rows % 3, rows + 1, rows.new_zeros(1).expand(6), "hidden.0")
     x, scales = random(6, width + 3, dtype=dtype)[:, :width], torch.rand(6, device=DEVICE)
     plain = Distribution.added(Gaussian(), x.float(), scales, keys)
-    torch.testing.assert_close(add_gaussian(x, scales, *keys.parts()).float(), plain, atol=near, rtol=near)
+    torch.testing.assert_close(
+        add_gaussian(x, scales, *keys.parts()).float(), plain, atol=near, rtol=near
+    )
 
 
 @precisions
 @pytest.mark.parametrize(("each", "length"), [(1, 1), (1, 19), (5, 17), (50, 40)])
 def test_energies_are_those_of_the_attention(dtype, near, each, length):
     query, keys = random(3, each, 330, dtype=dtype)[..., :300], random(3, length, 300, dtype=dtype)
-    energy, ends = random(300, dtype=dtype), torch.tensor([length, 1, (length + 1) // 2], device=DEVICE)
-    mask = torch.arange(length, device=DEVICE) >= ends[:, None]
-    plain = ((query[:, :, None].float() + keys[:, None].float()).sigmoid() @ energy.float()).masked_fill(
-        mask[:, None], -torch.inf
+    energy, ends = (
+        random(300, dtype=dtype),
+        torch.tensor([length, 1, (length + 1) // 2], device=DEVICE),
     )
+    mask = torch.arange(length, device=DEVICE) >= ends[:, None]
+    plain = (
+        (query[:, :, None].float() + keys[:, None].float()).sigmoid() @ energy.float()
+    ).masked_fill(mask[:, None], -torch.inf)
     found = energies(query, keys, energy, mask)
     assert torch.equal(found.isinf(), plain.isinf())
     torch.testing.assert_close(found.softmax(-1), plain.softmax(-1), atol=10 * near, rtol=0)
-    owner, values = torch.tensor([2, 0, 2, 1], device=DEVICE), random(3, length, 310, dtype=dtype)[..., :300]
+    owner, values = (
+        torch.tensor([2, 0, 2, 1], device=DEVICE),
+        random(3, length, 310, dtype=dtype)[..., :300],
+    )
     owned = energies(query[owner], keys, energy, mask, owner)
     torch.testing.assert_close(owned, found[owner], equal_nan=True)
     weights = owned.softmax(-1).to(dtype)
-    torch.testing.assert_close(contexts(weights, values, owner), weights @ values[owner], atol=3 * near, rtol=3 * near)
+    torch.testing.assert_close(
+        contexts(weights, values, owner), weights @ values[owner], atol=3 * near, rtol=3 * near
+    )
 
 
 @precisions
@@ -115,7 +124,9 @@ def test_gates_are_those_of_a_gru(dtype, near, units):
     inputs = random(4, 3 * units + 5, dtype=dtype)[:, : 3 * units]
     recurrent, old = random(4, 3 * units + 7, dtype=dtype)[:, 7:], random(4, units, dtype=dtype)
     plain = gru(*(x.cpu().float() for x in (inputs, recurrent, old)))
-    torch.testing.assert_close(gates(inputs, recurrent, old).cpu().float(), plain, atol=near, rtol=near)
+    torch.testing.assert_close(
+        gates(inputs, recurrent, old).cpu().float(), plain, atol=near, rtol=near
+    )
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -125,7 +136,9 @@ def test_the_top_is_the_top(dtype, symbols, k):
     x[0, 0, 5:] = -torch.inf
     x[1, 1, 64:200] = 9  # of equals the first
     values, chosen = top(x, normaliser(x.view(6, -1))[2].view(3, 2, -1), k)
-    expected, places = (each[..., :k] for each in x.float().cpu().sort(dim=-1, descending=True, stable=True))
+    expected, places = (
+        each[..., :k] for each in x.float().cpu().sort(dim=-1, descending=True, stable=True)
+    )
     torch.testing.assert_close(values.cpu(), expected)
     assert torch.equal(chosen.cpu(), places)
 
@@ -140,7 +153,9 @@ def test_a_greedy_step_is_that_of_torch(groups):
     def begun():
         zeros = torch.zeros(groups, 1, device=DEVICE)
         history = History.empty(groups, 1, 4, -1, zeros.device, independent=True)
-        tokens, lengths = (torch.zeros(groups, 1, dtype=torch.long, device=DEVICE) for _ in range(2))
+        tokens, lengths = (
+            torch.zeros(groups, 1, dtype=torch.long, device=DEVICE) for _ in range(2)
+        )
         return IndependentRows(None, 1, 3, -1, tokens, zeros, lengths, zeros.bool(), history)
 
     fast, plain = begun(), begun()
@@ -166,7 +181,9 @@ def test_recorded_gains_are_those_of_torch(width, before, independent, monkeypat
     for kernels in (True, False):
         monkeypatch.setattr("npad.search.history.fused", lambda x, kernels=kernels: kernels)
         history = History.empty(5, width, 4, -1, logits.device, independent).with_clean_gains()
-        history = history.append(tokens, torch.zeros_like(tokens)).append(tokens, torch.zeros_like(tokens))
+        history = history.append(tokens, torch.zeros_like(tokens)).append(
+            tokens, torch.zeros_like(tokens)
+        )
         history.record_clean(predicted, tokens, None if width == before else rows, 3)
         histories.append(history)
     for a, b in zip(*map(tree_leaves, histories), strict=True):
@@ -195,7 +212,9 @@ def test_decoding_with_kernels_is_decoding(decoder):
     plain = build()
     fast = Prepared(build().float()).to(DEVICE)
     found, expected = decode(fast, SOURCE, decoder, 8), decode(plain, SOURCE, decoder, 8)
-    assert [[one.tokens for one in each] for each in found] == [[one.tokens for one in each] for each in expected]
+    assert [[one.tokens for one in each] for each in found] == [
+        [one.tokens for one in each] for each in expected
+    ]
     for one, other in zip(found, expected, strict=True):
         assert [x.log_prob for x in one] == pytest.approx([x.log_prob for x in other], abs=1e-4)
 
@@ -206,7 +225,9 @@ def test_low_precision_chains_are_judged_in_float32():
     fast = Prepared(plain).to(DEVICE)
     for inner in (Greedy(), Beam(3)):
         found = decode(LowPrecision(fast), SOURCE, NPAD(inner, 5, Noise(0.5)), 8)
-        again = score(plain, SOURCE, [[one.tokens for one in each if one.finished] for each in found])
+        again = score(
+            plain, SOURCE, [[one.tokens for one in each if one.finished] for each in found]
+        )
         for one, other in zip(found, again, strict=True):
             assert [x.log_prob for x in one if x.finished] == pytest.approx(other, abs=1e-4)
 
@@ -234,6 +255,8 @@ def test_steps_are_captured():
 
 
 def assert_close_hypotheses(one, other):
-    assert [[x.tokens for x in each] for each in one] == [[x.tokens for x in each] for each in other]
+    assert [[x.tokens for x in each] for each in one] == [
+        [x.tokens for x in each] for each in other
+    ]
     for a, b in zip(one, other, strict=True):
         assert [x.log_prob for x in a] == pytest.approx([x.log_prob for x in b], abs=1e-4)

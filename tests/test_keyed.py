@@ -47,7 +47,9 @@ def test_draws_are_numbers_of_the_stream():
     """Number i of a row is made of the i-th output of the stream its key seeds: by hand, for one row."""
     streams = keys(1).streams()
     raw = [int(bits) % 2**64 for bits in mix_(streams + torch.arange(1, 4) * GOLDEN)]
-    expected = [((b >> 41) + 0.5) / 2**23 for b in raw] + [((b >> 9) % 2**23 + 0.5) / 2**23 for b in raw]
+    expected = [((b >> 41) + 0.5) / 2**23 for b in raw] + [
+        ((b >> 9) % 2**23 + 0.5) / 2**23 for b in raw
+    ]
     assert draw(streams, 6, uniform)[0].tolist() == pytest.approx(expected, abs=1e-7)
     radius, angle = (-2 * math.log(expected[0])) ** 0.5, 2 * math.pi * expected[3]
     assert draw(streams, 6, normal)[0, [0, 3]].tolist() == pytest.approx(
@@ -67,7 +69,9 @@ def test_every_field_of_the_key_matters_and_leaves_no_correlation(field):
     else:
         other = keys(rows, **{field: getattr(base, field) + 1})
     a, b = (draw(one.streams(), width, normal) for one in (base, other))
-    if field == "ids":  # the rows differ in the id already: row i of the one is row i+1 of the other
+    if (
+        field == "ids"
+    ):  # the rows differ in the id already: row i of the one is row i+1 of the other
         assert torch.equal(a[1:], b[:-1])
     correlation = (a * b).mean().item()
     assert abs(correlation) < 4 / math.sqrt(rows * width)
@@ -105,7 +109,9 @@ def test_normal_numbers_are_normal():
     assert inside == pytest.approx((0.6827, 0.9545), abs=2e-3)
     columns = torch.corrcoef(x.T[:64]).fill_diagonal_(0)
     assert columns.abs().max() < 5.5 / math.sqrt(2000)
-    assert abs((x[:, :256] * x[:, 256:]).mean()) < 4 / math.sqrt(2000 * 256)  # the pair made of one 64-bit number
+    assert abs((x[:, :256] * x[:, 256:]).mean()) < 4 / math.sqrt(
+        2000 * 256
+    )  # the pair made of one 64-bit number
 
 
 def test_single_uniforms_are_uniform():

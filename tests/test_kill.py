@@ -49,7 +49,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment):
     signs, delay = MOMENTS[moment]
     run = tmp_path / "run"
     command = [sys.executable, "-m", "npad", *map(str, arguments(run, whole / "text"))]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     while process.poll() is None and not any(path for sign in signs for path in run.glob(sign)):
         pass
     time.sleep(delay)

@@ -14,7 +14,10 @@ from npad.engine.pytree import tree_leaves
 from npad.models.low_precision import LowPrecision, lowered
 from test_attention import SOURCE, build
 
-MODELS = {"attention": (lambda: build(torch.float32), SOURCE), "gru": (lambda: recurrent(dtype=torch.float32), None)}
+MODELS = {
+    "attention": (lambda: build(torch.float32), SOURCE),
+    "gru": (lambda: recurrent(dtype=torch.float32), None),
+}
 models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
 lower = pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 
@@ -62,19 +65,27 @@ def test_the_chains_are_in_lower_precision_indeed(model, source):
 def test_what_is_no_number_stays_as_it_is():
     state = build(torch.float32).start(SOURCE)
     low = lowered(state, torch.bfloat16)
-    assert (low.hidden.dtype, low.mask.dtype, low.layout) == (torch.bfloat16, torch.bool, state.layout)
+    assert (low.hidden.dtype, low.mask.dtype, low.layout) == (
+        torch.bfloat16,
+        torch.bool,
+        state.layout,
+    )
     nested = {"a": [torch.ones(2), (torch.arange(2), 3)]}
     assert lowered(nested, torch.float16)["a"][0].dtype == torch.float16
     assert lowered(nested, torch.float16)["a"][1][1] == 3
 
 
 def test_a_translator_has_it_by_name():
-    texts = ["She spends most of her money on books.", "I would rather stay at home than go out tonight."]
+    texts = [
+        "She spends most of her money on books.",
+        "I would rather stay at home than go out tonight.",
+    ]
     full, low = (npad.load("en-de", precision=name) for name in ("float32", "bfloat16"))
     decoder = NPAD(Greedy(), 5, Noise(0.3))
     found = low.translate(texts, decoder)
     assert all(
-        one.log_prob >= plain.log_prob - 1e-4 for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
+        one.log_prob >= plain.log_prob - 1e-4
+        for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
     )
     assert low.translate(texts, Beam(3))[0].text == full.translate(texts, Beam(3))[0].text
     assert "model:en-de+bfloat16|" in found[0].signature == signature(decoder, low.model)
@@ -82,10 +93,13 @@ def test_a_translator_has_it_by_name():
 
 def test_mistakes_are_named():
     with pytest.raises(
-        InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'"
+        InvalidInput,
+        match="precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'",
     ):
         npad.load("en-de", precision="int4")
-    with pytest.raises(InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"):
+    with pytest.raises(
+        InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"
+    ):
         npad.load("toy", precision="bfloat16")
 
 

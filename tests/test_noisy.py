@@ -6,7 +6,20 @@ import pytest
 import torch
 
 from cases import recurrent, summaries
-from npad import NPAD, Annealed, Beam, Constant, Counted, Gaussian, Greedy, Noise, Noisy, Power, Special, decode
+from npad import (
+    NPAD,
+    Annealed,
+    Beam,
+    Constant,
+    Counted,
+    Gaussian,
+    Greedy,
+    Noise,
+    Noisy,
+    Power,
+    Special,
+    decode,
+)
 from npad.noise.random import Keys
 from npad.search.rows import Problems, repeat
 
@@ -35,14 +48,19 @@ class Still:
 def test_the_noise_at_step_t_has_the_stated_standard_deviation(schedule):
     model = Still()
     decode(
-        model, range(40), NPAD(Greedy(), 26, Noise(0.3, schedule), selector=lambda found: found.log_prob), max_length=6
+        model,
+        range(40),
+        NPAD(Greedy(), 26, Noise(0.3, schedule), selector=lambda found: found.log_prob),
+        max_length=6,
     )
     for t, x in enumerate(model.seen[:6], start=1):
         sigma = 0.3 * schedule(torch.tensor([t]), torch.ones(1)).item()
         chains = x.view(40, 26, 64)
         assert (chains[:, 0] == 0).all()  # the clean chain
         assert chains[:, 1:].std().item() == pytest.approx(sigma, rel=0.02)
-        assert chains[:, 1:].mean().item() == pytest.approx(0, abs=4 * sigma / (40 * 25 * 64) ** 0.5)
+        assert chains[:, 1:].mean().item() == pytest.approx(
+            0, abs=4 * sigma / (40 * 25 * 64) ** 0.5
+        )
 
 
 def test_noise_of_different_steps_is_different():
@@ -50,7 +68,10 @@ def test_noise_of_different_steps_is_different():
     decode(model, range(20), NPAD(Greedy(), 11, Noise(1.0, Constant())), max_length=4)
     first, second = model.seen[0], model.seen[1]
     noisy = first.abs().sum(1) > 0
-    assert torch.corrcoef(torch.stack([first[noisy].flatten(), second[noisy].flatten()]))[0, 1].abs() < 0.04
+    assert (
+        torch.corrcoef(torch.stack([first[noisy].flatten(), second[noisy].flatten()]))[0, 1].abs()
+        < 0.04
+    )
 
 
 def epsilon(step, rows=3, seed=0, site="hidden.0", width=8):
@@ -71,9 +92,13 @@ def test_noise_reaches_the_transition_before_it_happens():
             logits, state = noisy.step(state, tokens[t])
             moved = h + 0.7 / (t + 1) * epsilon(t + 1)
             x = model.embedding(tokens[t])
-            h = torch.tanh(x @ cell.weight_ih.T + cell.bias_ih + moved @ cell.weight_hh.T + cell.bias_hh)
+            h = torch.tanh(
+                x @ cell.weight_ih.T + cell.bias_ih + moved @ cell.weight_hh.T + cell.bias_hh
+            )
             torch.testing.assert_close(state.inner.hidden[0], h, atol=1e-6, rtol=0)
-            torch.testing.assert_close(logits, model.logits(torch.tanh(model.readout(h))), atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                logits, model.logits(torch.tanh(model.readout(h))), atol=1e-5, rtol=0
+            )
 
 
 def test_the_state_after_a_step_is_squashed_however_strong_the_noise():
@@ -90,7 +115,9 @@ def test_the_very_first_transition_gets_the_full_sigma():
     """The first logits of a noisy chain differ from the clean one's, by exactly σ₀ ε₁ through the cell."""
     model, source = recurrent("gru"), summaries(3)
     clean, _ = model.step(model.start(source), torch.zeros(3, dtype=torch.long))
-    first, _ = Noisy(model, Noise(0.5)).step(Noisy(model, Noise(0.5)).start(source), torch.zeros(3, dtype=torch.long))
+    first, _ = Noisy(model, Noise(0.5)).step(
+        Noisy(model, Noise(0.5)).start(source), torch.zeros(3, dtype=torch.long)
+    )
     start = model.start(source)
     moved = type(start)(start.hidden + 0.5 * epsilon(1), None, start.summary, start.sentence)
     by_hand, _ = model.step(moved, torch.zeros(3, dtype=torch.long))
@@ -130,7 +157,9 @@ def test_each_site_is_reached_alone_and_layers_apart(cell):
 
 
 def test_relative_noise_is_a_share_of_the_rms_of_its_row():
-    keys = Keys(0, torch.arange(3), torch.ones(3).long(), torch.ones(3).long(), torch.zeros(3).long(), "x")
+    keys = Keys(
+        0, torch.arange(3), torch.ones(3).long(), torch.ones(3).long(), torch.zeros(3).long(), "x"
+    )
     x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [30.0, 40.0]])
     change = Gaussian().perturb(x, torch.full((3,), 0.1), keys, True) - x
     expected = 0.1 * torch.tensor([[12.5], [0.0], [1250.0]]).sqrt() * Gaussian().unit(keys, 2)
@@ -170,7 +199,9 @@ def test_a_noisy_model_by_itself_is_keyed_by_ids():
     batch = decode(Counted(noisy), source, Greedy(), 8, ids=[5, 6, 7, 8])
     assert len({one[0].tokens for one in batch}) > 1
     for i in range(4):
-        assert decode(noisy, source[:1], Greedy(), 8, ids=[5 + i])[0][0].tokens == batch[i][0].tokens
+        assert (
+            decode(noisy, source[:1], Greedy(), 8, ids=[5 + i])[0][0].tokens == batch[i][0].tokens
+        )
 
 
 def test_the_noise_is_float32_whatever_the_default(monkeypatch):

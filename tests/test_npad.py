@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,9 @@ inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
 
 
 def distinct(hypotheses):
-    return list(dict.fromkeys((one.tokens, one.finished, round(one.log_prob, 9)) for one in hypotheses))
+    return list(
+        dict.fromkeys((one.tokens, one.finished, round(one.log_prob, 9)) for one in hypotheses)
+    )
 
 
 @inners
@@ -54,7 +57,9 @@ def test_noiseless_npad_is_its_inner_decoder(inner, chains, model, max_length):
 
 
 @inners
-@given(model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 5))
+@given(
+    model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 5)
+)
 def test_npad_is_never_below_its_inner_decoder(inner, model, sigma, seed, max_length):
     """Also when the inner one is cut at max_length: most of these tables are deeper than that."""
     plain = decode(model, [0], inner, max_length, ids=[9])[0][0]
@@ -65,7 +70,10 @@ def test_npad_is_never_below_its_inner_decoder(inner, model, sigma, seed, max_le
 @inners
 @given(model=tables(), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
 def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
-    best = [decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed), 5)[0][0] for m in (1, 2, 3, 5, 8)]
+    best = [
+        decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed), 5)[0][0]
+        for m in (1, 2, 3, 5, 8)
+    ]
     assert [key(one) for one in best] == sorted(key(one) for one in best)
 
 
@@ -85,13 +93,17 @@ def test_ten_chains_are_a_prefix_of_fifty(inner):
     few, many = (decode(model, source, NPAD(inner, m, Noise(0.5)), max_length=7) for m in (10, 50))
     for some, every in zip(few, many, strict=True):
         early = {one for one in every if one.chain < 10}
-        assert {(one.tokens, one.chain) for one in some} == {(one.tokens, one.chain) for one in early}
+        assert {(one.tokens, one.chain) for one in some} == {
+            (one.tokens, one.chain) for one in early
+        }
 
 
 def test_noisy_chains_are_the_same_with_and_without_a_clean_one():
     model, source = recurrent(), summaries(4)
     with_ = decode(model, source, NPAD(chains=9, noise=Noise(0.8)), max_length=9)
-    without = decode(model, source, NPAD(chains=8, noise=Noise(0.8), clean_chain=False), max_length=9)
+    without = decode(
+        model, source, NPAD(chains=8, noise=Noise(0.8), clean_chain=False), max_length=9
+    )
     for a, b in zip(with_, without, strict=True):
         clean = {one.tokens for one in a if one.chain == 0}
         noisy = {(one.tokens, one.chain) for one in b if one.tokens not in clean}
@@ -101,15 +113,22 @@ def test_noisy_chains_are_the_same_with_and_without_a_clean_one():
 
 def test_npad_over_greedy_is_npad_over_a_beam_of_one():
     model, source = recurrent("lstm", layers=2), summaries(5)
-    greedy, beam = (decode(model, source, npad(inner, chains=7), max_length=9) for inner in (Greedy(), Beam(1)))
+    greedy, beam = (
+        decode(model, source, npad(inner, chains=7), max_length=9) for inner in (Greedy(), Beam(1))
+    )
     assert_same(greedy, beam)
 
 
 def test_it_finds_what_its_inner_decoder_misses():
     """The noise must do something: over some sentences NPAD over greedy gets better, and a noisy chain is why."""
     model, source = recurrent(vocabulary=30), summaries(20)
-    plain, found = (decode(model, source, one, max_length=12) for one in (Greedy(), NPAD(chains=30, noise=Noise(0.5))))
-    better = [b[0] for a, b in zip(plain, found, strict=True) if b[0].log_prob > a[0].log_prob + 1e-6]
+    plain, found = (
+        decode(model, source, one, max_length=12)
+        for one in (Greedy(), NPAD(chains=30, noise=Noise(0.5)))
+    )
+    better = [
+        b[0] for a, b in zip(plain, found, strict=True) if b[0].log_prob > a[0].log_prob + 1e-6
+    ]
     assert len(better) > 5
     assert all(one.chain > 0 for one in better)
 
@@ -119,7 +138,9 @@ def test_noisy_log_prob_is_the_chains_own_and_log_prob_the_clean_models():
     found = decode(model, source, NPAD(chains=6, noise=Noise(1.0)), max_length=6)[0]
     for one in found:
         assert (one.noisy_log_prob == pytest.approx(one.log_prob, abs=1e-9)) == (one.chain == 0)
-    alone = decode(Noisy(model, Noise(1.0)), source, Greedy(), max_length=6)[0][0]  # chain 1 of sentence 0
+    alone = decode(Noisy(model, Noise(1.0)), source, Greedy(), max_length=6)[0][
+        0
+    ]  # chain 1 of sentence 0
     first = next(one for one in found if one.tokens == alone.tokens)
     assert first.chain == 1
     assert first.noisy_log_prob == pytest.approx(alone.log_prob)
@@ -160,14 +181,18 @@ def test_what_it_returns_is_distinct():
 
 def test_all_candidates_are_every_finished_hypothesis_of_every_beam():
     model, source = recurrent(vocabulary=6), summaries(2)
-    best, every = (decode(model, source, npad(Beam(4), candidates=c), max_length=9) for c in ("best", "all"))
+    best, every = (
+        decode(model, source, npad(Beam(4), candidates=c), max_length=9) for c in ("best", "all")
+    )
     for few, many in zip(best, every, strict=True):
         assert {one.tokens for one in few} < {one.tokens for one in many}
         assert key(many[0]) >= key(few[0])
         assert all(one.finished for one in many) or not any(one.finished for one in many)
     silent = decode(model, source, NPAD(Beam(4), 1, Noise(0.0), candidates="all"), max_length=9)
     whole = decode(model, source, Beam(4, nbest=4), max_length=9)
-    assert [distinct(s) for s in silent] == [distinct([h for h in s if h.finished] or s) for s in whole]
+    assert [distinct(s) for s in silent] == [
+        distinct([h for h in s if h.finished] or s) for s in whole
+    ]
 
 
 def test_shared_noise_is_one_vector_for_a_whole_beam():
@@ -175,7 +200,12 @@ def test_shared_noise_is_one_vector_for_a_whole_beam():
     model, source = recurrent(vocabulary=20), summaries(6)
 
     def run(inner, share):
-        return decode(model, source, npad(inner, share_noise=share, noise=Noise(1.0, Constant())), max_length=8)
+        return decode(
+            model,
+            source,
+            npad(inner, share_noise=share, noise=Noise(1.0, Constant())),
+            max_length=8,
+        )
 
     assert_same(run(Greedy(), True), run(Greedy(), False))
     assert run(Beam(4), True) != run(Beam(4), False)
@@ -183,14 +213,24 @@ def test_shared_noise_is_one_vector_for_a_whole_beam():
 
 def test_combinations_compose():
     model, source = recurrent(), summaries(2)
-    composed = NPAD(Diverse(10, 0.1), chains=3, noise=Noise(0.2), candidates="all", selector=LengthNormalised(1.0))
+    composed = NPAD(
+        Diverse(10, 0.1),
+        chains=3,
+        noise=Noise(0.2),
+        candidates="all",
+        selector=LengthNormalised(1.0),
+    )
     found = decode(model, source, composed, max_length=30)
     assert all(one.finished for hypotheses in found for one in hypotheses)
     judged = score(model, source, [[one.tokens for one in hypotheses] for hypotheses in found])
-    assert [[one.log_prob for one in s] for s in found] == [pytest.approx(s, abs=1e-9) for s in judged]
+    assert [[one.log_prob for one in s] for s in found] == [
+        pytest.approx(s, abs=1e-9) for s in judged
+    ]
 
 
-@pytest.mark.parametrize("inner", [Greedy(), Beam(3, nbest=2), Sampling(3)], ids=["greedy", "beam", "sampling"])
+@pytest.mark.parametrize(
+    "inner", [Greedy(), Beam(3, nbest=2), Sampling(3)], ids=["greedy", "beam", "sampling"]
+)
 def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monkeypatch):
     model, source = recurrent(vocabulary=20), summaries(3)
     whole = decode(model, source, npad(inner, chains=13), max_length=9)
@@ -215,7 +255,9 @@ def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monk
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("out"), RuntimeError("can't allocate memory: 9 bytes")], ids=["gpu", "cpu"]
+    "error",
+    [torch.OutOfMemoryError("out"), RuntimeError("can't allocate memory: 9 bytes")],
+    ids=["gpu", "cpu"],
 )
 @pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
 def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, monkeypatch):
@@ -232,7 +274,7 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
                 raise error
             return model.step(state, tokens, perturb)
 
-    small = Small()
+    small: Any = Small()
     if forced:
 
         def reads(state, tokens):
@@ -247,7 +289,9 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
         decode(small, summaries(11), decoder, max_length=7)
 
 
-@pytest.mark.parametrize("inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"])
+@pytest.mark.parametrize(
+    "inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"]
+)
 def test_sentences_are_dropped_whole_with_all_their_chains(inner):
     """Chains end at different steps; in every step each sentence that is left has as many rows as any other."""
     model, source = recurrent(vocabulary=6), summaries(6)
@@ -289,14 +333,18 @@ def test_a_judge_of_the_models_own_is_asked_and_counted():
         assert ended
         for one in ended:
             with torch.no_grad():
-                expected = read_by(model.judge, model.start(source[sentence : sentence + 1]), one.tokens)
+                expected = read_by(
+                    model.judge, model.start(source[sentence : sentence + 1]), one.tokens
+                )
             assert one.log_prob == pytest.approx(expected, abs=1e-9)
 
 
 def read_by(judge, state, tokens) -> float:
     """log p of symbols and the end, step by step, from a state that may be another model's."""
     total = 0.0
-    for read, written in zip([judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True):
+    for read, written in zip(
+        [judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True
+    ):
         logits, state = judge.step(state, torch.tensor([read]))
         total += logits.log_softmax(-1)[0, written].item()
     return total
@@ -304,7 +352,10 @@ def read_by(judge, state, tokens) -> float:
 
 def test_a_sigma_for_each_chain():
     model, source = recurrent(), summaries(3)
-    one, many = (decode(model, source, NPAD(chains=4, noise=Noise(s)), max_length=7) for s in (0.7, (9, 0.7, 0.7, 0.7)))
+    one, many = (
+        decode(model, source, NPAD(chains=4, noise=Noise(s)), max_length=7)
+        for s in (0.7, (9, 0.7, 0.7, 0.7))
+    )
     assert_same(one, many)  # the clean chain is clean whatever its own
     quiet = decode(model, source, NPAD(chains=4, noise=Noise([0.7, 0.0, 0.0, 0.0])), max_length=7)
     assert all(h.chain == 0 for s in quiet for h in s)
@@ -330,8 +381,12 @@ def test_chains_in_parts_find_what_they_find_together(inner, kind):
 
     for most in (1, 3 * 2 * inner.rows):
         parts = decode(Watched(model), source, decoder, 6, max_rows=most)
-        if isinstance(kind, Orthogonal):  # the same up to rounding, which its matrix product decides
-            written = [[[one.tokens for one in each] for each in found] for found in (parts, together)]
+        if isinstance(
+            kind, Orthogonal
+        ):  # the same up to rounding, which its matrix product decides
+            written = [
+                [[one.tokens for one in each] for each in found] for found in (parts, together)
+            ]
             assert written[0] == written[1]
         else:
             assert_same(parts, together)

@@ -13,7 +13,9 @@ from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
 from test_attention import SOURCE, build
 
-PAIRED = {name: decoder for name, decoder in NOISY.items() if "exact" not in name and "tight" not in name}
+PAIRED = {
+    name: decoder for name, decoder in NOISY.items() if "exact" not in name and "tight" not in name
+}
 
 
 @pytest.fixture

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad import NPAD, Counted, Greedy, InvalidInput, MemoryWarning, Noise, OutOfMemory, decode, score
+from npad import (
+    NPAD,
+    Counted,
+    Greedy,
+    InvalidInput,
+    MemoryWarning,
+    Noise,
+    OutOfMemory,
+    decode,
+    score,
+)
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
 from npad.rescoring.plan import read_steps, spans
@@ -15,17 +25,31 @@ from npad.rescoring.strategies import MAX_LOGITS
 from test_attention import SOURCE, build
 
 
-@given(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 3),
+    st.integers(1, 30),
+    st.integers(1, 5),
+    st.integers(1, 3),
+)
 def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, length, symbols):
     random = np.random.default_rng(seed)
-    x, reads = random.integers(symbols, size=(sentences, n, length)), random.integers(length + 1, size=(sentences, n))
+    x, reads = (
+        random.integers(symbols, size=(sentences, n, length)),
+        random.integers(length + 1, size=(sentences, n)),
+    )
     x, reads = x[:, :, : reads.max()], reads
     read = [(s, ()) for s in range(sentences)]  # what each row has read, and of which sentence
     for t, step in enumerate(read_steps(x, reads)):
-        read = [(*read[p][:1], (*read[p][1], symbol)) for p, symbol in zip(step.parents, step.tokens, strict=True)]
+        read = [
+            (*read[p][:1], (*read[p][1], symbol))
+            for p, symbol in zip(step.parents, step.tokens, strict=True)
+        ]
         going = {(s, i): (s, tuple(x[s, i, : t + 1])) for s, i in np.argwhere(reads > t)}
         rows = {
-            (s, i): int(row) for (s, i), row in zip(np.argwhere(reads > 0), step.row_of, strict=True) if reads[s, i] > t
+            (s, i): int(row)
+            for (s, i), row in zip(np.argwhere(reads > 0), step.row_of, strict=True)
+            if reads[s, i] > t
         }
         assert {where: read[row] for where, row in rows.items()} == going
         assert len(set(rows.values())) == len(set(going.values()))  # each prefix once

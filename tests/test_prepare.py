@@ -44,7 +44,9 @@ def test_chunks_do_not_matter(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 7)
     other = small_store(tmp_path / "b")
     for side in ("source", "target"):
-        assert np.array_equal(getattr(store.train, side).symbols, getattr(other.train, side).symbols)
+        assert np.array_equal(
+            getattr(store.train, side).symbols, getattr(other.train, side).symbols
+        )
         assert np.array_equal(getattr(store.train, side).ends, getattr(other.train, side).ends)
 
 
@@ -52,16 +54,30 @@ def test_empty_and_long_pairs_are_dropped_and_counted(tmp_path):
     (tmp_path / "a").write_text("one\n \ntwo\nthree\n" + "long " * 20 + "\nsix\n")
     (tmp_path / "b").write_text("eins\nzwei\n\ndrei\nkurz\n" + "lang " * 20 + "\n")
     store = prepare(tmp_path / "store", (tmp_path / "a", tmp_path / "b"), max_length=12)
-    assert store.about["splits"]["train"] == {"pairs": 6, "kept": 2, "empty": 2, "long": 2, "symbols": [8, 8]}
+    assert store.about["splits"]["train"] == {
+        "pairs": 6,
+        "kept": 2,
+        "empty": 2,
+        "long": 2,
+        "symbols": [8, 8],
+    }
     assert texts(store, "source") == ["one", "three"]
     assert store.valid is None
 
 
-def test_a_line_too_long_by_its_characters_is_neither_learnt_from_nor_tokenised(tmp_path, monkeypatch):
+def test_a_line_too_long_by_its_characters_is_neither_learnt_from_nor_tokenised(
+    tmp_path, monkeypatch
+):
     read = []
     encode, learn = Subwords.encode, Subwords.learn
-    monkeypatch.setattr(Subwords, "encode", lambda self, texts: read.extend(texts) or encode(self, texts))
-    monkeypatch.setattr(Subwords, "learn", lambda texts, size: learn([read.append(one) or one for one in texts], size))
+    monkeypatch.setattr(
+        Subwords, "encode", lambda self, texts: read.extend(texts) or encode(self, texts)
+    )
+    monkeypatch.setattr(
+        Subwords,
+        "learn",
+        lambda texts, size: learn([read.append(one) or one for one in texts], size),
+    )
     (tmp_path / "a").write_text("one\n" + "a" * (12 * LETTERS + 1) + "\nthree\n")
     (tmp_path / "b").write_text("eins\nzwei\ndrei\n")
     store = prepare(tmp_path / "store", (tmp_path / "a", tmp_path / "b"), max_length=12)
@@ -85,7 +101,12 @@ def test_a_joint_vocabulary_is_one_and_given_tokenizers_are_kept(tmp_path):
 
 def test_subwords_are_learnt_from_a_sample_spread_over_the_text(tmp_path):
     (tmp_path / "a").write_text("".join(f"line {i}\n" for i in range(100)))
-    assert list(module._sampled(tmp_path / "a", 100, 4)) == ["line 24", "line 49", "line 74", "line 99"]
+    assert list(module._sampled(tmp_path / "a", 100, 4)) == [
+        "line 24",
+        "line 49",
+        "line 74",
+        "line 99",
+    ]
     assert len(list(module._sampled(tmp_path / "a", 100, 1000))) == 100
 
 
@@ -165,7 +186,9 @@ def test_a_damaged_store_is_named(tmp_path):
     store = small_store(tmp_path)
     path = tmp_path / "store/train/source.symbols"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(StorageError, match=r"source.symbols is damaged: [\d,]+ symbols, not [\d,]+"):
+    with pytest.raises(
+        StorageError, match=r"source.symbols is damaged: [\d,]+ symbols, not [\d,]+"
+    ):
         _ = store.train
     for content, message in (
         ('{"format": 9}', "is of format 9; this npad reads 2; make it anew with npad prepare"),

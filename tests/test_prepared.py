@@ -17,7 +17,12 @@ from npad.rescoring.packing import rectangles
 from npad.testing import check_model
 from test_attention import SOURCE, build
 
-KINDS = {"one layer": {}, "two layers": {"layers": 2}, "padded": {"units": 257}, "tied": {"units": 8, "tied": True}}
+KINDS = {
+    "one layer": {},
+    "two layers": {"layers": 2},
+    "padded": {"units": 257},
+    "tied": {"units": 8, "tied": True},
+}
 kinds = pytest.mark.parametrize("how", KINDS.values(), ids=KINDS)
 
 
@@ -100,11 +105,16 @@ def test_loaded_models_are_prepared_and_the_trained_one_is_left_alone():
     assert isinstance(model.plain, AttentionModel)
     assert model.name == model.plain.name
     source = npad.load("en-de").encode(["How do I get to the station?"])
-    assert decode(model, source, Greedy(), 30)[0][0].tokens == decode(model.plain, source, Greedy(), 30)[0][0].tokens
+    assert (
+        decode(model, source, Greedy(), 30)[0][0].tokens
+        == decode(model.plain, source, Greedy(), 30)[0][0].tokens
+    )
 
 
 def test_coverage_is_that_of_the_plain_model_in_rectangles_of_other_sources(monkeypatch):
-    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))  # sources are padded to a grid
+    monkeypatch.setattr(
+        Prepared, "capturable", property(lambda self: True)
+    )  # sources are padded to a grid
     small = strategies.COVERING._replace(parts=lambda reads, on_gpu: rectangles(reads, 1, 1))
     monkeypatch.setattr(strategies, "COVERING", small)
     decoder = NPAD(Beam(2), 3, Noise(0.5), selector=GNMTLength(0.6, beta=0.3))

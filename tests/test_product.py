@@ -28,7 +28,9 @@ def build(out=40, bias=True):
     return Product(torch.randn(out, 24), torch.randn(out) if bias else None)
 
 
-@pytest.mark.parametrize("shape", [(0, 24), (1, 24), (FEW, 24), (50, 24), (2, 3, 24), (4, 1, 5, 24)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(0, 24), (1, 24), (FEW, 24), (50, 24), (2, 3, 24), (4, 1, 5, 24)], ids=str
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_rows_of_any_shape(kind, shape, bias):
     made, x = build(bias=bias), torch.randn(shape)
@@ -47,7 +49,9 @@ def test_weights_are_packed_where_that_is_faster(kind):
     assert (made.laid_out is not None) == kind
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"]
+)
 def test_what_has_multiplied_can_be_copied(kind, copied):
     made, x = build(), torch.randn(5, 24)
     expected = made(x)
@@ -63,7 +67,12 @@ def test_a_torch_that_packs_nothing_multiplies(monkeypatch):
     assert not product.packs.__wrapped__()
 
 
-WAYS = [(0, torch.float32, True), (1, torch.float32, False), (2, torch.float32, True), (2, torch.float64, False)]
+WAYS = [
+    (0, torch.float32, True),
+    (1, torch.float32, False),
+    (2, torch.float32, True),
+    (2, torch.float64, False),
+]
 
 
 @pytest.mark.parametrize(("rows", "dtype", "way"), WAYS)

@@ -40,9 +40,32 @@ CENTRAL = [
 # Each layer may import from itself and those before it.
 LAYERS = [
     ["startup"],
-    ["errors", "version", "devices", "rows", "ragged", "memory", "named", "tree", "captured", "alike", "prefixes"],
+    [
+        "errors",
+        "version",
+        "devices",
+        "rows",
+        "ragged",
+        "memory",
+        "named",
+        "tree",
+        "captured",
+        "alike",
+        "prefixes",
+    ],
     ["hypotheses", "model"],
-    ["noise", "score", "selectors", "counted", "testing", "models", "text", "audio", "kernels", "prediction"],
+    [
+        "noise",
+        "score",
+        "selectors",
+        "counted",
+        "testing",
+        "models",
+        "text",
+        "audio",
+        "kernels",
+        "prediction",
+    ],
     ["search"],
     ["signature", "decode"],
     ["training"],
@@ -61,11 +84,17 @@ def test_every_public_name_is_importable(name):
 
 def imports(path: Path) -> set[str]:
     """The npad modules a file imports, by their first part."""
-    modules = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    modules = [
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    ]
     return {module.split(".")[1] for module in modules if module and module.startswith("npad.")}
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCE.rglob("*.py") if p.name != "__init__.py"], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCE.rglob("*.py") if p.name != "__init__.py"], ids=lambda p: p.stem
+)
 def test_imports_point_one_way(path):
     part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     level = next(i for i, layer in enumerate(LAYERS) if part in layer)
@@ -86,7 +115,11 @@ def test_no_flag_of_torch_is_set(path):
     """They belong to the whole process; threads would change them under each other."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     targets = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
-    assert not [ast.unparse(target) for target in targets if "torch.backends" in ast.unparse(target)]
+    assert not [
+        ast.unparse(target) for target in targets if "torch.backends" in ast.unparse(target)
+    ]
     calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
-    flags = [call for call in calls if "torch.backends" in call and not call.endswith(".is_available")]
+    flags = [
+        call for call in calls if "torch.backends" in call and not call.endswith(".is_available")
+    ]
     assert not flags + [call for call in calls if call.endswith("set_float32_matmul_precision")]

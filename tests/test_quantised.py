@@ -27,7 +27,9 @@ def model(**how):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("inputs", "outputs", "shape"), [(64, 48, (7,)), (37, 21, (2, 3)), (512, 300, (160,))])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "shape"), [(64, 48, (7,)), (37, 21, (2, 3)), (512, 300, (160,))]
+)
 def test_it_is_close_to_the_layer_it_replaces(inputs, outputs, shape, bias):
     torch.manual_seed(0)
     layer = nn.Linear(inputs, outputs, bias)
@@ -61,7 +63,9 @@ def test_a_copy_computes_the_same():
     assert decode(copy.deepcopy(low), SOURCE, decoder, 8) == decode(low, SOURCE, decoder, 8)
 
 
-@pytest.mark.parametrize("how", [{}, {"layers": 2}, {"tied": True}], ids=["one layer", "two layers", "tied"])
+@pytest.mark.parametrize(
+    "how", [{}, {"layers": 2}, {"tied": True}], ids=["one layer", "two layers", "tied"]
+)
 def test_the_copy_keeps_the_contract_and_its_state_is_float32(how):
     whole = model(**how)
     low = LowPrecision(whole, "int8").low
@@ -97,16 +101,31 @@ def test_the_clean_model_judges_and_runs_the_clean_chain(inner):
 
 
 def test_a_device_without_it_is_told_what_to_do(monkeypatch):
-    with pytest.raises(InvalidInput, match="precision 'int8' is for a CPU and the model is on cuda:0; use 'bfloat16'"):
+    with pytest.raises(
+        InvalidInput,
+        match="precision 'int8' is for a CPU and the model is on cuda:0; use 'bfloat16'",
+    ):
         ensure_int8(SimpleNamespace(name="the model", device="cuda:0"))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(InvalidInput, match="needs a torch built with oneDNN, which this one is not; use 'float32'"):
+    with pytest.raises(
+        InvalidInput, match="needs a torch built with oneDNN, which this one is not; use 'float32'"
+    ):
         LowPrecision(model(), "int8")
 
 
 def test_the_command_line_has_it():
     texts = "She spends most of her money on books."
-    asked = ["translate", "--decoder", "npad", "--chains", "4", "--precision", "int8", "--json", texts]
+    asked = [
+        "translate",
+        "--decoder",
+        "npad",
+        "--chains",
+        "4",
+        "--precision",
+        "int8",
+        "--json",
+        texts,
+    ]
     ran = CliRunner().invoke(app, asked)
     assert ran.exit_code == 0, ran.output
     assert "model:en-de+int8|" in ran.output

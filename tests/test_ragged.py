@@ -10,13 +10,16 @@ from hypothesis.extra.numpy import arrays
 
 from npad.rescoring.packing import rectangles
 
-ragged = arrays(np.int64, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.integers(0, 20)).map(
-    lambda sizes: -np.sort(-sizes, axis=1)
-)
+ragged = arrays(
+    np.int64, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.integers(0, 20)
+).map(lambda sizes: -np.sort(-sizes, axis=1))
 
 
 def cost(sizes, parts):
-    return sum(len(groups) * (places.stop - places.start) * sizes[groups, places].max() for groups, places in parts)
+    return sum(
+        len(groups) * (places.stop - places.start) * sizes[groups, places].max()
+        for groups, places in parts
+    )
 
 
 @given(sizes=ragged, most=st.sampled_from([1, 7, 50, np.inf]), spare=st.integers(0, 20))

@@ -13,7 +13,11 @@ from runs import ROOT
 from test_docs import outputs
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("default")]
-QUESTIONS = ["Which continent is Egypt in?", "Name the currency of Norway.", "Translate to French: I live in Peru."]
+QUESTIONS = [
+    "Which continent is Egypt in?",
+    "Name the currency of Norway.",
+    "Translate to French: I live in Peru.",
+]
 NOISY = NPAD(Greedy(), 6, Noise(0.1, relative=True))
 
 
@@ -39,7 +43,10 @@ def given(request, smollm, loaded):
 def test_greedy_search_is_generates(given):
     model, inputs = given
     theirs = model.generate(**inputs, max_new_tokens=24, do_sample=False, repetition_penalty=1.0)
-    assert hf.generate(model, **inputs, decoder=Greedy(), max_new_tokens=24).sequences.tolist() == theirs.tolist()
+    assert (
+        hf.generate(model, **inputs, decoder=Greedy(), max_new_tokens=24).sequences.tolist()
+        == theirs.tolist()
+    )
 
 
 def test_scores_are_the_models_own(given):
@@ -47,7 +54,9 @@ def test_scores_are_the_models_own(given):
     found = hf.generate(model, **inputs, decoder=NOISY, max_new_tokens=24, num_return_sequences=4)
     size = inputs["input_ids"].shape[1]
     eos = model.generation_config.eos_token_id
-    for sequence, score, finished in zip(found.sequences, found.sequences_scores, found.finished, strict=True):
+    for sequence, score, finished in zip(
+        found.sequences, found.sequences_scores, found.finished, strict=True
+    ):
         new = sequence[size:].tolist()
         length = new.index(eos) + 1 if finished else len(new)
         with torch.no_grad():
@@ -69,7 +78,10 @@ def test_noise_never_loses(given):
 
 def test_chunks_change_nothing(given):
     model, inputs = given
-    whole, parts = (hf.generate(model, **inputs, decoder=NOISY, max_new_tokens=12, max_rows=rows) for rows in (None, 2))
+    whole, parts = (
+        hf.generate(model, **inputs, decoder=NOISY, max_new_tokens=12, max_rows=rows)
+        for rows in (None, 2)
+    )
     assert whole.sequences.tolist() == parts.sequences.tolist()
     assert whole.sequences_scores.item() == pytest.approx(parts.sequences_scores.item(), abs=1e-3)
 

@@ -31,7 +31,9 @@ def by_hand(model, cell, source, tokens):
         if "input" in model.condition:
             x = torch.cat([x, f], 1)
         for layer in range(layers):
-            own = {n.split(".")[-1]: p for n, p in weight.items() if n.startswith(f"cells.{layer}.")}
+            own = {
+                n.split(".")[-1]: p for n, p in weight.items() if n.startswith(f"cells.{layer}.")
+            }
             a = x @ own["weight_ih"].T + own["bias_ih"]
             b = h[layer] @ own["weight_hh"].T + own["bias_hh"]
             if cell == "rnn":
@@ -60,7 +62,9 @@ def test_it_is_the_papers_equations(cell, layers, condition):
     tokens = torch.randint(2, 9, (3, 6), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = by_hand(model, cell, source, tokens)
-        torch.testing.assert_close(model.forced(model.start(source), tokens), expected, atol=1e-10, rtol=0)
+        torch.testing.assert_close(
+            model.forced(model.start(source), tokens), expected, atol=1e-10, rtol=0
+        )
         state, stepped = model.start(source), []
         for t in range(6):
             logits, state = model.step(state, tokens[:, t])
@@ -78,8 +82,21 @@ def test_it_keeps_the_contract(cell, layers, summary, dtype):
 
 
 def test_its_sites():
-    assert recurrent("gru", layers=2).sites == {"hidden": 16, "hidden.0": 8, "hidden.1": 8, "embedding": 6, "output": 6}
-    assert set(recurrent("lstm").sites) == {"hidden", "hidden.0", "cell", "cell.0", "embedding", "output"}
+    assert recurrent("gru", layers=2).sites == {
+        "hidden": 16,
+        "hidden.0": 8,
+        "hidden.1": 8,
+        "embedding": 6,
+        "output": 6,
+    }
+    assert set(recurrent("lstm").sites) == {
+        "hidden",
+        "hidden.0",
+        "cell",
+        "cell.0",
+        "embedding",
+        "output",
+    }
 
 
 def test_the_summary_is_kept_once_per_sentence():
@@ -94,7 +111,10 @@ def test_the_summary_is_kept_once_per_sentence():
     [
         ({"cell": "tanh"}, "cell must be one of 'rnn', 'gru', 'lstm', not 'tanh'"),
         ({"layers": 0}, "layers must be a whole number of at least 1, not 0"),
-        ({"condition": ("state",)}, "condition must be one of 'initial', 'input', 'output', not 'state'"),
+        (
+            {"condition": ("state",)},
+            "condition must be one of 'initial', 'input', 'output', not 'state'",
+        ),
         ({"vocabulary": 1}, "bos and eos must be among the 1 symbols"),
     ],
 )
@@ -103,7 +123,11 @@ def test_wrong_sizes_are_named(change, message):
         RecurrentLM(**({"vocabulary": 9, "summary": 4} | change))
 
 
-@pytest.mark.parametrize("source", [torch.zeros(2, 5), torch.zeros(4), [1, 2]], ids=["width", "flat", "list"])
+@pytest.mark.parametrize(
+    "source", [torch.zeros(2, 5), torch.zeros(4), [1, 2]], ids=["width", "flat", "list"]
+)
 def test_a_source_of_the_wrong_shape_is_named(source):
-    with pytest.raises(InvalidInput, match=r"the source must be a tensor \[sentences, 4\] of summaries"):
+    with pytest.raises(
+        InvalidInput, match=r"the source must be a tensor \[sentences, 4\] of summaries"
+    ):
         recurrent().start(source)

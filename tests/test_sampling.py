@@ -51,10 +51,14 @@ ONE_STEP = [0.4, 0.3, 0.15, 0.1, 0.05]
 )
 def test_temperature_and_cuts_by_hand(how, truth):
     model = TableModel({0: {(): ONE_STEP}}, dtype=torch.float64)
-    drawn = Counter(one.tokens for one in decode(model, [0], Sampling(DRAWS, **how), max_length=1)[0])
+    drawn = Counter(
+        one.tokens for one in decode(model, [0], Sampling(DRAWS, **how), max_length=1)[0]
+    )
     counts = [drawn[()], *(drawn[(symbol,)] for symbol in range(1, 5))]
     assert [count > 0 for count in counts] == [p > 0 for p in truth]
-    possible = [(count, p / sum(truth) * DRAWS) for count, p in zip(counts, truth, strict=True) if p > 0]
+    possible = [
+        (count, p / sum(truth) * DRAWS) for count, p in zip(counts, truth, strict=True) if p > 0
+    ]
     if len(possible) > 1:
         assert p_value(*map(list, zip(*possible, strict=True))) > 1e-3
 
@@ -63,7 +67,9 @@ def test_a_temperature_next_to_zero_takes_the_most_probable():
     for dtype in (torch.float32, torch.float64):
         model = TableModel({0: {(): [0.1, 0.5, 0.4]}}, dtype=dtype)
         for temperature in (1e-3, 1e-39, 1e-46, 5e-324):
-            assert {one.tokens for one in decode(model, [0], Sampling(20, temperature), 1)[0]} == {(1,)}
+            assert {one.tokens for one in decode(model, [0], Sampling(20, temperature), 1)[0]} == {
+                (1,)
+            }
 
 
 def test_log_prob_is_the_models_own_at_any_temperature():
@@ -81,14 +87,19 @@ def test_duplicates_are_kept():
 def test_fewer_samples_are_a_prefix_of_more(seed, fewer):
     """Of the draws, that is; they come back best first."""
     model = TableModel.random(4, 4, seed=1, dtype=torch.float64)
-    some, all_ = (Counter(h.tokens for h in decode(model, [0], Sampling(n, seed=seed))[0]) for n in (fewer, 10))
+    some, all_ = (
+        Counter(h.tokens for h in decode(model, [0], Sampling(n, seed=seed))[0])
+        for n in (fewer, 10)
+    )
     assert some <= all_
 
 
 def test_sentences_seeds_and_samples_draw_apart():
     """Two sentences with the same source, and two seeds, see different draws."""
     model, source = recurrent(scale=0.1, vocabulary=50), summaries(1).expand(2, -1)
-    (first, second), (other, _) = (decode(model, source, Sampling(4, seed=s), max_length=9) for s in (0, 1))
+    (first, second), (other, _) = (
+        decode(model, source, Sampling(4, seed=s), max_length=9) for s in (0, 1)
+    )
     drawn = [tuple(one.tokens for one in hypotheses) for hypotheses in (first, second, other)]
     assert len(set(drawn)) == 3
     assert len({one.tokens for one in first}) == 4

@@ -8,7 +8,19 @@ import pytest
 import torch
 
 from cases import recurrent, summaries
-from npad import NPAD, Adaptive, Annealed, Constant, Cosine, Exponential, FirstSteps, Linear, Noise, Power, decode
+from npad import (
+    NPAD,
+    Adaptive,
+    Annealed,
+    Constant,
+    Cosine,
+    Exponential,
+    FirstSteps,
+    Linear,
+    Noise,
+    Power,
+    decode,
+)
 from npad.noise.noisy import Noisy, entropy_share
 
 STEPS = torch.arange(1.0, 7.0)
@@ -64,10 +76,17 @@ def test_a_schedule_is_any_function_of_step_and_entropy():
     """A plain function is given the entropy, and one that says 1/t is the annealed one."""
     model, source = recurrent(), summaries(4)
     plain = NPAD(chains=6, noise=Noise(0.8, lambda step, entropy: 1 / step))
-    assert decode(model, source, plain, 8) == decode(model, source, NPAD(chains=6, noise=Noise(0.8)), 8)
+    assert decode(model, source, plain, 8) == decode(
+        model, source, NPAD(chains=6, noise=Noise(0.8)), 8
+    )
     product = NPAD(chains=2, noise=Noise(0.8, torch.mul))  # has no signature to look at
     assert len(decode(model, source, product, 8)) == 4
     seen = []
-    decode(model, source, NPAD(chains=2, noise=Noise(0.8, lambda step, entropy: seen.append(entropy) or entropy)), 8)
+    decode(
+        model,
+        source,
+        NPAD(chains=2, noise=Noise(0.8, lambda step, entropy: seen.append(entropy) or entropy)),
+        8,
+    )
     assert (seen[0] == 1).all()
     assert (seen[1] < 1).all()

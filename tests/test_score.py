@@ -27,7 +27,9 @@ def by_hand(model, source, targets):
         out.append([])
         for target in wanted:
             state, total = model.start(source[s : s + 1]), 0.0
-            for read, predicted in zip([model.special.bos, *target], [*target, model.special.eos], strict=True):
+            for read, predicted in zip(
+                [model.special.bos, *target], [*target, model.special.eos], strict=True
+            ):
                 logits, state = model.step(state, torch.tensor([read]))
                 p = logits[0].double().exp()
                 total += math.log(p[predicted] / p.sum())
@@ -88,13 +90,17 @@ def test_the_empty_target_is_the_end_at_once():
 
 
 @pytest.mark.parametrize(
-    "change", [lambda x: x.mT, lambda x: x[:, :-1], lambda x: None], ids=["V first", "short", "none"]
+    "change",
+    [lambda x: x.mT, lambda x: x[:, :-1], lambda x: None],
+    ids=["V first", "short", "none"],
 )
 def test_a_forced_of_the_wrong_shape_is_an_error(change):
     model = recurrent()
     right = model.forced
     model.forced = lambda state, tokens: change(right(state, tokens))
-    with pytest.raises(ModelError, match=r"RecurrentLM.forced must return logits \[5, 4, 'V'\], not"):
+    with pytest.raises(
+        ModelError, match=r"RecurrentLM.forced must return logits \[5, 4, 'V'\], not"
+    ):
         score(model, summaries(5), [[[2, 3, 4]]] * 5)
 
 
@@ -111,7 +117,9 @@ def test_logits_that_are_no_distribution_have_no_score(forced, value):
         model.logits.bias[3] = value
     if not forced:
         model.forced = None
-    with pytest.raises(ModelError, match=r"RecurrentLM returned NaN, \+inf or nothing but −inf .* while scoring"):
+    with pytest.raises(
+        ModelError, match=r"RecurrentLM returned NaN, \+inf or nothing but −inf .* while scoring"
+    ):
         score(model, summaries(2), [[[2, 4]], [[5]]])
 
 
@@ -137,7 +145,10 @@ def test_the_end_symbol_counts_where_a_hypothesis_ended(forced):
         model.forced = None
     tokens = torch.tensor([[[3, 4], [3, 4], [5, 0]]])
     found = Found(
-        tokens, torch.tensor([[2, 2, 1]]), torch.tensor([[True, False, False]]), torch.zeros(1, 3, dtype=torch.float64)
+        tokens,
+        torch.tensor([[2, 2, 1]]),
+        torch.tensor([[True, False, False]]),
+        torch.zeros(1, 3, dtype=torch.float64),
     )
     with torch.inference_mode():
         ended, cut, short = judge(model, model.start(summaries(1)), found)[0][0].tolist()
@@ -145,7 +156,9 @@ def test_the_end_symbol_counts_where_a_hypothesis_ended(forced):
         for read, written in zip([model.special.bos, 3, 4], [3, 4, model.special.eos], strict=True):
             logits, state = model.step(state, torch.tensor([read]))
             expected.append(expected[-1] + logits.log_softmax(-1)[0, written].item())
-        first = model.step(model.start(summaries(1)), torch.tensor([model.special.bos]))[0].log_softmax(-1)
+        first = model.step(model.start(summaries(1)), torch.tensor([model.special.bos]))[
+            0
+        ].log_softmax(-1)
     assert (cut, ended) == pytest.approx(expected[2:])
     assert short == pytest.approx(first[0, 5].item())
 

@@ -49,7 +49,9 @@ def test_most_probable_is_log_prob():
 
 
 def test_length_normalised_counts_the_end_symbol():
-    assert LengthNormalised(1.0)(FOUR).tolist() == [pytest.approx([-2 / 3, -3 / 5, -1.5 / 2, -2.6 / 4])]
+    assert LengthNormalised(1.0)(FOUR).tolist() == [
+        pytest.approx([-2 / 3, -3 / 5, -1.5 / 2, -2.6 / 4])
+    ]
     assert LengthNormalised(0.5)(FOUR)[0, 0].item() == pytest.approx(-2 / math.sqrt(3))
     assert LengthNormalised(0.0)(FOUR).tolist() == MostProbable()(FOUR).tolist()
     cut = candidates(((5, 6), -2.0, 1, False))
@@ -81,23 +83,33 @@ def test_mbr_weighs_by_count():
     assert words(FOUR).tolist() == [pytest.approx(expected)]
 
 
-@pytest.mark.parametrize(("name", "metric"), [("chrf", CHRF()), ("bleu", BLEU(effective_order=True, tokenize="none"))])
+@pytest.mark.parametrize(
+    ("name", "metric"), [("chrf", CHRF()), ("bleu", BLEU(effective_order=True, tokenize="none"))]
+)
 def test_mbr_uses_sacrebleus_metrics(name, metric):
     letters = ["a b", "a b c d", "e", "a b c"]
     counts = [1, 2, 1, 3]
     text = dict(zip([(5, 6), (5, 6, 7, 8), (9,), (5, 6, 7)], letters, strict=True))
     expected = [
-        sum(c * metric.sentence_score(one, [other]).score for c, other in zip(counts, letters, strict=True)) / 7
+        sum(
+            c * metric.sentence_score(one, [other]).score
+            for c, other in zip(counts, letters, strict=True)
+        )
+        / 7
         for one in letters
     ]
     assert MBR(name, text=text.__getitem__)(FOUR)[0].tolist() == pytest.approx(expected, rel=1e-5)
-    assert MBR(name)(FOUR)[0].tolist() == pytest.approx(expected, rel=1e-5)  # a letter and a word for each symbol
+    assert MBR(name)(FOUR)[0].tolist() == pytest.approx(
+        expected, rel=1e-5
+    )  # a letter and a word for each symbol
 
 
 @pytest.mark.parametrize("name", ["chrf", "bleu"])
 def test_mbr_can_choose_the_empty_output(name):
     model = TableModel({0: {(): [0.9, 0.1]}})
-    assert decode(model, [0], NPAD(Sampling(50), 1, Noise(0.0), selector=MBR(name)))[0][0].tokens == ()
+    assert (
+        decode(model, [0], NPAD(Sampling(50), 1, Noise(0.0), selector=MBR(name)))[0][0].tokens == ()
+    )
 
 
 def test_mbr_has_a_letter_for_many_symbols_and_says_when_not():
@@ -108,11 +120,21 @@ def test_mbr_has_a_letter_for_many_symbols_and_says_when_not():
 def test_rerank_by_a_function_of_the_hypothesis():
     model = TableModel.random(4, 4, seed=3, dtype=torch.float64)
     longest = decode(model, [0], npad(Sampling(5), selector=Rerank(lambda one: len(one.tokens))))[0]
-    assert [len(one.tokens) for one in longest] == sorted((len(one.tokens) for one in longest), reverse=True)
+    assert [len(one.tokens) for one in longest] == sorted(
+        (len(one.tokens) for one in longest), reverse=True
+    )
 
 
 @pytest.mark.parametrize(
-    "selector", [MostProbable(), LengthNormalised(1.0), GNMTLength(), MBR("chrf"), MBR("bleu"), Rerank(lambda one: 0.0)]
+    "selector",
+    [
+        MostProbable(),
+        LengthNormalised(1.0),
+        GNMTLength(),
+        MBR("chrf"),
+        MBR("bleu"),
+        Rerank(lambda one: 0.0),
+    ],
 )
 def test_a_selector_reorders_and_nothing_else(selector):
     """Finished ones stay first, log_prob stays the clean model's, and the set of hypotheses is the same."""
@@ -121,7 +143,9 @@ def test_a_selector_reorders_and_nothing_else(selector):
     chosen = decode(model, source, npad(Beam(3, nbest=3), selector=selector), max_length=6)
     for before, after in zip(plain, chosen, strict=True):
         assert set(before) == set(after)
-        assert [one.finished for one in after] == sorted((one.finished for one in after), reverse=True)
+        assert [one.finished for one in after] == sorted(
+            (one.finished for one in after), reverse=True
+        )
     if isinstance(selector, MostProbable | Rerank):
         assert plain == chosen  # ties keep the order of log_prob
 
@@ -153,7 +177,9 @@ class Looking:
         return torch.zeros(len(source), dtype=torch.long)
 
     def step(self, state, tokens, perturb=None):
-        p = torch.tensor([[0.25, 0.40, 0.35], [0.55, 0.2, 0.25], [0.5, 0.45, 0.05], [0.0, 0.6, 0.4]])
+        p = torch.tensor(
+            [[0.25, 0.40, 0.35], [0.55, 0.2, 0.25], [0.5, 0.45, 0.05], [0.0, 0.6, 0.4]]
+        )
         return p[tokens].log(), tokens
 
     def select(self, state, rows):
@@ -168,9 +194,9 @@ def test_coverage_comes_from_the_models_attention():
     inner = Beam(6, nbest=6)
 
     def best(beta):
-        return decode(Looking(), [0], NPAD(inner, 1, Noise(0.0), selector=GNMTLength(0.0, beta)), max_length=3)[0][
-            0
-        ].tokens
+        return decode(
+            Looking(), [0], NPAD(inner, 1, Noise(0.0), selector=GNMTLength(0.0, beta)), max_length=3
+        )[0][0].tokens
 
     assert best(0.0) == (1,)
     assert best(0.2) == (2, 1)
@@ -182,7 +208,9 @@ def test_attention_after_the_end_is_no_matter():
             return torch.eye(3)[state % 3].masked_fill((state == 0)[:, None], math.nan)
 
     decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=GNMTLength(0.0, 0.2))
-    assert decode(Undefined(), [0], decoder, max_length=3) == decode(Looking(), [0], decoder, max_length=3)
+    assert decode(Undefined(), [0], decoder, max_length=3) == decode(
+        Looking(), [0], decoder, max_length=3
+    )
 
 
 def test_a_layer_called_attention_is_none_to_ask():
@@ -193,5 +221,11 @@ def test_a_layer_called_attention_is_none_to_ask():
 
 
 def test_coverage_needs_attention():
-    with pytest.raises(InvalidInput, match="coverage needs attention, which TableModel does not offer; use beta=0"):
-        decode(TableModel.random(3, 2), [0], NPAD(Greedy(), 2, Noise(0.1), selector=GNMTLength(0.6, beta=0.2)))
+    with pytest.raises(
+        InvalidInput, match="coverage needs attention, which TableModel does not offer; use beta=0"
+    ):
+        decode(
+            TableModel.random(3, 2),
+            [0],
+            NPAD(Greedy(), 2, Noise(0.1), selector=GNMTLength(0.6, beta=0.2)),
+        )

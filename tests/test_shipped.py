@@ -29,13 +29,22 @@ def test_it_translates_everyday_sentences():
 
 
 def test_the_command_has_it_without_asking():
-    assert command("translate", "How do I get to the station?").stdout == "Wie komme ich zum Bahnhof?\n"
+    assert (
+        command("translate", "How do I get to the station?").stdout
+        == "Wie komme ich zum Bahnhof?\n"
+    )
 
 
 def test_npad_finds_no_less_than_greedy_search():
-    texts = ["She spends most of her money on books.", "I would rather stay at home than go out tonight.", *SENTENCES]
+    texts = [
+        "She spends most of her money on books.",
+        "I would rather stay at home than go out tonight.",
+        *SENTENCES,
+    ]
     translator = npad.load("en-de")
-    greedy, noisy = (translator.translate(texts, one) for one in (Greedy(), NPAD(Greedy(), 10, Noise(0.3))))
+    greedy, noisy = (
+        translator.translate(texts, one) for one in (Greedy(), NPAD(Greedy(), 10, Noise(0.3)))
+    )
     assert all(b.log_prob >= a.log_prob - 1e-4 for a, b in zip(greedy, noisy, strict=True))
     assert noisy[0].log_prob > greedy[0].log_prob + 1
 
@@ -61,9 +70,9 @@ def test_it_credits_its_data_and_tells_how_it_was_made():
 @pytest.mark.parametrize("shape", [(5, 40), (3, 1), (7,)])
 def test_int8_is_within_half_a_step_of_its_row(shape):
     torch.manual_seed(0)
-    weight = torch.randn(shape) * torch.tensor([0.0, 1e-3, 1.0, 50.0, 2.0, 1.0, 1.0][: shape[0]]).view(
-        -1, *[1] * (len(shape) - 1)
-    )
+    weight = torch.randn(shape) * torch.tensor(
+        [0.0, 1e-3, 1.0, 50.0, 2.0, 1.0, 1.0][: shape[0]]
+    ).view(-1, *[1] * (len(shape) - 1))
     (again,) = unpacked(packed({"w": weight})).values()
     step = weight.abs().amax(1, keepdim=True) / 127 if weight.dim() == 2 else torch.zeros(())
     assert bool(((again - weight).abs() <= step / 2 + 1e-6).all())

@@ -37,14 +37,22 @@ END = f"|model:toy|version:{__version__}"
 @pytest.mark.parametrize(
     ("decoder", "expected"),
     [
-        (NPAD(), "npad|inner:greedy|chains:50|sigma:0.3|schedule:1/t|noise:gaussian|site:hidden|seed:0"),
+        (
+            NPAD(),
+            "npad|inner:greedy|chains:50|sigma:0.3|schedule:1/t|noise:gaussian|site:hidden|seed:0",
+        ),
         (Greedy(), "greedy"),
         (Beam(10), "beam|width:10|finish:shrink|nbest:1"),
         (Diverse(5, 0.01), "diverse|width:5|eta:0.01|nbest:1"),
         (Sampling(5, top_p=0.9), "sampling|samples:5|temperature:1.0|top_k:no|top_p:0.9|seed:0"),
         (Exact(9), "exact|budget:9|beam:beam(width=5,finish=shrink,nbest=1)"),
         (
-            NPAD(Beam(10), 5, Noise(0.1, Constant(), StudentT(4.0), relative=True), selector=LengthNormalised(0.6)),
+            NPAD(
+                Beam(10),
+                5,
+                Noise(0.1, Constant(), StudentT(4.0), relative=True),
+                selector=LengthNormalised(0.6),
+            ),
             "npad|inner:beam(width=10,finish=shrink,nbest=1)|chains:5|sigma:0.1|schedule:constant|noise:student-t(nu=4.0)"
             "|site:hidden|seed:0|selector:length-normalised(alpha=0.6)|relative:yes",
         ),
@@ -64,7 +72,9 @@ def test_parts_of_ones_own_have_a_name():
 
     def late(step, entropy): ...
 
-    mine = signature(NPAD(Own(), noise=Noise(0.3, late, MySigns()), selector=GNMTLength()), toy.model())
+    mine = signature(
+        NPAD(Own(), noise=Noise(0.3, late, MySigns()), selector=GNMTLength()), toy.model()
+    )
     assert "|inner:own|" in mine
     assert "late|noise:my-signs|" in mine
     assert "|selector:gnmt-length(alpha=0.6,beta=0.0)" in mine
@@ -74,7 +84,9 @@ def test_parts_of_ones_own_have_a_name():
 def test_numbers_of_numpy_are_numbers():
     ours, numpys = Beam(3), Beam(np.int64(3))
     assert signature(numpys, toy.model()) == signature(ours, toy.model())
-    ours, numpys = (NPAD(chains=2, noise=Noise(sigma)) for sigma in ((0.0, 0.5), np.array([0.0, 0.5])))
+    ours, numpys = (
+        NPAD(chains=2, noise=Noise(sigma)) for sigma in ((0.0, 0.5), np.array([0.0, 0.5]))
+    )
     assert signature(numpys, toy.model()) == signature(ours, toy.model())
 
 

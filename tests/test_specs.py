@@ -8,7 +8,10 @@ from npad import Antithetic, InvalidInput, Noise, Power, StudentT
 from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, noise_as_names, noise_from_names
 from npad.specs import label
 
-EVERY = [*((kind(), SCHEDULES) for kind in SCHEDULES), *((kind(), DISTRIBUTIONS) for kind in DISTRIBUTIONS)]
+EVERY = [
+    *((kind(), SCHEDULES) for kind in SCHEDULES),
+    *((kind(), DISTRIBUTIONS) for kind in DISTRIBUTIONS),
+]
 EVERY += [(Antithetic(StudentT(3.5)), DISTRIBUTIONS)]
 
 

@@ -31,7 +31,11 @@ def test_an_untrained_model_never_ends():
 def test_every_strategy_is_measured(precision):
     found = list(
         speed.measured(
-            speed.Sizes(**SMALL), torch.device("cpu"), precision, dict.fromkeys(("float32", precision), 1e9), 1
+            speed.Sizes(**SMALL),
+            torch.device("cpu"),
+            precision,
+            dict.fromkeys(("float32", precision), 1e9),
+            1,
         )
     )
     assert [one.strategy for one in found] == list(speed.STRATEGIES)
@@ -53,7 +57,11 @@ def test_the_command_prints_a_row_a_strategy():
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("--units=0", "units must be"), ("--precision=int4", "precision must be"), ("--rows=0", "rows")],
+    [
+        ("--units=0", "units must be"),
+        ("--precision=int4", "precision must be"),
+        ("--rows=0", "rows"),
+    ],
 )
 def test_bad_sizes_are_one_line(option, said):
     done = npad("bench", "--device=cpu", option, code=2)

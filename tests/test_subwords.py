@@ -23,7 +23,8 @@ def test_any_text_comes_back(texts):
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "  two  spaces ", "</s>", "Ġ▁", "\n\t\r\x00", "日本語 🎉", "e\u0301 é", "\u2028"]
+    "text",
+    ["", " ", "  two  spaces ", "</s>", "Ġ▁", "\n\t\r\x00", "日本語 🎉", "e\u0301 é", "\u2028"],
 )
 def test_the_odd_ones_too(text):
     assert LEARNT.decode(LEARNT.encode([text])[0]) == text
@@ -55,7 +56,8 @@ def test_anothers_padding_and_truncation_are_left_out(tmp_path):
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(
-        InvalidInput, match=r"vocabulary must be at least 257, the 256 bytes and the end symbol, not 100"
+        InvalidInput,
+        match=r"vocabulary must be at least 257, the 256 bytes and the end symbol, not 100",
     ):
         Subwords.learn(["a"], 100)
     with pytest.raises(InvalidInput, match=r"holds half a surrogate pair"):
@@ -64,7 +66,9 @@ def test_mistakes_are_named(tmp_path):
         Subwords.load(tmp_path / "none.json")
     gap = Tokenizer(WordLevel({"a": 0, "b": 2}, unk_token="a"))
     gap.save(str(tmp_path / "gap.json"))
-    with pytest.raises(InvalidInput, match=r"gap.json must number its 2 tokens from 0 without a gap"):
+    with pytest.raises(
+        InvalidInput, match=r"gap.json must number its 2 tokens from 0 without a gap"
+    ):
         Subwords.load(tmp_path / "gap.json")
     known = Tokenizer(WordLevel({"a": 0}))
     known.save(str(tmp_path / "known.json"))
@@ -93,7 +97,9 @@ def test_a_tokenizer_that_multiplies_text_is_refused(tmp_path, how):
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     setattr(tokenizer, part, growing)
     tokenizer.save(str(tmp_path / "growing.json"))
-    with pytest.raises(InvalidInput, match=r"replacements can lengthen a text more than 1,024 times"):
+    with pytest.raises(
+        InvalidInput, match=r"replacements can lengthen a text more than 1,024 times"
+    ):
         Subwords.load(tmp_path / "growing.json")
 
 

@@ -18,7 +18,9 @@ from npad.testing import check_model
 @given(model=tables())
 def test_all_outputs_together_have_probability_one(model):
     for max_length in (1, 2, 9):
-        assert sum(math.exp(one.log_prob) for one in model.outputs(0, max_length)) == pytest.approx(1)
+        assert sum(math.exp(one.log_prob) for one in model.outputs(0, max_length)) == pytest.approx(
+            1
+        )
 
 
 @given(model=tables())
@@ -46,7 +48,9 @@ def test_it_keeps_the_contract(dtype):
 
 @pytest.mark.parametrize("phrase", toy.PHRASES)
 def test_the_toys_outputs_have_probability_one(phrase):
-    assert sum(math.exp(one.log_prob) for one in toy.model().outputs(phrase, 20)) == pytest.approx(1)
+    assert sum(math.exp(one.log_prob) for one in toy.model().outputs(phrase, 20)) == pytest.approx(
+        1
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,10 @@ def test_the_toys_outputs_have_probability_one(phrase):
         ({0: {(): [0.5, 0.4]}}, r"tables\[0\]\[\(\)\] must be probabilities that add up to 1"),
         ({0: {(): [1.5, -0.5]}}, "must be probabilities that add up to 1"),
         ({0: {(): [math.nan, 1.0]}}, "must be probabilities that add up to 1"),
-        ({0: {(): [0.5, 0.5], (1,): [1.0]}}, r"tables\[0\]\[\(1,\)\] has 1 probabilities; all must have 2"),
+        (
+            {0: {(): [0.5, 0.5], (1,): [1.0]}},
+            r"tables\[0\]\[\(1,\)\] has 1 probabilities; all must have 2",
+        ),
     ],
 )
 def test_wrong_tables_are_named(tables, message):
@@ -67,5 +74,7 @@ def test_wrong_tables_are_named(tables, message):
 
 
 def test_an_unknown_source_is_named():
-    with pytest.raises(InvalidInput, match="toy has no table for 'hallo'; it has 'das ist mir wurst'"):
+    with pytest.raises(
+        InvalidInput, match="toy has no table for 'hallo'; it has 'das ist mir wurst'"
+    ):
         toy.model().start(["hallo"])

@@ -101,7 +101,10 @@ def test_a_long_gradient_is_brought_down_and_a_short_one_left(store):
         before = [parameter.detach().clone() for parameter in one.model.parameters()]
         _, norm = one.update(np.arange(30), 1).tolist()
         moved = math.sqrt(
-            sum(float((a - b.detach()).square().sum()) for a, b in zip(before, one.model.parameters(), strict=True))
+            sum(
+                float((a - b.detach()).square().sum())
+                for a, b in zip(before, one.model.parameters(), strict=True)
+            )
         )
         assert norm > 1
         assert moved == pytest.approx(expected or norm, rel=1e-3)
@@ -110,7 +113,11 @@ def test_a_long_gradient_is_brought_down_and_a_short_one_left(store):
 def test_dropout_is_of_the_update_alone(store):
     one = updater(store, dropout=0.5)
     pairs = np.arange(20)
-    assert float(one.gradient(pairs, 7)) == float(one.gradient(pairs, 7)) != float(one.gradient(pairs, 8))
+    assert (
+        float(one.gradient(pairs, 7))
+        == float(one.gradient(pairs, 7))
+        != float(one.gradient(pairs, 8))
+    )
 
 
 class WholeBatch(Processes):
@@ -174,7 +181,12 @@ def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
     assert saved.model.name == f"run/best-{best['update']}"
     assert saved.about["training"]["perplexity"] == progress.best
     folders = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert folders == [f"best-{best['update']}", f"checkpoint-{progress.update}", "log.jsonl", "run.json"]
+    assert folders == [
+        f"best-{best['update']}",
+        f"checkpoint-{progress.update}",
+        "log.jsonl",
+        "run.json",
+    ]
 
 
 def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
@@ -183,7 +195,10 @@ def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
     loop = Loop(tmp_path, store, Updater(model, store.train, recipe, torch.device("cpu")))
     rates = []
     real = loop.updater.update
-    loop.updater.update = lambda *given: (rates.append(loop.updater.optimiser.param_groups[0]["lr"]), real(*given))[1]
+    loop.updater.update = lambda *given: (
+        rates.append(loop.updater.optimiser.param_groups[0]["lr"]),
+        real(*given),
+    )[1]
     loop.run()
     expected = [0.25 + 0.25 * math.cos(math.pi * (i + 1) / len(rates)) for i in range(len(rates))]
     assert rates == pytest.approx(expected, abs=1e-2)
@@ -191,18 +206,24 @@ def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
 
 
 def test_patience_ends_a_run_that_gets_worse(tmp_path, store):
-    recipe = Recipe(optimiser="sgd", learning_rate=1e-12, batch=400, epochs=50, patience=2, decay=0.5)
+    recipe = Recipe(
+        optimiser="sgd", learning_rate=1e-12, batch=400, epochs=50, patience=2, decay=0.5
+    )
     progress, reason = train(tmp_path / "run", store, recipe)
     assert reason == "2 validations without a new best"
     assert progress.update < 50
-    assert progress.rate == 0.5 ** sum(not one["best"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one)
+    assert progress.rate == 0.5 ** sum(
+        not one["best"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one
+    )
 
 
 def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
     progress, reason = train(tmp_path / "run", store, Recipe(batch=120, updates=7, validate=3))
     assert reason == "7 updates"
     assert progress.validated == 7
-    updates = [record["update"] for record in log.read(tmp_path / "run/log.jsonl") if "valid_nll" in record]
+    updates = [
+        record["update"] for record in log.read(tmp_path / "run/log.jsonl") if "valid_nll" in record
+    ]
     assert updates == [3, 6, 7]
 
 
@@ -214,7 +235,13 @@ def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
 @pytest.mark.parametrize("optimiser", ["adam", "adadelta", "sgd"])
 def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, optimiser):
     recipe = Recipe(
-        optimiser=optimiser, batch=200, epochs=3, checkpoint=3, learning_rate=0.05, decay=0.5, noise=Noise(0.2)
+        optimiser=optimiser,
+        batch=200,
+        epochs=3,
+        checkpoint=3,
+        learning_rate=0.05,
+        decay=0.5,
+        noise=Noise(0.2),
     )
     train(tmp_path / "one", store, recipe, **options)
     whole = weights(tmp_path / "one")
@@ -242,7 +269,8 @@ class Stopping(Watch):
 def _without_time(folder):
     slow = ("seconds", "symbols_per_second")
     return [
-        {name: value for name, value in record.items() if name not in slow} for record in log.read(folder / "log.jsonl")
+        {name: value for name, value in record.items() if name not in slow}
+        for record in log.read(folder / "log.jsonl")
     ]
 
 
@@ -263,7 +291,9 @@ def test_a_run_leaves_the_callers_random_numbers_alone(tmp_path, store):
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path, store, monkeypatch, where):
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(
+    tmp_path, store, monkeypatch, where
+):
     real = Updater.update
 
     def broken(self, pairs, number):
@@ -275,7 +305,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
         return numbers
 
     monkeypatch.setattr(Updater, "update", broken)
-    with pytest.raises(TrainingError, match=r"at update 7 \(epoch \d\); the last good checkpoint is .*checkpoint-4"):
+    with pytest.raises(
+        TrainingError, match=r"at update 7 \(epoch \d\); the last good checkpoint is .*checkpoint-4"
+    ):
         train(tmp_path / "run", store, Recipe(batch=200, epochs=9, checkpoint=4, validate=100))
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
     values, _, _ = checkpoint.load_training(tmp_path / "run/checkpoint-4")
@@ -285,19 +317,43 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Recipe(optimiser="adamw"), "optimiser must be one of 'adam', 'adadelta', 'sgd', not 'adamw'"),
+        (
+            lambda: Recipe(optimiser="adamw"),
+            "optimiser must be one of 'adam', 'adadelta', 'sgd', not 'adamw'",
+        ),
         (lambda: Recipe(batch=0), "batch must be a whole number of at least 1, not 0"),
-        (lambda: Recipe(learning_rate=-1.0), "learning_rate must be a finite number above 0, not -1.0"),
+        (
+            lambda: Recipe(learning_rate=-1.0),
+            "learning_rate must be a finite number above 0, not -1.0",
+        ),
         (lambda: Recipe(precision="int8"), "precision must be one of 'float32', 'bfloat16'"),
         (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
         (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
-        (lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))), "Orthogonal noise relates the chains"),
-        (lambda: Recipe(batch=10**400), r"batch must be a whole number of at most 9223372036854775807"),
-        (lambda: Recipe(epochs=1 << 63), r"epochs must be a whole number of at most 9223372036854775807"),
+        (
+            lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))),
+            "Orthogonal noise relates the chains",
+        ),
+        (
+            lambda: Recipe(batch=10**400),
+            r"batch must be a whole number of at most 9223372036854775807",
+        ),
+        (
+            lambda: Recipe(epochs=1 << 63),
+            r"epochs must be a whole number of at most 9223372036854775807",
+        ),
         (lambda: Recipe(learning_rate=1e300), r"learning_rate must be at most 3.4e\+38, not"),
-        (lambda: Recipe(seed=1 << 70), r"seed must be a whole number of at most 9223372036854775807"),
-        (lambda: AttentionModel(5, 5, dropout=1.0), "dropout must be a finite number of at least 0 below 1, not 1.0"),
-        (lambda: AttentionModel(5, 5, initialisation="he"), "initialisation must be one of 'paper', 'glorot', 'none'"),
+        (
+            lambda: Recipe(seed=1 << 70),
+            r"seed must be a whole number of at most 9223372036854775807",
+        ),
+        (
+            lambda: AttentionModel(5, 5, dropout=1.0),
+            "dropout must be a finite number of at least 0 below 1, not 1.0",
+        ),
+        (
+            lambda: AttentionModel(5, 5, initialisation="he"),
+            "initialisation must be one of 'paper', 'glorot', 'none'",
+        ),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(make, message):
@@ -394,7 +450,11 @@ def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
         progress, _reason = run.resume(tmp_path / "run")
         saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())
         assert (saved["validated"], saved["best"]) == (8, progress.best)
-        assert [one["update"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one] == [3, 6, 8]
+        assert [one["update"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one] == [
+            3,
+            6,
+            8,
+        ]
 
 
 @pytest.mark.parametrize("name", ["progress.json", "training.safetensors", "model.safetensors"])
@@ -584,7 +644,9 @@ def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
 
 
 def test_a_recipe_survives_json():
-    recipe = Recipe(optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True))
+    recipe = Recipe(
+        optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True)
+    )
     assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
 
 
@@ -648,7 +710,14 @@ def test_two_processes_find_the_gradient_of_one(tmp_path, store):
 def test_two_processes_train_as_one(tmp_path, store):
     """The command itself: begun, then resumed."""
     recipe = TWO_RUN.split()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     for name, start in (("one", [sys.executable]), ("two", torchrun)):
         for how in (
             ["--data", str(store.folder), *recipe, "--epochs", "1"],
@@ -656,7 +725,11 @@ def test_two_processes_train_as_one(tmp_path, store):
         ):
             command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
             done = subprocess.run(
-                command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=600
+                command,
+                capture_output=True,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                timeout=600,
             )
             assert done.returncode == 0, done.stderr
     one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
@@ -672,10 +745,16 @@ def test_two_processes_train_as_one(tmp_path, store):
 def test_a_captured_recurrence_has_the_gradient_of_the_plain_one(store, options, noise):
     gradients = []
     for capture in (True, False):
-        one = Updater(tiny(store, **options), store.train, Recipe(noise=noise), torch.device("cuda"))
+        one = Updater(
+            tiny(store, **options), store.train, Recipe(noise=noise), torch.device("cuda")
+        )
         one.features = one.features if capture else None
-        for number, pairs in enumerate((np.arange(30), np.arange(30, 60), np.arange(30)), start=1):  # replayed, too
+        for number, pairs in enumerate(
+            (np.arange(30), np.arange(30, 60), np.arange(30)), start=1
+        ):  # replayed, too
             one.optimiser.zero_grad()
             one.gradient(pairs, number)
-        gradients.append(torch.cat([parameter.grad.flatten() for parameter in one.model.parameters()]))
+        gradients.append(
+            torch.cat([parameter.grad.flatten() for parameter in one.model.parameters()])
+        )
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

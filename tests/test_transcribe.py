@@ -7,6 +7,7 @@ import math
 import shutil
 import struct
 import wave
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,14 @@ from test_huggingface import build
 
 RATE = 16000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SPECIAL = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|translate|>", "<|notimestamps|>"]
+SPECIAL = [
+    "<|endoftext|>",
+    "<|startoftranscript|>",
+    "<|en|>",
+    "<|transcribe|>",
+    "<|translate|>",
+    "<|notimestamps|>",
+]
 NOISY = NPAD(Greedy(), 6, Noise(0.5, relative=True))
 
 
@@ -44,7 +52,11 @@ def saved(path, samples, rate, size=2, channels=1):
         file.setframerate(rate)
         for sample in samples.tolist():
             value = round(sample * (2 ** (8 * size - 1) - 1))
-            one = struct.pack("<B", value + 128) if size == 1 else value.to_bytes(size, "little", signed=True)
+            one = (
+                struct.pack("<B", value + 128)
+                if size == 1
+                else value.to_bytes(size, "little", signed=True)
+            )
             file.writeframes(one * channels)
     return path
 
@@ -72,7 +84,9 @@ def test_what_the_slower_rate_cannot_hold_is_left_out():
 
 def test_long_recordings_are_cut_at_pauses():
     quiet = torch.zeros(RATE // 5)
-    sound = torch.cat([tone(200, 1.7, RATE), quiet, tone(300, 1.6, RATE), quiet, tone(400, 0.5, RATE)])
+    sound = torch.cat(
+        [tone(200, 1.7, RATE), quiet, tone(300, 1.6, RATE), quiet, tone(400, 0.5, RATE)]
+    )
     cut = audio.pieces(sound, RATE, 2.0)
     assert torch.equal(torch.cat(cut), sound)
     assert all(len(piece) <= 2 * RATE for piece in cut)
@@ -86,9 +100,13 @@ def test_long_recordings_are_cut_at_pauses():
 def whisper(tmp_path_factory):
     """A tiny random one that knows English, hears 0.4 seconds, and may not write the letter a."""
     folder = tmp_path_factory.mktemp("whisper")
-    vocabulary = {letter: i for i, letter in enumerate([*LETTERS, "Ġ"])} | {w: 27 + i for i, w in enumerate(SPECIAL)}
+    vocabulary = {letter: i for i, letter in enumerate([*LETTERS, "Ġ"])} | {
+        w: 27 + i for i, w in enumerate(SPECIAL)
+    }
     tokenizer = WhisperTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=SPECIAL[1:])
-    hears = WhisperFeatureExtractor(feature_size=8, chunk_length=1, hop_length=400, n_fft=400)  # 40 frames
+    hears = WhisperFeatureExtractor(
+        feature_size=8, chunk_length=1, hop_length=400, n_fft=400
+    )  # 40 frames
     WhisperProcessor(hears, tokenizer).save_pretrained(folder)
     model = build("whisper", torch.float32)
     model.config.eos_token_id = 27
@@ -127,7 +145,7 @@ def test_a_speech_model_transcribes(whisper):
 
 
 def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
-    heard = transcribe.load(f"hf:{whisper}", language="english")
+    heard: Any = transcribe.load(f"hf:{whisper}", language="english")
     adapter = heard.model.model
     assert isinstance(adapter, HuggingFace)
     assert adapter.begins == [28, 29, 30, 32]  # start, <|en|>, <|transcribe|>, <|notimestamps|>
@@ -141,7 +159,9 @@ def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
     assert [token for token in written if token < 27][: len(tokens)] == tokens
     read = torch.tensor([[*adapter.begins, *tokens]])
     with torch.no_grad():
-        logits = adapter.model(input_features=features, decoder_input_ids=read).logits[0, len(adapter.begins) - 1 :]
+        logits = adapter.model(input_features=features, decoder_input_ids=read).logits[
+            0, len(adapter.begins) - 1 :
+        ]
     predicted = [*tokens, 27][: len(tokens) + found[0].finished]
     own = logits.log_softmax(-1)[range(len(predicted)), predicted].sum().item()
     assert found[0].log_prob == pytest.approx(own, abs=1e-4)
@@ -149,17 +169,26 @@ def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
 
 def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
     shutil.copytree(whisper, tmp_path / "half")
-    WhisperForConditionalGeneration.from_pretrained(whisper).half().save_pretrained(tmp_path / "half")
+    WhisperForConditionalGeneration.from_pretrained(whisper).half().save_pretrained(
+        tmp_path / "half"
+    )
     heard = transcribe.load(f"hf:{tmp_path / 'half'}")
     assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0][0].text
     given = heard.hear(recordings()[:1])
     model = WhisperForConditionalGeneration.from_pretrained(tmp_path / "half", dtype=torch.bfloat16)
-    assert decode(HuggingFace(model), given, Greedy(), 4)[0][0].tokens  # the features follow the weights
+    assert decode(HuggingFace(model), given, Greedy(), 4)[0][
+        0
+    ].tokens  # the features follow the weights
 
 
 def test_the_command_writes_a_line_a_recording(whisper, tmp_path):
-    files = [saved(tmp_path / f"{i}.wav", sound[: RATE // 4], RATE) for i, sound in enumerate(recordings()[:2])]
-    done = command("transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "-d", "greedy", *files)
+    files = [
+        saved(tmp_path / f"{i}.wav", sound[: RATE // 4], RATE)
+        for i, sound in enumerate(recordings()[:2])
+    ]
+    done = command(
+        "transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "-d", "greedy", *files
+    )
     assert len(done.stdout.splitlines()) == 2
     done = command("transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "--json", *files)
     first, second = map(json.loads, done.stdout.splitlines())
@@ -182,6 +211,11 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
     assert "such as hf:openai/whisper-tiny.en, not 'en-de'" in refused_here(
         capsys, monkeypatch, "transcribe", "--model", "en-de", tmp_path / "no.wav"
     )
-    for sound in (torch.zeros(0), torch.ones(5, dtype=torch.int16), torch.ones(2, 3), torch.tensor([0.0, torch.nan])):
+    for sound in (
+        torch.zeros(0),
+        torch.ones(5, dtype=torch.int16),
+        torch.ones(2, 3),
+        torch.tensor([0.0, torch.nan]),
+    ):
         with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
             transcribe.load(f"hf:{whisper}").transcribe([sound])

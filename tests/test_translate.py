@@ -16,7 +16,12 @@ from npad.text.subwords import LETTERS
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
-DECODERS = {"greedy": Greedy(), "beam": Beam(3), "npad": NPAD(Beam(2), 5, Noise(0.5)), "sampling": Sampling(4)}
+DECODERS = {
+    "greedy": Greedy(),
+    "beam": Beam(3),
+    "npad": NPAD(Beam(2), 5, Noise(0.5)),
+    "sampling": Sampling(4),
+}
 decoders = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
 
 
@@ -38,8 +43,14 @@ def sentences(n: int) -> list[str]:
 
 def assert_alike(found, expected):
     for one, other in zip(found, expected, strict=True):
-        assert (one.text, one.hypothesis.chain, one.signature) == (other.text, other.hypothesis.chain, other.signature)
-        assert [each.text for each in one.alternatives] == [each.text for each in other.alternatives]
+        assert (one.text, one.hypothesis.chain, one.signature) == (
+            other.text,
+            other.hypothesis.chain,
+            other.signature,
+        )
+        assert [each.text for each in one.alternatives] == [
+            each.text for each in other.alternatives
+        ]
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
 
 
@@ -49,7 +60,9 @@ def test_greedy_takes_the_garden_path_and_others_do_not():
     assert TOY.translate(PHRASES[:1], NPAD(chains=50, noise=Noise(0.3)))[0].text.startswith("i ")
 
 
-@pytest.mark.parametrize("decoder", [NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=["npad", "sampling"])
+@pytest.mark.parametrize(
+    "decoder", [NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=["npad", "sampling"]
+)
 def test_a_texts_noise_depends_on_the_text_alone(decoder):
     together = TOY.translate(PHRASES, decoder)
     assert [TOY.translate([phrase], decoder)[0] for phrase in PHRASES] == together
@@ -91,14 +104,18 @@ def test_a_blank_text_becomes_an_empty_one():
 
 
 @pytest.mark.parametrize(
-    "decoder", [Beam(3), NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=lambda d: type(d).__name__
+    "decoder",
+    [Beam(3), NPAD(chains=9, noise=Noise(0.5)), Sampling(5)],
+    ids=lambda d: type(d).__name__,
 )
 def test_the_rows_decoded_at_a_time_do_not_matter(decoder):
     texts = [*PHRASES, "ich verstehe nur bahnhof"] * 3
     few, many = (TOY.translate(texts, decoder, max_rows=rows) for rows in (1, 1024))
     for one, other in zip(few, many, strict=True):
         assert one.text == other.text
-        assert [each.text for each in one.alternatives] == [each.text for each in other.alternatives]
+        assert [each.text for each in one.alternatives] == [
+            each.text for each in other.alternatives
+        ]
         assert one.hypothesis.chain == other.hypothesis.chain
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
 
@@ -152,20 +169,28 @@ def test_what_did_not_fit_once_is_not_tried_again():
     translator = untrained()
     model = Small(translator.model, 13)
     with one_warning():
-        list(replace(translator, model=model).stream(sentences(200), Greedy(), max_length=8, max_rows=64, window=80))
+        list(
+            replace(translator, model=model).stream(
+                sentences(200), Greedy(), max_length=8, max_rows=64, window=80
+            )
+        )
     assert [rows for rows in model.seen if rows > 13] == [64, 32, 16]
 
 
 def test_long_texts_take_the_place_of_several_rows():
     """300 letters count for two rows and 600 for three, so that four texts or two of them fill eight rows."""
     translator = untrained()
-    translator = replace(translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts])
+    translator = replace(
+        translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts]
+    )
     for letters, together in ((10, 8), (300, 4), (600, 2)):
         texts = [letter * letters for letter in "abcdefgh"]
         seen = []
         model = Small(translator.model, 10**9)
         start = model.start
-        model.start = lambda source, start=start, seen=seen: seen.append(len(source)) or start(source)
+        model.start = lambda source, start=start, seen=seen: (
+            seen.append(len(source)) or start(source)
+        )
         watched = replace(translator, model=model)
         watched.translate(texts, Greedy(), max_length=2, max_rows=8)
         assert seen == [together] * (8 // together)
@@ -175,7 +200,9 @@ def test_long_texts_take_the_place_of_several_rows():
 
 def test_given_translations_that_do_not_fit_together_are_scored_in_turn():
     translator = untrained()
-    translator = replace(translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts])
+    translator = replace(
+        translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts]
+    )
     texts = [text for text in sentences(50) if text]
     outputs = [one.text for one in translator.translate(texts, Greedy(), max_length=8)]
     expected = translator.score(texts, outputs)
@@ -197,40 +224,69 @@ def test_a_text_too_long_by_its_characters_is_not_tokenised():
     sizes = {1: "6 symbols", 2: "321 characters (64 a symbol at most)"}
     assert translator.too_long(["danke", "danke!", long, "na ja"]) == sizes
     assert read == ["danke", "danke!", "na ja"]
-    with pytest.raises(InvalidInput, match="text 2 has 321 characters and 320 are allowed, 64 for each of 5 symbols"):
+    with pytest.raises(
+        InvalidInput,
+        match="text 2 has 321 characters and 320 are allowed, 64 for each of 5 symbols",
+    ):
         translator.translate(["danke", long])
     assert long not in read
 
 
 def test_a_given_translation_has_the_score_it_had_when_found():
     found = TOY.translate(PHRASES, Beam(5))
-    assert TOY.score(PHRASES, [one.text for one in found]) == pytest.approx([one.log_prob for one in found])
+    assert TOY.score(PHRASES, [one.text for one in found]) == pytest.approx(
+        [one.log_prob for one in found]
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: TOY.translate("danke"), r"translate takes a list of texts; write translate\(\['danke'\]\)"),
-        (lambda: TOY.stream("danke"), r"stream takes texts, one after the other; write stream\(\['danke'\]\)"),
-        (lambda: TOY.stream(["danke"], window=0), "window must be a whole number of at least 1, not 0"),
+        (
+            lambda: TOY.translate("danke"),
+            r"translate takes a list of texts; write translate\(\['danke'\]\)",
+        ),
+        (
+            lambda: TOY.stream("danke"),
+            r"stream takes texts, one after the other; write stream\(\['danke'\]\)",
+        ),
+        (
+            lambda: TOY.stream(["danke"], window=0),
+            "window must be a whole number of at least 1, not 0",
+        ),
         (lambda: TOY.stream(["danke"], Beam), r"write Beam\(\), not Beam"),
-        (lambda: list(replace(TOY, longest=5).stream(["danke", "na ja", "danke!"], window=2)), "text 3 has 6 symbols"),
+        (
+            lambda: list(replace(TOY, longest=5).stream(["danke", "na ja", "danke!"], window=2)),
+            "text 3 has 6 symbols",
+        ),
         (lambda: TOY.translate([1]), "translate takes texts, not 1"),
         (
             lambda: replace(TOY, encode=lambda texts: []).translate(["danke"]),
             "encode must return one sentence a text: it made 0",
         ),
         (lambda: TOY.translate(["hallo"]), "toy has no table for 'hallo'"),
-        (lambda: replace(TOY, longest=3).translate(["danke"]), "text 1 has 5 symbols and 3 are allowed; split it"),
+        (
+            lambda: replace(TOY, longest=3).translate(["danke"]),
+            "text 1 has 5 symbols and 3 are allowed; split it",
+        ),
         (lambda: TOY.translate(["danke"], Beam), r"write Beam\(\), not Beam"),
-        (lambda: TOY.translate(["danke"], max_rows=0), "max_rows must be a whole number of at least 1, not 0"),
+        (
+            lambda: TOY.translate(["danke"], max_rows=0),
+            "max_rows must be a whole number of at least 1, not 0",
+        ),
         (lambda: TOY.score(["danke"], []), "one translation a text: 1 texts, 0 translations"),
         (lambda: TOY.score(["danke"], ["hello"]), "toy does not know the word 'hello'"),
         (lambda: replace(TOY, symbols=None).score(["danke"], ["thanks"]), "toy cannot score texts"),
         (lambda: npad.load("en-xx"), "there is no model en-xx"),
         (lambda: npad.load("en-de", "abacus"), "device must be cpu, cuda or auto, not 'abacus'"),
-        (lambda: npad.load("en-de", "cuda:99"), "device cuda:99: torch can use . GPUs on this machine; take another"),
-        (lambda: npad.load("en-de", torch.device("meta")), "device must be cpu, cuda or auto, not 'meta'"),
+        (
+            lambda: npad.load("en-de", "cuda:99"),
+            "device cuda:99: torch can use . GPUs on this machine; take another",
+        ),
+        (
+            lambda: npad.load("en-de", torch.device("meta")),
+            "device must be cpu, cuda or auto, not 'meta'",
+        ),
     ],
 )
 def test_mistakes_are_named(call, message):

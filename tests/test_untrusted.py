@@ -179,7 +179,9 @@ def test_no_kernel_is_fetched(copied):
 def test_a_tokenizer_that_multiplies_text_is_refused(copied):
     folder = copied("text")
     doubled = {"type": "Replace", "pattern": {"String": "w"}, "content": "ww"}
-    rewrite(folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": [doubled] * 30})
+    rewrite(
+        folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": [doubled] * 30}
+    )
     with pytest.raises(InvalidInput, match="replacements can lengthen a text"):
         npad.load(f"hf:{folder}")
 
@@ -194,7 +196,9 @@ def test_a_pipe_among_a_models_files_is_refused(copied, name):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "\ud800", ""], ids=["deep", "list", "half", "no"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[]", "\ud800", ""], ids=["deep", "list", "half", "no"]
+)
 def test_a_damaged_configuration_is_one_line(copied, name, text):
     folder = copied("text")
     (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))

@@ -89,7 +89,19 @@ def nothing(*arguments):
 def pool():
     """Values of many types, made anew, since an iterator is used up."""
     sound = [True, False, None, -1, 0, 1, 1.5, np.int64(3), np.float32(0.5), np.bool_(True)]
-    numbers = [math.nan, math.inf, -math.inf, 1e300, 2**40, 2**63, 2**64, 2**200, -(2**63) - 1, 10**5000, -(10**400)]
+    numbers = [
+        math.nan,
+        math.inf,
+        -math.inf,
+        1e300,
+        2**40,
+        2**63,
+        2**64,
+        2**200,
+        -(2**63) - 1,
+        10**5000,
+        -(10**400),
+    ]
     numbers += [1j, Fraction(1, 2), np.float64("nan"), np.uint64(2**63)]
     texts = ["x", "", "a\nb", "\ud800", "\0", b"x", np.array(["x", "y"])]
     collections = [[], {}, (), [[1]], [[[1]]], [None], ["x"], range(2), iter("ab"), slice(3)]
@@ -174,7 +186,13 @@ DECODERS = {
     BestOf: {"decoders": (Greedy(), Beam(2))},
 }
 NOISES = {
-    Noise: {"sigma": 0.3, "schedule": Annealed(), "distribution": Gaussian(), "site": "hidden", "relative": False}
+    Noise: {
+        "sigma": 0.3,
+        "schedule": Annealed(),
+        "distribution": Gaussian(),
+        "site": "hidden",
+        "relative": False,
+    }
 }
 SCHEDULES = {
     Power: {"p": 0.5},
@@ -196,8 +214,20 @@ SELECTORS = {
     MBR: {"utility": lambda one, other: 1.0, "text": str},
     Rerank: {"key": lambda one: 0.5},
 }
-TEXTS = {"model": TOY.model, "encode": list, "detokenise": TOY.detokenise, "symbols": TOY.symbols, "longest": 50}
-SOUNDS = {"model": TABLE, "hear": lambda sounds: [0] * len(sounds), "detokenise": str, "rate": 10, "longest": 2.0}
+TEXTS = {
+    "model": TOY.model,
+    "encode": list,
+    "detokenise": TOY.detokenise,
+    "symbols": TOY.symbols,
+    "longest": 50,
+}
+SOUNDS = {
+    "model": TABLE,
+    "hear": lambda sounds: [0] * len(sounds),
+    "detokenise": str,
+    "rate": 10,
+    "longest": 2.0,
+}
 TRIED = {
     **dict.fromkeys(DECODERS, with_decoder),
     **dict.fromkeys(NOISES, with_noise),
@@ -219,7 +249,13 @@ CONSTRUCTED = {
     **SELECTORS,
     Special: {"bos": 3, "eos": 0, "pad": 3},
     Hypothesis: {"tokens": (1,), "log_prob": -1.0, "finished": True, "chain": 0},
-    Translation: {"text": "x", "log_prob": -1.0, "hypothesis": HYPOTHESIS, "signature": "", "alternatives": ()},
+    Translation: {
+        "text": "x",
+        "log_prob": -1.0,
+        "hypothesis": HYPOTHESIS,
+        "signature": "",
+        "alternatives": (),
+    },
     Noisy: {"model": TABLE, "noise": Noise(0.3), "seed": 1, "share_noise": False},
     Counted: {"model": TABLE},
     Translator: TEXTS,
@@ -246,7 +282,14 @@ CALLS = {kind.__name__: (used(kind), valid) for kind, valid in CONSTRUCTED.items
 CALLS |= {
     "decode": (
         decode,
-        {"model": TABLE, "source": [0, 0], "decoder": Beam(2), "max_length": 3, "ids": [1, 2], "max_rows": 4},
+        {
+            "model": TABLE,
+            "source": [0, 0],
+            "decoder": Beam(2),
+            "max_length": 3,
+            "ids": [1, 2],
+            "max_rows": 4,
+        },
     ),
     "decode with NPAD": (
         lambda **given: decode(TABLE, [0, 0], NPAD(chains=2), **given),
@@ -255,15 +298,27 @@ CALLS |= {
     "score": (score, {"model": TABLE, "source": [0], "targets": [[[1], [2, 1]]]}),
     "load": (npad.load, {"name": "toy", "device": "cpu", "precision": "float32"}),
     "signature": (signature, {"decoder": Beam(2), "model": TABLE}),
-    "translate": (TOY.translate, {"texts": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8}),
-    "stream": (streamed, {"texts": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8, "window": 2}),
-    "Translator.score": (TOY.score, {"texts": ["danke"], "translations": ["thanks"], "max_rows": 8}),
+    "translate": (
+        TOY.translate,
+        {"texts": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8},
+    ),
+    "stream": (
+        streamed,
+        {"texts": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8, "window": 2},
+    ),
+    "Translator.score": (
+        TOY.score,
+        {"texts": ["danke"], "translations": ["thanks"], "max_rows": 8},
+    ),
     "too_long": (TOY.too_long, {"texts": ["danke"]}),
     "transcribe": (
         Transcriber(**SOUNDS).transcribe,
         {"recordings": [torch.zeros(30)], "decoder": Greedy(), "max_length": 3, "max_rows": 4},
     ),
-    "check_model": (npad.testing.check_model, {"model": TABLE, "source": [0, 0], "tolerance": 1e-3}),
+    "check_model": (
+        npad.testing.check_model,
+        {"model": TABLE, "source": [0, 0], "tolerance": 1e-3},
+    ),
     "calibrate": (
         calibrate,
         {
@@ -373,7 +428,9 @@ def faults(name, call, valid, fresh=dict):
     for arguments in wrong_calls(name, valid):
         found = fault(call, fresh() | arguments)
         if found is not None:
-            changed = {key: described(value) for key, value in arguments.items() if value is not valid[key]}
+            changed = {
+                key: described(value) for key, value in arguments.items() if value is not valid[key]
+            }
             yield f"{name}({changed}): {found}"
 
 
@@ -412,7 +469,10 @@ def test_preparing_with_a_wrong_argument_gets_one_line(tmp_path, monkeypatch):
         "sample": 5,
         "progress": nothing,
     }
-    assert list(faults("prepare", prepare, valid, lambda: {"folder": tmp_path / f"store-{next(new)}"})) == []
+    assert (
+        list(faults("prepare", prepare, valid, lambda: {"folder": tmp_path / f"store-{next(new)}"}))
+        == []
+    )
     for value in pool():
         assert fault(prepare, valid | {"folder": value}) is None
 
@@ -425,10 +485,21 @@ def store(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore")
 def test_training_with_a_wrong_argument_gets_one_line(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "AttentionModel", partial(AttentionModel, **TINY))  # where options are left out
+    monkeypatch.setattr(
+        run, "AttentionModel", partial(AttentionModel, **TINY)
+    )  # where options are left out
     new = count()
-    valid = {"data": store, "options": TINY, "recipe": Recipe(updates=1), "device": "cpu", "watch": None}
-    assert list(faults("train", run.train, valid, lambda: {"folder": tmp_path / f"run-{next(new)}"})) == []
+    valid = {
+        "data": store,
+        "options": TINY,
+        "recipe": Recipe(updates=1),
+        "device": "cpu",
+        "watch": None,
+    }
+    assert (
+        list(faults("train", run.train, valid, lambda: {"folder": tmp_path / f"run-{next(new)}"}))
+        == []
+    )
     for value in pool():
         assert fault(run.train, valid | {"folder": value}) is None
 
@@ -437,5 +508,12 @@ def test_training_with_a_wrong_argument_gets_one_line(store, tmp_path, monkeypat
 def test_resuming_with_a_wrong_argument_gets_one_line(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run.train(tmp_path / "run", store, TINY, Recipe(updates=1))
-    valid = {"folder": tmp_path / "run", "device": "cpu", "watch": None, "epochs": 1, "updates": 1, "patience": 1}
+    valid = {
+        "folder": tmp_path / "run",
+        "device": "cpu",
+        "watch": None,
+        "epochs": 1,
+        "updates": 1,
+        "patience": 1,
+    }
     assert list(faults("resume", run.resume, valid)) == []

@@ -58,7 +58,9 @@ def decode(
         ensure_integer("max_rows", max_rows, 1)
     sentences = ensure_length(source)
     if ids is not None and ensure_length(ids, "ids") != sentences:
-        raise InvalidInput(f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}")
+        raise InvalidInput(
+            f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}"
+        )
     if sentences == 0:
         return []
     device = Capabilities.of(model).device

@@ -35,7 +35,9 @@ class Generated:
     """
 
     sequences: Tensor  # [inputs · n, length], prompt or start symbol included and padded, as `generate` returns them
-    sequences_scores: Tensor  # [inputs · n], log-probability under the clean model, the end symbol included
+    sequences_scores: (
+        Tensor  # [inputs · n], log-probability under the clean model, the end symbol included
+    )
     noisy_scores: Tensor  # [inputs · n], what the chain that found it thought; NaN outside NPAD
     chains: Tensor  # [inputs · n], the first chain that found it; 0 is the clean one
     finished: Tensor  # [inputs · n], whether it ended by itself
@@ -67,7 +69,9 @@ def generate(
     prefix = adapter.prefix(source)
     most = _new_tokens(adapter, max_new_tokens, prefix.shape[1])
     ensure_fits(len(source) * num_return_sequences, 16 * most + 512, adapter.device)
-    return _generated(adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids, max_rows)
+    return _generated(
+        adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids, max_rows
+    )
 
 
 def _generated(
@@ -88,7 +92,9 @@ def _generated(
     noisy = [float("nan") if one.noisy_log_prob is None else one.noisy_log_prob for one in flat]
     device = adapter.device
     return Generated(
-        sequences=torch.cat([prefix.repeat_interleave(n, 0), _symbols(adapter, flat).to(device)], 1),
+        sequences=torch.cat(
+            [prefix.repeat_interleave(n, 0), _symbols(adapter, flat).to(device)], 1
+        ),
         sequences_scores=torch.tensor([one.log_prob for one in flat], device=device),
         noisy_scores=torch.tensor(noisy, device=device),
         chains=torch.tensor([one.chain for one in flat], device=device),
@@ -133,10 +139,16 @@ def npad(
     if npad_decoder is None:
         inner = Greedy() if beams == 1 else Beam(beams, "pool")
         noise = Noise(npad_sigma, site=npad_site, relative=True)
-        npad_decoder = NPAD(inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all")
-    steered = Processed(adapter, prefix, logits_processor or None, _criteria(stopping_criteria), beams > 1)
+        npad_decoder = NPAD(
+            inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all"
+        )
+    steered = Processed(
+        adapter, prefix, logits_processor or None, _criteria(stopping_criteria), beams > 1
+    )
     most = generation_config.max_length - prefix.shape[1]
-    found = _generated(adapter, steered, Inputs(**tensors), prefix, npad_decoder, most, n, max_rows=npad_max_rows)
+    found = _generated(
+        adapter, steered, Inputs(**tensors), prefix, npad_decoder, most, n, max_rows=npad_max_rows
+    )
     if not generation_config.return_dict_in_generate:
         return found.sequences
     return as_generate_returns(adapter.encodes, found.sequences, found.sequences_scores)
@@ -148,7 +160,9 @@ def _refuse_unheard(caller: dict[str, Any], config: Any, rest: dict[str, Any]) -
         if caller.get(name) is not None:
             raise InvalidInput(f"{name} does not reach a custom_generate function; leave it out")
     if config.do_sample:
-        raise InvalidInput("do_sample does not go with npad.hf.npad, whose noise takes its place: say do_sample=False")
+        raise InvalidInput(
+            "do_sample does not go with npad.hf.npad, whose noise takes its place: say do_sample=False"
+        )
     if rest.get("inputs_embeds") is not None:
         raise InvalidInput("npad.hf.npad reads input_ids, not inputs_embeds")
 
@@ -185,4 +199,6 @@ def _symbols(adapter: HuggingFace, found: list[Hypothesis]) -> Tensor:
     pad = adapter.model.generation_config.pad_token_id
     rows = [[*one.tokens, *([eos] if one.finished else [])] for one in found]
     longest = max(map(len, rows))
-    return torch.tensor([row + [eos if pad is None else pad] * (longest - len(row)) for row in rows])
+    return torch.tensor(
+        [row + [eos if pad is None else pad] * (longest - len(row)) for row in rows]
+    )

@@ -67,7 +67,9 @@ class Model(Protocol[State]):
     def start(self, source: Any) -> State:
         """Return the state before the first token, one row per sentence."""
 
-    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, state: State, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, State]:
         """Read one token a row ([rows]); return the next token's logits ([rows, V]) and the state.
 
         May consume `state`.
@@ -105,7 +107,9 @@ class PrefixReader(Protocol[State]):
     def vocabulary(self) -> int:
         """How many tokens it predicts."""
 
-    def advance(self, state: State, parents: Tensor, owners: Tensor, tokens: Tensor) -> tuple[Tensor, State]:
+    def advance(
+        self, state: State, parents: Tensor, owners: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, State]:
         """Continue row `parents[i]` of the state by `tokens[i]`: readouts [rows, width], state.
 
         Rows come in groups of len(parents) / len(owners), each group of one sentence;
@@ -209,14 +213,20 @@ class Wrapper(Generic[State]):
 def ensure_model(model: Any) -> None:
     """Refuse what is not a model, or one that would drop units at random while decoding."""
     if isinstance(model, type):
-        raise InvalidInput(f"model must be a model: write {model.__name__}(…), not {model.__name__}")
+        raise InvalidInput(
+            f"model must be a model: write {model.__name__}(…), not {model.__name__}"
+        )
     required = ("special", "sites", "start", "step", "select")
     missing = [name for name in required if not hasattr(model, name)]
     if missing:
         hint = " (its .model is one)" if hasattr(model, "model") else ""
-        raise InvalidInput(f"{type(model).__name__} is no npad.Model{hint}: it has no {', '.join(missing)}")
+        raise InvalidInput(
+            f"{type(model).__name__} is no npad.Model{hint}: it has no {', '.join(missing)}"
+        )
     if not isinstance(model.special, Special):
-        raise ModelError(f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {brief(model.special)}")
+        raise ModelError(
+            f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {brief(model.special)}"
+        )
     for role, token in model.special._asdict().items():
         try:
             ensure_integer(f"{name_of(model)}.special.{role}", token)
@@ -238,7 +248,9 @@ def ensure_length(source: Any, name: str = "source") -> int:
         return len(source)
     except TypeError as error:
         kind = type(source).__name__
-        raise InvalidInput(f"{name} must have a length, one entry a sentence; a {kind} has none") from error
+        raise InvalidInput(
+            f"{name} must have a length, one entry a sentence; a {kind} has none"
+        ) from error
 
 
 def name_of(model: Any) -> str:
@@ -295,7 +307,9 @@ def ensure_logits(model: Any, logits: object, rows: int, vocabulary: int | None 
             f"{name}.step returned logits of shape {list(logits.shape)} for {rows} rows; they must be [{rows}, V]"
         )
     if vocabulary is not None and logits.shape[1] != vocabulary:
-        raise ModelError(f"{name}.step returned {logits.shape[1]} logits a row, and {vocabulary} before")
+        raise ModelError(
+            f"{name}.step returned {logits.shape[1]} logits a row, and {vocabulary} before"
+        )
     if not 0 <= model.special.eos < logits.shape[1]:
         raise ModelError(
             f"the end token {model.special.eos} is not among the {logits.shape[1]} tokens that "

@@ -42,7 +42,8 @@ def score(model: Model[Any], source: Any, targets: Targets) -> list[list[float]]
             f"targets must hold one list a sentence: there are {sentences} sentences, not {len(targets)}"
         )
     checked = [
-        _token_lists(sentence_targets, f"targets[{s}]", model.special.eos) for s, sentence_targets in enumerate(targets)
+        _token_lists(sentence_targets, f"targets[{s}]", model.special.eos)
+        for s, sentence_targets in enumerate(targets)
     ]
     most = max(map(len, checked), default=0)
     if most == 0:
@@ -69,7 +70,9 @@ def _token_lists(targets: Sequence[Sequence[int]], where: str, eos: int) -> list
         if max(target, default=0) >= 1 << 63:
             raise InvalidInput(f"token {max(target)} of {where}[{i}] is outside any vocabulary")
         if eos in target:
-            raise InvalidInput(f"{where}[{i}] is {target}; leave out the end token {eos}, which score adds")
+            raise InvalidInput(
+                f"{where}[{i}] is {target}; leave out the end token {eos}, which score adds"
+            )
     return checked
 
 

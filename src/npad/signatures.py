@@ -37,7 +37,10 @@ def _npad(decoder: NPAD) -> list[str]:
 
 def _plain(decoder: Any) -> list[str]:
     shown = fields(decoder) if is_dataclass(decoder) else ()
-    return [kebab(type(decoder)), *(f"{field.name}:{label(getattr(decoder, field.name))}" for field in shown)]
+    return [
+        kebab(type(decoder)),
+        *(f"{field.name}:{label(getattr(decoder, field.name))}" for field in shown),
+    ]
 
 
 def _changed(value: Any) -> dict[str, Any]:

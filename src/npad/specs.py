@@ -1,5 +1,6 @@
 """Parts by name: `power(p=0.7)` in a signature, on the command line and in a checkpoint is
-`Power(p=0.7)`. A `Registry` knows the parts of one kind."""
+`Power(p=0.7)`. A `Registry` knows the parts of one kind.
+"""
 
 from __future__ import annotations
 

@@ -47,13 +47,19 @@ def check_model(model: Model[Any], source: Any, tolerance: float | None = None) 
                 break  # the rest would say nothing
     if broken:
         listed = "\n".join(f"  - {fault}" for fault in broken)
-        raise ContractError(f"{name_of(model)} breaks the contract of npad.Model:\n{listed}") from first
+        raise ContractError(
+            f"{name_of(model)} breaks the contract of npad.Model:\n{listed}"
+        ) from first
     return checked
 
 
 def _where(error: Exception) -> str:
     """The last line of someone else's code that an error passed through."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((TORCH, __file__))]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith((TORCH, __file__))
+    ]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
@@ -73,7 +79,9 @@ class Probe:
     def symbols(self, rows: int) -> Tensor:
         """[rows, STEPS]: the begin symbol, then some that are not special, different from row to row."""
         special = self.model.special
-        plain = [symbol for symbol in range(min(self.vocabulary, 64)) if symbol not in special] or [special.eos]
+        plain = [symbol for symbol in range(min(self.vocabulary, 64)) if symbol not in special] or [
+            special.eos
+        ]
         grid = torch.arange(rows)[:, None] * 3 + torch.arange(STEPS)
         tokens = torch.tensor(plain)[grid % len(plain)]
         tokens[:, 0] = special.bos
@@ -88,7 +96,9 @@ class Probe:
         for t in range(tokens.shape[1]):
             logits, state = self.model.step(state, tokens[:, t], perturb)
             if bool(torch.log_softmax(logits.float(), -1).isnan().any()):
-                raise ModelError(f"step {t + 1} returned NaN, +inf or nothing but −inf as a row of logits")
+                raise ModelError(
+                    f"step {t + 1} returned NaN, +inf or nothing but −inf as a row of logits"
+                )
             out.append(logits.clone())
         return torch.stack(out, 1)
 
@@ -144,7 +154,11 @@ def shapes(probe: Probe) -> Iterator[str]:
         yield f"step returned {logits.shape[0]} rows of logits for the {probe.rows} sentences of start"
     elif bool(torch.log_softmax(logits.float(), -1).isnan().any()):
         yield "step returned NaN, +inf or nothing but −inf as a row of logits"
-    elif bool((logits > 0).all() & ((logits.sum(1) - 1).abs() < 1e-3).all() & (logits != logits[0, 0]).any()):
+    elif bool(
+        (logits > 0).all()
+        & ((logits.sum(1) - 1).abs() < 1e-3).all()
+        & (logits != logits[0, 0]).any()
+    ):
         yield "step seems to return probabilities; it must return logits, such as their logarithm"
     elif not 0 <= model.special.eos < logits.shape[1]:
         yield f"the end symbol {model.special.eos} is not among the {logits.shape[1]} symbols predicted"
@@ -172,10 +186,14 @@ def layouts(probe: Probe) -> Iterator[str]:
     twice = probe.index([row for row in range(rows) for _ in range(2)])
     state = model.select(model.start(probe.source), twice)
     _, state = model.step(state, tokens[twice, 0])
-    state = model.select(state, probe.index([2 * rows - 2, 2 * rows - 1]))  # both rows of the last sentence
+    state = model.select(
+        state, probe.index([2 * rows - 2, 2 * rows - 1])
+    )  # both rows of the last sentence
     logits, state = model.step(state, tokens[[rows - 1] * 2, 1])
     again, _ = model.step(model.select(state, probe.index([1, 0, 0])), tokens[[rows - 1] * 3, 2])
-    if probe.differ(logits, expected[[rows - 1] * 2, 1]) or probe.differ(again, expected[[rows - 1] * 3, 2]):
+    if probe.differ(logits, expected[[rows - 1] * 2, 1]) or probe.differ(
+        again, expected[[rows - 1] * 3, 2]
+    ):
         yield "the rows of the last sentence, kept by select with the others dropped, predict other than before"
 
 
@@ -183,7 +201,9 @@ def reordering(probe: Probe) -> Iterator[str]:
     """A selected row brings its whole past."""
     model, tokens = probe.model, probe.symbols(2 * probe.rows)
     twice = probe.index([row for row in range(probe.rows) for _ in range(2)])
-    swap = probe.index([row ^ 1 for row in range(2 * probe.rows)])  # within each sentence, as a beam does
+    swap = probe.index(
+        [row ^ 1 for row in range(2 * probe.rows)]
+    )  # within each sentence, as a beam does
     state = model.select(model.start(probe.source), twice)
     expected = probe.logits(model.select(state, probe.index(list(range(2 * probe.rows)))), tokens)
     for t in range(STEPS - 1):
@@ -272,7 +292,9 @@ def sites(probe: Probe) -> Iterator[str]:
         flat = [shape for shape in here if len(shape) == 2 and shape[0] == probe.rows]
         if len(flat) < len(here):
             yield f"perturb({offered!r}, x) must be given x [rows, width], not shapes {sorted(set(here) - set(flat))}"
-        elif sum(shape[1] for shape in here) != STEPS * width and {shape[1] for shape in here} != {width}:
+        elif sum(shape[1] for shape in here) != STEPS * width and {shape[1] for shape in here} != {
+            width
+        }:
             per_step = sum(shape[1] for shape in here) / STEPS
             yield f"the site {offered!r} is declared {width} wide, but step perturbs {per_step:g} units a row there"
         push = Recorder(partial(_push, offered))
@@ -298,7 +320,9 @@ def attention(probe: Probe) -> Iterator[str]:
         yield "attention weights must be non-negative and add up to 1 in every row"
     else:
         for row in range(probe.rows):
-            _, state = probe.model.step(probe.model.start(probe.source[row : row + 1]), tokens[row : row + 1])
+            _, state = probe.model.step(
+                probe.model.start(probe.source[row : row + 1]), tokens[row : row + 1]
+            )
             length = weights_of(state).shape[1]
             if int((weights[row] > 0).sum()) > length:
                 yield f"sentence {row} has {length} source positions alone, but looks at more in the batch: padding?"
@@ -306,10 +330,12 @@ def attention(probe: Probe) -> Iterator[str]:
 
 
 def always(probe: Probe) -> bool:
+    """The check applies to every source."""
     return True
 
 
 def several(probe: Probe) -> bool:
+    """The check needs more than one sentence."""
     return probe.rows > 1
 
 

@@ -27,7 +27,9 @@ def brief(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def ensure_integer(name: str, value: object, least: int | None = None, most: int = MAX_INTEGER) -> None:
+def ensure_integer(
+    name: str, value: object, least: int | None = None, most: int = MAX_INTEGER
+) -> None:
     """Require a whole number from `least` (−2**63 unless given) to `most`."""
     rule = "a whole number" if least is None else f"a whole number of at least {least}"
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -40,16 +42,27 @@ def ensure_integer(name: str, value: object, least: int | None = None, most: int
 
 
 def ensure_number(
-    name: str, value: object, *, above: float | None = None, least: float | None = None, below: float | None = None
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
 ) -> None:
     """Require a finite number, `above` a bound or at `least` one, and `below` another."""
     bounds = (("above", above), ("of at least", least), ("below", below))
-    rule = "a finite number" + "".join(f" {word} {bound:g}" for word, bound in bounds if bound is not None)
+    rule = "a finite number" + "".join(
+        f" {word} {bound:g}" for word, bound in bounds if bound is not None
+    )
     whole_number = isinstance(value, Integral)
     fine = isinstance(value, Real) and not isinstance(value, bool)
-    fine = fine and (whole_number or not isinstance(value, Rational))  # torch computes with no fractions
+    fine = fine and (
+        whole_number or not isinstance(value, Rational)
+    )  # torch computes with no fractions
     if fine and whole_number and abs(int(value)) > MAX_INTEGER:  # type: ignore[call-overload]
-        raise InvalidInput(f"{name} must be {rule}, and one beyond 2**63 written as a float, not {brief(value)}")
+        raise InvalidInput(
+            f"{name} must be {rule}, and one beyond 2**63 written as a float, not {brief(value)}"
+        )
     if fine:
         given = float(value)  # type: ignore[arg-type]
         fine = math.isfinite(given)
@@ -85,7 +98,9 @@ def ensure_path(name: str, value: object) -> None:
     except (UnicodeError, TypeError):
         spelt = b"\0"
     if b"\0" in spelt:
-        raise InvalidInput(f"{name} must be a path, as a text or a pathlib.Path, not {brief(value)}")
+        raise InvalidInput(
+            f"{name} must be a path, as a text or a pathlib.Path, not {brief(value)}"
+        )
 
 
 def as_list(name: str, value: Any, rule: str) -> list[Any]:
@@ -101,4 +116,6 @@ def as_list(name: str, value: Any, rule: str) -> list[Any]:
 def ensure_choice(name: str, value: object, offered: tuple[str, ...]) -> None:
     """Require one of a few words."""
     if not isinstance(value, str) or value not in offered:
-        raise InvalidInput(f"{name} must be one of {', '.join(map(repr, offered))}, not {brief(value)}")
+        raise InvalidInput(
+            f"{name} must be one of {', '.join(map(repr, offered))}, not {brief(value)}"
+        )

@@ -25,7 +25,9 @@ def command(
     source: Annotated[int, typer.Option(help="Symbols of a source.")] = 20,
     length: Annotated[int, typer.Option(help="Symbols written.")] = 20,
     sentences: Annotated[int | None, typer.Option(help="At a time; 16, or 512 on a GPU.")] = None,
-    rows: Annotated[int | None, typer.Option(help="At a time, at most; 1,024, or 32,768 on a GPU.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="At a time, at most; 1,024, or 32,768 on a GPU.")
+    ] = None,
 ) -> None:
     """How fast this machine decodes, strategy by strategy, with an untrained model and outputs of one length.
 
@@ -46,15 +48,28 @@ def command(
     ensure_choice("precision", precision, tuple(PRECISIONS))
     ensure_computes(where, precision)
     gpu = where.type == "cuda"
-    given = {"units": units, "embedding": embedding, "symbols": symbols, "source": source, "length": length}
+    given = {
+        "units": units,
+        "embedding": embedding,
+        "symbols": symbols,
+        "source": source,
+        "length": length,
+    }
     given["sentences"] = (512 if gpu else 16) if sentences is None else sentences
     given["rows"] = (32_768 if gpu else 1024) if rows is None else rows
     for name, value in given.items():
         ensure_integer(name, value, 2 if name == "symbols" else 1)
     sizes = speed.Sizes(**given)
-    machine = torch.cuda.get_device_name(where) if gpu else f"CPU, {torch.get_num_threads()} threads"
-    rates = {name: speed.matrix_rate(where, PRECISIONS[name]) for name in dict.fromkeys(("float32", precision))}
-    products = ", ".join(f"{rate / 1e12:,.2f} TFLOP/s in {PRECISIONS[name]}" for name, rate in rates.items())
+    machine = (
+        torch.cuda.get_device_name(where) if gpu else f"CPU, {torch.get_num_threads()} threads"
+    )
+    rates = {
+        name: speed.matrix_rate(where, PRECISIONS[name])
+        for name in dict.fromkeys(("float32", precision))
+    }
+    products = ", ".join(
+        f"{rate / 1e12:,.2f} TFLOP/s in {PRECISIONS[name]}" for name, rate in rates.items()
+    )
     note(f"{machine}; {precision} chains; a large product runs at {products}".replace("torch.", ""))
     said = ", ".join(f"{name} {value:,}" for name, value in asdict(sizes).items())
     table = Table(title=said, title_style="", title_justify="left")
@@ -64,6 +79,11 @@ def command(
     with bar("greedy", len(speed.STRATEGIES)) as watch:
         for done, one in enumerate(speed.measured(sizes, where, precision, rates), start=1):
             watch(f"{one.strategy} is done", done, len(speed.STRATEGIES))
-            cells = (f"{1e3 * one.latency:,.1f} ms", f"{one.tokens:,.0f}", f"{one.row_steps:,.0f}", f"{one.share:.0%}")
+            cells = (
+                f"{1e3 * one.latency:,.1f} ms",
+                f"{one.tokens:,.0f}",
+                f"{one.row_steps:,.0f}",
+                f"{one.share:.0%}",
+            )
             table.add_row(one.strategy, *cells, f"{one.memory / 2**30:.2f} GiB")
     console().print(table)

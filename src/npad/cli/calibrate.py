@@ -33,10 +33,16 @@ from npad.text.files import lines
 
 @decodes("npad")
 def command(
-    source: Annotated[Path, typer.Argument(help="Sentences like those to come: plain, .gz, .xz, or -.")],
+    source: Annotated[
+        Path, typer.Argument(help="Sentences like those to come: plain, .gz, .xz, or -.")
+    ],
     model: ModelName = DEFAULT_MODEL,
-    calls: Annotated[int, typer.Option(help="Model calls to spend, re-scoring included, about.", min=1)] = 500_000,
-    sigmas: Annotated[str, typer.Option(help="The σ₀ to choose from.")] = ",".join(f"{sigma:g}" for sigma in GRID),
+    calls: Annotated[
+        int, typer.Option(help="Model calls to spend, re-scoring included, about.", min=1)
+    ] = 500_000,
+    sigmas: Annotated[str, typer.Option(help="The σ₀ to choose from.")] = ",".join(
+        f"{sigma:g}" for sigma in GRID
+    ),
     device: Device = "auto",
     precision: Precision = "float32",
     as_json: Annotated[
@@ -62,7 +68,9 @@ def command(
     try:
         grid = tuple(float(part) for part in sigmas.split(","))
     except ValueError as error:
-        raise InvalidInput(f"--sigmas must be numbers with commas between them, not {sigmas!r}") from error
+        raise InvalidInput(
+            f"--sigmas must be numbers with commas between them, not {sigmas!r}"
+        ) from error
     translator = load(model, device_named(device, "--device"), precision)
     with bar("calibrating", calls, [source]) as show:
         found = calibrate(
@@ -87,4 +95,6 @@ def command(
         table.add_row(f"{one.sigma:g}", f"{one.sentences:,}", *figures, end_section=new_round)
     out = console()
     out.print(table)
-    out.print(f"σ₀ = {found.sigma:g}, by {found.calls:,} model calls. Use it: --decoder npad --sigma {found.sigma:g}")
+    out.print(
+        f"σ₀ = {found.sigma:g}, by {found.calls:,} model calls. Use it: --decoder npad --sigma {found.sigma:g}"
+    )

@@ -28,7 +28,9 @@ re-scored  the same, by the clean model that judges what noisy chains found
 def command(
     text: Annotated[list[str], typer.Argument(help="Texts to translate.")],
     model: ModelName = DEFAULT_MODEL,
-    exact: Annotated[bool, typer.Option("--exact", help="Also search exactly; for small models.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Also search exactly; for small models.")
+    ] = False,
     device: Device = "auto",
     max_length: MaxLength = 200,
     *,
@@ -53,7 +55,9 @@ def command(
     out.print(LEGEND)
 
 
-def _table(translator: Translator, text: str, strategies: dict[str, Decoder], max_length: int) -> Table:
+def _table(
+    translator: Translator, text: str, strategies: dict[str, Decoder], max_length: int
+) -> Table:
     """One text: each strategy's output, its log-probability, and what it cost."""
     out = Table(title=text, title_justify="left", title_style="bold")
     out.add_column("strategy", min_width=17)
@@ -71,6 +75,11 @@ def _table(translator: Translator, text: str, strategies: dict[str, Decoder], ma
         name += "" if best.hypothesis.finished else ", cut"
         style = "green" if (best.hypothesis.finished, best.log_prob + 1e-4) > top else ""
         out.add_row(
-            name, best.text, f"{best.log_prob:.3f}", f"{searched:,}", f"{rescored:,}" if rescored else "–", style=style
+            name,
+            best.text,
+            f"{best.log_prob:.3f}",
+            f"{searched:,}",
+            f"{rescored:,}" if rescored else "–",
+            style=style,
         )
     return out

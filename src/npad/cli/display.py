@@ -25,10 +25,19 @@ class Display(Watch):
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        columns = (SpinnerColumn(), TextColumn(LIVE), BarColumn(bar_width=16), TimeRemainingColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn(LIVE),
+            BarColumn(bar_width=16),
+            TimeRemainingColumn(),
+        )
         terminal = self.console.is_terminal
-        with Progress(*columns, console=self.console, transient=True, disable=not terminal) as self.progress:
-            self.task = self.progress.add_task("", total=None, visible=False, epoch="–", speed=0, losses="")
+        with Progress(
+            *columns, console=self.console, transient=True, disable=not terminal
+        ) as self.progress:
+            self.task = self.progress.add_task(
+                "", total=None, visible=False, epoch="–", speed=0, losses=""
+            )
             yield
 
     def preparing(self, what: str, done: int, total: int) -> None:
@@ -42,13 +51,17 @@ class Display(Watch):
         """A row of a report is being measured, and so many have been."""
         self.progress.update(self.task, visible=False)
         if self.console.is_terminal:
-            self.console.print(f"{done:4} measured; {what}"[: self.console.width - 1], end="\r", highlight=False)
+            self.console.print(
+                f"{done:4} measured; {what}"[: self.console.width - 1], end="\r", highlight=False
+            )
 
     def epoch(self, place: Place, batches: int, recipe: Recipe) -> None:
         total = place.update + (recipe.epochs - place.epoch) * batches - place.position
         total = total if recipe.updates is None else min(total, recipe.updates)
         epoch = f"{place.epoch + 1}/{recipe.epochs}"
-        self.progress.update(self.task, total=total, completed=place.update, epoch=epoch, visible=True)
+        self.progress.update(
+            self.task, total=total, completed=place.update, epoch=epoch, visible=True
+        )
 
     def report(self, record: dict[str, Any]) -> None:
         if "valid_perplexity" in record:
@@ -63,10 +76,14 @@ class Display(Watch):
             )
         else:
             self.losses["loss"] = f"loss {record['nll']:.2f}"
-            self.progress.update(self.task, completed=record["update"], speed=record["symbols_per_second"])
+            self.progress.update(
+                self.task, completed=record["update"], speed=record["symbols_per_second"]
+            )
         self.progress.update(self.task, losses="  ".join(filter(None, self.losses.values())))
 
 
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    return (
+        f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    )

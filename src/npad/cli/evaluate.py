@@ -39,7 +39,9 @@ def command(
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the translations here, too.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the translations here, too.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="The figures as one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
@@ -61,12 +63,20 @@ def command(
     if len(sources) != len(references):
         rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
         raise InvalidInput(f"{rule}; line i of the two must be a pair")
-    translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
+    translator = replace(
+        load(model, device_named(device, "--device"), precision), longest=max_source
+    )
     with ExitStack() as open_files:
         out = open_files.enter_context(written(output)) if output is not None else None
         with bar("evaluating", len(sources)) as show:
             report, outputs = evaluate(
-                translator, sources, references, decoder, max_length, max_rows, partial(show, "evaluating")
+                translator,
+                sources,
+                references,
+                decoder,
+                max_length,
+                max_rows,
+                partial(show, "evaluating"),
             )
         if as_json:
             print(json.dumps(asdict(report)))

@@ -16,7 +16,9 @@ from npad.storage import checkpoint
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="`en-de`, `toy`, or a folder that `npad train` wrote.")],
+    model: Annotated[
+        str, typer.Argument(help="`en-de`, `toy`, or a folder that `npad train` wrote.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
 ) -> None:
     """What a model is: sizes, noise sites, and how it was trained.
@@ -37,10 +39,14 @@ def command(
     counts = getattr(plain, "size", None)
     parameters = counts() if counts else 0
     if as_json:
-        print(json.dumps(about | {"name": name_of(plain), "parameters": parameters, "sites": sites}))
+        print(
+            json.dumps(about | {"name": name_of(plain), "parameters": parameters, "sites": sites})
+        )
         return
     rows = {"name": name_of(plain), "kind": type(plain).__name__, "parameters": f"{parameters:,}"}
-    rows |= {name.replace("_", " "): _shown(value) for name, value in about.get("model", {}).items()}
+    rows |= {
+        name.replace("_", " "): _shown(value) for name, value in about.get("model", {}).items()
+    }
     rows["noise sites"] = ", ".join(f"{site} ({width})" for site, width in sites.items())
     if "training" in about:
         made = about["training"]
@@ -64,4 +70,10 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         return " ".join(f"{name}={_shown(one)}" for name, one in value.items())
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

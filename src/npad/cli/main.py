@@ -88,7 +88,9 @@ def _explained(error: BaseException) -> int:
         case MemoryError():
             return _failed("out of memory; give it less at a time", 1, notes)
         case RecursionError() if "JSON" in str(error):
-            return _failed("a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes)
+            return _failed(
+                "a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes
+            )
         case BrokenPipeError():  # whoever read our output has left
             _discard_output()
             return 1
@@ -120,7 +122,11 @@ def _warned(
     if issubclass(category, MemoryWarning):
         note(f"warning: {message}")
     else:
-        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
+        print(
+            warnings.formatwarning(message, category, filename, lineno, line),
+            end="",
+            file=file or sys.stderr,
+        )
 
 
 def _discard_output() -> None:

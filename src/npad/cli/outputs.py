@@ -10,10 +10,12 @@ from npad.pipelines.translation import Translation
 
 
 def as_text(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    """Write the best translation, one line per sentence."""
     out.write(one_line(best.text) + "\n")
 
 
 def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    """Write an n-best list in Moses' format: number ||| text ||| features ||| score."""
     for one in _first(best, nbest):
         features = {"logp": one.log_prob, "length": len(one.hypothesis.tokens)}
         if one.hypothesis.noisy_log_prob is not None:
@@ -24,16 +26,22 @@ def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: i
 
 
 def as_json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
+    """Write one JSON object per sentence."""
     first, *others = (_record(one) for one in _first(best, nbest))
     record = {"id": number, "source": source, **first, "signature": best.signature}
-    out.write(json.dumps(record | ({"alternatives": others} if nbest > 1 else {}), ensure_ascii=False) + "\n")
+    out.write(
+        json.dumps(record | ({"alternatives": others} if nbest > 1 else {}), ensure_ascii=False)
+        + "\n"
+    )
 
 
 def _record(one: Translation) -> dict[str, Any]:
     hypothesis = one.hypothesis
     return {
         "text": one.text,
-        "log_prob": one.log_prob if math.isfinite(one.log_prob) else None,  # null: it was too long to translate
+        "log_prob": one.log_prob
+        if math.isfinite(one.log_prob)
+        else None,  # null: it was too long to translate
         "noisy_log_prob": hypothesis.noisy_log_prob,
         "chain": hypothesis.chain,
         "finished": hypothesis.finished,

@@ -31,9 +31,9 @@ def attention(
     target: Annotated[
         str | None, typer.Option(help="Its translation; otherwise the model's own, by beam search.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .svg, .pdf.")] = Path(
-        "attention.png"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The picture: .png, .svg, .pdf.")
+    ] = Path("attention.png"),
     max_length: MaxLength = 200,
 ) -> None:
     """Show where a model looks while it writes each symbol.
@@ -51,7 +51,9 @@ def attention(
     if target is None:
         target = load(model).translate([text], max_length=max_length)[0].text
     if len(source.encode([text])[0]) > 200:
-        raise InvalidInput("the text is too long for a picture; give a sentence of at most 200 symbols")
+        raise InvalidInput(
+            "the text is too long for a picture; give a sentence of at most 200 symbols"
+        )
     symbols, outputs = source.encode([text])[0], written.encode([target])[0]
     weights = []
     with torch.inference_mode():
@@ -61,14 +63,18 @@ def attention(
             weights.append(saved.model.attention(state)[0].tolist())
     if len(weights[0]) != len(symbols) + 1:
         raise InvalidInput(f"{model} was trained without attention")
-    plots.attention(weights, source.pieces([*symbols, END]), written.pieces([*outputs, END]), output)
+    plots.attention(
+        weights, source.pieces([*symbols, END]), written.pieces([*outputs, END]), output
+    )
     print(f"{target}\n{output}")
 
 
 @app.command()
 def loss(
     run: Annotated[Path, typer.Argument(help="A folder that `npad train` wrote.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The picture. [RUN/loss.png]")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The picture. [RUN/loss.png]")
+    ] = None,
 ) -> None:
     """Show how training went: perplexity against updates.
 

@@ -44,27 +44,49 @@ def _training(help: str) -> Any:
 
 def command(
     folder: Annotated[Path, typer.Argument(help="Where the results go; run it again to go on.")],
-    data: Annotated[Path, typer.Option(help="Parallel text: NAME.LANGUAGE[.gz|.xz], NAME valid…, test… or other.")],
-    source: Annotated[str, typer.Option("--from", help="The source language, as the files are called.")] = "en",
-    target: Annotated[str | None, typer.Option("--to", help="The target language. [the other one]")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="A model to take: `en-de`, or a folder of `npad train`.")
+    data: Annotated[
+        Path,
+        typer.Option(help="Parallel text: NAME.LANGUAGE[.gz|.xz], NAME valid…, test… or other."),
+    ],
+    source: Annotated[
+        str, typer.Option("--from", help="The source language, as the files are called.")
+    ] = "en",
+    target: Annotated[
+        str | None, typer.Option("--to", help="The target language. [the other one]")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The report's title. [the name of FOLDER]")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="A model to take: `en-de`, or a folder of `npad train`."
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The report's title. [the name of FOLDER]")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of every row with chance in it.", min=1)] = 3,
-    brief: Annotated[bool, typer.Option("--brief", help="The paper's tables and their claims, no more.")] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="The paper's tables and their claims, no more.")
+    ] = False,
     exact: Annotated[int, typer.Option(help="Test sentences to search exactly.", min=1)] = 100,
     budget: Annotated[int, typer.Option(help="Model calls for each of them.", min=1)] = 500,
     device: Device = "auto",
     precision: Precision = "float32",
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
-    recipe: Annotated[str, _training("`paper` (Adadelta, as Cho, 2016) or `adam` (for little data).")] = "adam",
+    recipe: Annotated[
+        str, _training("`paper` (Adadelta, as Cho, 2016) or `adam` (for little data).")
+    ] = "adam",
     units: Annotated[int, _training("Units of every recurrent layer.")] = PRESETS["paper"]["units"],
-    embedding: Annotated[int, _training("Dimensions of the embeddings.")] = PRESETS["paper"]["embedding"],
-    vocabulary: Annotated[str, _training("Subwords: one number for both sides, or two: 8000,6000.")] = "8000",
+    embedding: Annotated[int, _training("Dimensions of the embeddings.")] = PRESETS["paper"][
+        "embedding"
+    ],
+    vocabulary: Annotated[
+        str, _training("Subwords: one number for both sides, or two: 8000,6000.")
+    ] = "8000",
     epochs: Annotated[int, _training("Passes over the training text, at most.")] = 20,
-    train_sigmas: Annotated[str, _training("Train again with noise of each of these σ₀, 0.1,0.3, and compare.")] = "",
+    train_sigmas: Annotated[
+        str, _training("Train again with noise of each of these σ₀, 0.1,0.3, and compare.")
+    ] = "",
 ) -> None:
     """Run the paper's Tables 1 to 4 on your data, and what goes beyond them, and write a report.
 
@@ -82,12 +104,16 @@ def command(
     options, habits = RECIPES[recipe]
     training = experiment.Training(
         {"units": units, "embedding": embedding, **options},
-        Recipe(**habits, epochs=epochs, precision="bfloat16" if where.type == "cuda" else "float32"),
+        Recipe(
+            **habits, epochs=epochs, precision="bfloat16" if where.type == "cuda" else "float32"
+        ),
         sizes(vocabulary),
     )
     noisy = _numbers(train_sigmas)
     if model is not None and noisy:
-        raise InvalidInput("--train-sigmas trains models to compare with one trained here: leave out --model")
+        raise InvalidInput(
+            "--train-sigmas trains models to compare with one trained here: leave out --model"
+        )
     plan = experiment.Plan(
         text=text,
         title=title or folder.resolve().name,
@@ -114,4 +140,6 @@ def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",") if part)
     except ValueError as error:
-        raise InvalidInput(f"--train-sigmas must be numbers with commas between them, not {text!r}") from error
+        raise InvalidInput(
+            f"--train-sigmas must be numbers with commas between them, not {text!r}"
+        ) from error

@@ -22,11 +22,20 @@ CHUNK = 1000  # pairs at a time
 
 
 def command(
-    source: Annotated[str, typer.Argument(help="A file of source lines (plain, .gz, .xz, -), or with --text a text.")],
-    target: Annotated[str, typer.Argument(help="Its translations, line by line, or with --text a text.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="A file of source lines (plain, .gz, .xz, -), or with --text a text."),
+    ],
+    target: Annotated[
+        str, typer.Argument(help="Its translations, line by line, or with --text a text.")
+    ],
     model: ModelName = DEFAULT_MODEL,
-    text: Annotated[bool, typer.Option("--text", "-t", help="SOURCE and TARGET are texts, not files.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
+    text: Annotated[
+        bool, typer.Option("--text", "-t", help="SOURCE and TARGET are texts, not files.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
     device: Device = "auto",
     max_rows: MaxRows = 1024,
@@ -54,10 +63,20 @@ def command(
                         f"{short} has {i - 1:,} lines and {long} has more; line i of the two must be a pair"
                     )
             for i, size in translator.too_long([one for one, _ in some]).items():
-                raise InvalidInput(f"line {done + i + 1} has {size}, more than --max-source {max_source:,}")
-            scores = translator.score([one for one, _ in some], [other for _, other in some], max_rows)
+                raise InvalidInput(
+                    f"line {done + i + 1} has {size}, more than --max-source {max_source:,}"
+                )
+            scores = translator.score(
+                [one for one, _ in some], [other for _, other in some], max_rows
+            )
             for (one, other), score in zip(some, scores, strict=True):
-                record = {"source": one, "target": other, "log_prob": score if math.isfinite(score) else None}
-                out.write((json.dumps(record, ensure_ascii=False) if as_json else f"{score:.6f}") + "\n")
+                record = {
+                    "source": one,
+                    "target": other,
+                    "log_prob": score if math.isfinite(score) else None,
+                }
+                out.write(
+                    (json.dumps(record, ensure_ascii=False) if as_json else f"{score:.6f}") + "\n"
+                )
             done += len(some)
             show("scoring", done, 0)

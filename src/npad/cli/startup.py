@@ -26,7 +26,9 @@ def is_command() -> bool:
 def begin() -> None:
     """Make the standard streams safe, and an interrupt quiet until `main` takes over."""
     occupy_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as nohup has it
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # it may be ignored, as nohup has it
         signal.signal(signal.SIGINT, _leave)
 
 

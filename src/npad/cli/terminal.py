@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 
 def note(message: str) -> None:
@@ -55,4 +62,6 @@ def bar(
     )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=total)
-        yield lambda what, done, of: progress.update(task, description=what, completed=done, total=of or None)
+        yield lambda what, done, of: progress.update(
+            task, description=what, completed=done, total=of or None
+        )

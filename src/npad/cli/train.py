@@ -33,7 +33,17 @@ HABITS: dict[str, dict[str, Any]] = {
 DATA = ("data", "train", "valid", "vocabulary", "joint", "tokenizers", "longest", "sample")
 MODEL = ("units", "embedding", "cell", "layers", "attention", "tied", "dropout", "initialisation")
 RECIPE = (
-    *("optimiser", "learning_rate", "decay", "anneal", "clip", "batch", "epochs", "updates", "patience"),
+    *(
+        "optimiser",
+        "learning_rate",
+        "decay",
+        "anneal",
+        "clip",
+        "batch",
+        "epochs",
+        "updates",
+        "patience",
+    ),
     *("validate", "checkpoint", "precision", "seed"),
 )
 NOISE = ("sigma", "schedule", "noise", "site", "relative")
@@ -52,11 +62,15 @@ def _recipe(help: str, *names: str) -> Any:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="The run's folder: its checkpoints, log and plot.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The run's folder: its checkpoints, log and plot.")
+    ],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in FOLDER.")] = False,
     device: Device = "auto",
     data: Annotated[Path | None, _data("A store that `npad prepare` made.")] = None,
-    train: Annotated[tuple[Path, Path] | None, _data("Or the training pairs as text.", metavar="SOURCE TARGET")] = None,
+    train: Annotated[
+        tuple[Path, Path] | None, _data("Or the training pairs as text.", metavar="SOURCE TARGET")
+    ] = None,
     valid: Valid = None,
     vocabulary: Vocabulary = None,
     joint: Joint = None,
@@ -64,38 +78,57 @@ def command(
     longest: Longest = None,
     sample: Sample = None,
     preset: Annotated[
-        str | None, _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]")
+        str | None,
+        _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]"),
     ] = None,
     units: Annotated[int | None, _model("Units of every recurrent layer.")] = None,
     embedding: Annotated[int | None, _model("Dimensions of the embeddings.")] = None,
     cell: Annotated[str | None, _model("`gru` or `lstm`. [gru]")] = None,
     layers: Annotated[int | None, _model("Layers of encoder and decoder. [1]")] = None,
     attention: Annotated[bool | None, _model("Attend to the source, or see only its mean.")] = None,
-    tied: Annotated[bool | None, _model("Output matrix and target embeddings are one.", "--tied")] = None,
-    dropout: Annotated[float | None, _model("Share of units dropped, of embeddings and readout.")] = None,
+    tied: Annotated[
+        bool | None, _model("Output matrix and target embeddings are one.", "--tied")
+    ] = None,
+    dropout: Annotated[
+        float | None, _model("Share of units dropped, of embeddings and readout.")
+    ] = None,
     initialisation: Annotated[str | None, _model("`paper` (0.01·N(0, 1)) or `glorot`.")] = None,
     optimiser: Annotated[str | None, _recipe("`adam`, `adadelta` or `sgd`.")] = None,
     learning_rate: Annotated[
         float | None, _recipe("The optimiser's own unless given.", "--learning-rate", "--lr")
     ] = None,
-    decay: Annotated[float | None, _recipe("The rate's factor after a validation without a new best. [1]")] = None,
+    decay: Annotated[
+        float | None, _recipe("The rate's factor after a validation without a new best. [1]")
+    ] = None,
     anneal: Annotated[
         bool | None, _recipe("The rate falls to zero along a cosine, over all epochs.", "--anneal")
     ] = None,
-    clip: Annotated[float | None, _recipe("The gradient's norm is brought down to this when above. [1]")] = None,
-    batch: Annotated[int | None, _recipe("Symbols a side and batch, padding included. [4096]")] = None,
+    clip: Annotated[
+        float | None, _recipe("The gradient's norm is brought down to this when above. [1]")
+    ] = None,
+    batch: Annotated[
+        int | None, _recipe("Symbols a side and batch, padding included. [4096]")
+    ] = None,
     epochs: Annotated[int | None, _recipe("Times through the data at most. [20]")] = None,
     updates: Annotated[int | None, _recipe("Updates at most.")] = None,
-    patience: Annotated[int | None, _recipe("Validations without a new best before stopping. [5]")] = None,
+    patience: Annotated[
+        int | None, _recipe("Validations without a new best before stopping. [5]")
+    ] = None,
     validate: Annotated[int | None, _recipe("Updates between validations. [an epoch]")] = None,
     checkpoint: Annotated[int | None, _recipe("Updates between checkpoints. [1000]")] = None,
-    precision: Annotated[str | None, _recipe("`float32`, or `bfloat16` for products. [bfloat16 on a GPU]")] = None,
+    precision: Annotated[
+        str | None, _recipe("`float32`, or `bfloat16` for products. [bfloat16 on a GPU]")
+    ] = None,
     seed: Annotated[int | None, _recipe("Of weights, order and noise. [0]")] = None,
     sigma: Annotated[float | None, _recipe("Train with noise of this σ₀.")] = None,
-    schedule: Annotated[str | None, _recipe("Its σ over time, as in `npad translate`. [1/t]")] = None,
+    schedule: Annotated[
+        str | None, _recipe("Its σ over time, as in `npad translate`. [1/t]")
+    ] = None,
     noise: Annotated[str | None, _recipe("Its distribution. [gaussian]")] = None,
     site: Annotated[str | None, _recipe("Where it enters. [hidden]")] = None,
-    relative: Annotated[bool | None, _recipe("σ is a share of the RMS of what it perturbs.", "--relative")] = None,
+    relative: Annotated[
+        bool | None, _recipe("σ is a share of the RMS of what it perturbs.", "--relative")
+    ] = None,
 ) -> None:
     """Train the paper's translation model, from text or from a prepared store.
 
@@ -117,11 +150,15 @@ def command(
         if resume:
             for name in set(given) & {"preset", *DATA, *MODEL, *RECIPE, *NOISE} - {*LONGER}:
                 flag = "--" + name.replace("_", "-")
-                raise InvalidInput(f"{flag} is the run's own and cannot change with --resume; start another run")
+                raise InvalidInput(
+                    f"{flag} is the run's own and cannot change with --resume; start another run"
+                )
             longer = {name: given[name] for name in LONGER if name in given}
             progress, reason = run.resume(folder, where, watch, **longer)
         else:
-            progress, reason = run.train(folder, _text_or_store(given), *_plan(given, where.type), where, watch)
+            progress, reason = run.train(
+                folder, _text_or_store(given), *_plan(given, where.type), where, watch
+            )
     if watch:
         _tell(folder, progress, reason)
 
@@ -141,19 +178,30 @@ def _plan(given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:
     """The model's options and the recipe: a preset's, changed where asked."""
     preset = given.get("preset", "small")
     ensure_choice("preset", preset, tuple(PRESETS))
-    habits = {**PRESETS[preset], **HABITS[preset], "precision": "bfloat16" if device == "cuda" else "float32"}
+    habits = {
+        **PRESETS[preset],
+        **HABITS[preset],
+        "precision": "bfloat16" if device == "cuda" else "float32",
+    }
     asked = habits | given
-    noise = {"distribution" if name == "noise" else name: given[name] for name in NOISE if name in given}
+    noise = {
+        "distribution" if name == "noise" else name: given[name] for name in NOISE if name in given
+    }
     if noise and "sigma" not in noise:
         raise InvalidInput("noise in training needs its --sigma")
-    recipe = Recipe(**{name: asked[name] for name in RECIPE if name in asked}, noise=noise_from_names(**noise) if noise else None)
+    recipe = Recipe(
+        **{name: asked[name] for name in RECIPE if name in asked},
+        noise=noise_from_names(**noise) if noise else None,
+    )
     return {name: asked[name] for name in MODEL if name in asked}, recipe
 
 
 def _text_or_store(given: dict[str, Any]) -> Path | dict[str, Any]:
     """Where the data is: a store, or what `prepare` needs to make one."""
     if ("data" in given) == ("train" in given):
-        raise InvalidInput("training needs --data STORE, or --train SOURCE TARGET and --valid SOURCE TARGET")
+        raise InvalidInput(
+            "training needs --data STORE, or --train SOURCE TARGET and --valid SOURCE TARGET"
+        )
     text = {name: given[name] for name in DATA if name in given and name != "data"}
     if "data" in given:
         if text:
@@ -161,7 +209,9 @@ def _text_or_store(given: dict[str, Any]) -> Path | dict[str, Any]:
             raise InvalidInput(f"{flag} does not go with --data: a store is prepared already")
         return Path(given["data"])
     if "valid" not in text:
-        raise InvalidInput("training needs validation pairs, to know when to stop: --valid SOURCE TARGET")
+        raise InvalidInput(
+            "training needs validation pairs, to know when to stop: --valid SOURCE TARGET"
+        )
     if "vocabulary" in text:
         text["vocabulary"] = sizes(text["vocabulary"])
     if "longest" in text:

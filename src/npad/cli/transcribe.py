@@ -23,12 +23,21 @@ from npad.text.files import written
 @decodes()
 def command(
     file: Annotated[list[Path], typer.Argument(help="WAV files, of any rate.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="A Whisper of Hugging Face, `hf:NAME_OR_PATH`.")],
-    language: Annotated[str | None, typer.Option(help="Of a model that knows several: en, de, … [en]")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A Whisper of Hugging Face, `hf:NAME_OR_PATH`.")
+    ],
+    language: Annotated[
+        str | None, typer.Option(help="Of a model that knows several: en, de, … [en]")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")
+    ] = None,
     device: Device = "auto",
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a piece: output, scores.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option(
+            "--json", help="One JSON object a piece: output, scores.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 256,
@@ -51,7 +60,9 @@ def command(
     transcriber = load(model, device_named(device, "--device"), language)
     with written(output) as out, bar("transcribing", len(file)) as show:
         for i, path in enumerate(file):
-            (found,) = transcriber.transcribe([read(path, transcriber.rate)], decoder, max_length, max_rows)
+            (found,) = transcriber.transcribe(
+                [read(path, transcriber.rate)], decoder, max_length, max_rows
+            )
             if as_json:
                 for one in found:
                     write_json(out, i, str(path), one, 1)

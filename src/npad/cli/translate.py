@@ -35,20 +35,37 @@ from npad.text.files import lines, written
 
 @decodes()
 def command(
-    text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, --input or stdin.")] = None,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Texts to translate; without any, --input or stdin.")
+    ] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")
+    ] = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
     nbest: Annotated[
-        int, typer.Option(help="Outputs a text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT)
+        int,
+        typer.Option(
+            help="Outputs a text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
+        ),
     ] = 1,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a text: outputs, scores, signature.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option(
+            "--json",
+            help="One JSON object a text: outputs, scores, signature.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     moses: Annotated[
-        bool, typer.Option("--moses", help="Lines `i ||| text ||| features ||| score`.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option(
+            "--moses", help="Lines `i ||| text ||| features ||| score`.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
@@ -83,14 +100,18 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    translator = replace(load(model, device_named(device, "--device"), precision), longest=max_source)
+    translator = replace(
+        load(model, device_named(device, "--device"), precision), longest=max_source
+    )
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
     inputs, total = _inputs(text, input)
     files = [] if text else [input or Path("-")]
     if any(map(is_terminal, files)):
         note("reading from the terminal, one text a line; Ctrl-D ends")
         window = window or 1
-    read: deque[tuple[str, str | None]] = deque()  # lines still to be written, with their sizes if too long
+    read: deque[tuple[str, str | None]] = (
+        deque()
+    )  # lines still to be written, with their sizes if too long
 
     def fitting() -> Iterator[str]:
         for line in inputs:
@@ -100,10 +121,14 @@ def command(
 
     skipped = 0
     with written(output) as out, bar("translating", total, files) as show:
-        for i, one in enumerate(translator.stream(fitting(), decoder, max_length, max_rows, window)):
+        for i, one in enumerate(
+            translator.stream(fitting(), decoder, max_length, max_rows, window)
+        ):
             line, size = read.popleft()
             if size is not None:
-                note(f"line {i + 1} has {size}, more than --max-source {max_source:,}; it is left empty")
+                note(
+                    f"line {i + 1} has {size}, more than --max-source {max_source:,}; it is left empty"
+                )
                 skipped += 1
             write(out, i, line, one if size is None else replace(one, log_prob=-math.inf), nbest)
             if not read:  # the next line may be long in coming

@@ -1,5 +1,6 @@
 """How NPAD's chains are executed: as rows of one batch, in lower precision where there is one, in
-halves where they do not fit, with clean pairs and CUDA graphs where that pays."""
+halves where they do not fit, with clean pairs and CUDA graphs where that pays.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +95,9 @@ class ChainRunner:
         rows_each = len(problems) * self.inner.rows
         return join(budget.run(run_together, range(len(chains)), rows_each), model.special.pad)
 
-    def _run_together(self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool) -> Found:
+    def _run_together(
+        self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool
+    ) -> Found:
         noisy: Any = self.perturbed(model)
         rows = len(problems) * len(chains)
         if pairable and pairing_pays(rows * self.inner.rows):

@@ -77,7 +77,9 @@ class Counted(Wrapper[State]):
     def start(self, source: Any) -> State:
         return self.model.start(source)
 
-    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, state: State, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, State]:
         return self.model.step(state, tokens, perturb)
 
     def select(self, state: State, rows: Tensor) -> State:

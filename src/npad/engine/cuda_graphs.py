@@ -71,7 +71,9 @@ class GraphCache:
     def __reduce__(self) -> tuple[type[GraphCache], tuple[()]]:
         return GraphCache, ()
 
-    def call(self, function: Function, model: Any, key: Any, *arguments: Any, private: bool = False) -> tuple[Any, ...]:
+    def call(
+        self, function: Function, model: Any, key: Any, *arguments: Any, private: bool = False
+    ) -> tuple[Any, ...]:
         """Return function(*arguments), by replaying a graph where there is one.
 
         Args:
@@ -131,7 +133,9 @@ class Graph:
     shared: the arguments are those of a graph that this one continues, so both may use them.
     """
 
-    def __init__(self, function: Function, key: Any, arguments: tuple[Any, ...], pool: Any, shared: bool) -> None:
+    def __init__(
+        self, function: Function, key: Any, arguments: tuple[Any, ...], pool: Any, shared: bool
+    ) -> None:
         self.key = key
         self.arguments = arguments if shared else tree_map(torch.clone, arguments)
         self.inputs = tree_leaves(self.arguments)
@@ -162,7 +166,9 @@ class Graph:
     def continues(self, arguments: tuple[Any, ...]) -> bool:
         """Return whether the arguments are what this graph left in its inputs."""
         same_count = len(arguments) == len(self.arguments)
-        return same_count and all(given is held for given, held in zip(arguments, self.arguments, strict=True))
+        return same_count and all(
+            given is held for given, held in zip(arguments, self.arguments, strict=True)
+        )
 
     def replay(self) -> tuple[Any, ...]:
         """Run on the inputs as they are."""

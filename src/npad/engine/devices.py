@@ -41,7 +41,9 @@ def device_named(name: str | torch.device, option: str = "device") -> torch.devi
         raise InvalidInput(f"{rule} {str(device)!r}")
     gpus = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= gpus:
-        raise InvalidInput(f"{option} {name}: torch can use {gpus} GPUs on this machine; take another, or cpu")
+        raise InvalidInput(
+            f"{option} {name}: torch can use {gpus} GPUs on this machine; take another, or cpu"
+        )
     return device
 
 
@@ -69,4 +71,6 @@ def ensure_computes(device: torch.device, precision: str) -> None:
         torch.mm(matrix, matrix)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise InvalidInput(f"{device} cannot compute in {precision}; take another precision ({reason})") from error
+        raise InvalidInput(
+            f"{device} cannot compute in {precision}; take another precision ({reason})"
+        ) from error

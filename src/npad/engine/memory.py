@@ -42,7 +42,9 @@ def ensure_fits(rows: int, bytes_per_row: int, device: torch.device) -> None:
     memory = total_memory(device)
     if rows * bytes_per_row > memory:
         needed, available = (f"{size / 2**30:,.0f}" for size in (rows * bytes_per_row, memory))
-        raise OutOfMemory(f"{rows:,} rows need about {needed} GiB and there are {available}; {WAY_OUT}")
+        raise OutOfMemory(
+            f"{rows:,} rows need about {needed} GiB and there are {available}; {WAY_OUT}"
+        )
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The next token's distribution: logits and their normaliser, so that log-probabilities need not
-be written out."""
+be written out.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ class PairedClean(Wrapper[State]):
         noisy = super().capabilities
         return replace(noisy, step_pair=self.step_pair)
 
-    def attach(self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int) -> PairedState[State]:
+    def attach(
+        self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int
+    ) -> PairedState[State]:
         """Make a state noisy and pair its rows; as `Noisy.attach`, with `rows_each` a sentence."""
         layout = Layout(len(ids) // rows_each, rows_each)
         rows = torch.arange(len(ids), device=sigma.device).view(layout)
@@ -52,7 +54,9 @@ class PairedClean(Wrapper[State]):
         attached = self.model.attach(inner, ids[rows], chains[rows], paired_sigma)
         return PairedState(attached, layout)
 
-    def step_pair(self, state: PairedState[State], tokens: Tensor) -> tuple[Tensor, PairedState[State]]:
+    def step_pair(
+        self, state: PairedState[State], tokens: Tensor
+    ) -> tuple[Tensor, PairedState[State]]:
         """Return the logits of all rows: for each sentence the noisy ones, then the clean ones."""
         twice = tokens.view(state.layout.sentences, 1, -1).expand(-1, 2, -1).flatten()
         logits, inner = self.model.step(state.inner, twice)
@@ -67,7 +71,9 @@ class PairedClean(Wrapper[State]):
 
     def select(self, state: PairedState[State], rows: Tensor) -> PairedState[State]:
         layout, _ = state.layout.after(rows)
-        return PairedState(self.model.select(state.inner, with_pairs(rows, state.layout, layout)), layout)
+        return PairedState(
+            self.model.select(state.inner, with_pairs(rows, state.layout, layout)), layout
+        )
 
 
 def with_pairs(rows: Tensor, old: Layout, new: Layout) -> Tensor:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Counts = NDArray[np.int64]  # [..., 10]: matches of 1 to 4 words, n-grams of 1 to 4 words, words of output, of reference
+Counts = NDArray[
+    np.int64
+]  # [..., 10]: matches of 1 to 4 words, n-grams of 1 to 4 words, words of output, of reference
 
 
 class Bleu:
@@ -17,7 +19,9 @@ class Bleu:
         from sacrebleu.metrics.bleu import BLEU
 
         self.references = references
-        self.metric = BLEU(effective_order=True)  # which changes no count, and is what a sentence asks for
+        self.metric = BLEU(
+            effective_order=True
+        )  # which changes no count, and is what a sentence asks for
         self.known: dict[tuple[int, str], list[int]] = {}
 
     def counts(self, outputs: Sequence[str]) -> Counts:
@@ -35,8 +39,14 @@ class Bleu:
         """BLEU of some sentences together, of their counts added up [10]."""
         from sacrebleu.metrics.bleu import BLEU
 
-        matches, totals, (output, reference) = counts[:4].tolist(), counts[4:8].tolist(), counts[8:].tolist()
-        return float(BLEU.compute_bleu(matches, totals, output, reference, smooth_method="exp").score)
+        matches, totals, (output, reference) = (
+            counts[:4].tolist(),
+            counts[4:8].tolist(),
+            counts[8:].tolist(),
+        )
+        return float(
+            BLEU.compute_bleu(matches, totals, output, reference, smooth_method="exp").score
+        )
 
     @staticmethod
     def length_ratio(counts: Counts) -> float:

@@ -38,15 +38,21 @@ def paired(
     nll: [sentences] of each; counts: [sentences, 10] of each. Other weights make other differences, such as that of two
     gains (1, -1, -1, 1). Test sets of the same size are drawn with replacement. Per sentence, less than TIE is nothing.
     """
-    apart = np.sum([weight * np.asarray(each) for weight, each in zip(weights, nll, strict=True)], 0)
+    apart = np.sum(
+        [weight * np.asarray(each) for weight, each in zip(weights, nll, strict=True)], 0
+    )
     apart = np.where(np.abs(apart) < TIE, 0.0, apart)
     n = len(apart)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=samples)  # [samples, sentences]
+    drawn = np.random.default_rng(seed).multinomial(
+        n, np.full(n, 1 / n), size=samples
+    )  # [samples, sentences]
     words, whole = np.zeros(samples), 0.0
     for weight, each in zip(weights, counts, strict=True):
         words += weight * np.array([Bleu.score(summed) for summed in drawn @ each])
         whole += weight * Bleu.score(each.sum(0))
-    return Difference(float(apart.mean()), *_interval(drawn @ apart / n)), Difference(whole, *_interval(words))
+    return Difference(float(apart.mean()), *_interval(drawn @ apart / n)), Difference(
+        whole, *_interval(words)
+    )
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float]:

@@ -13,7 +13,9 @@ from npad.search.greedy import Greedy
 BATCH = 256  # sentences at a time
 
 
-def entropy_by_step(translator: Translator, sources: Sequence[str], max_length: int = 200) -> list[tuple[float, int]]:
+def entropy_by_step(
+    translator: Translator, sources: Sequence[str], max_length: int = 200
+) -> list[tuple[float, int]]:
     """For each step along the model's greedy outputs, the mean entropy of its prediction in nats, and of how many.
 
     The prediction of the end symbol counts as a step; an output that is over counts no more.
@@ -25,7 +27,9 @@ def entropy_by_step(translator: Translator, sources: Sequence[str], max_length: 
     counts: dict[int, int] = {}
     for start in range(0, len(texts), BATCH):
         read = [
-            (model.special.bos, *one.hypothesis.tokens)[: len(one.hypothesis.tokens) + one.hypothesis.finished]
+            (model.special.bos, *one.hypothesis.tokens)[
+                : len(one.hypothesis.tokens) + one.hypothesis.finished
+            ]
             for one in outputs[start : start + BATCH]
         ]
         with torch.inference_mode():

@@ -13,7 +13,9 @@ COLOURS = ("#1f4e79", "#c8553d", "#3a7d44", "#8a5a9e", "#b08900", "#5b6770", "#2
 MARKS = "osD^vPX"
 
 
-def attention(weights: Sequence[Sequence[float]], source: Sequence[str], target: Sequence[str], path: Path) -> None:
+def attention(
+    weights: Sequence[Sequence[float]], source: Sequence[str], target: Sequence[str], path: Path
+) -> None:
     """Where the model looked: weights [target, source], one row a symbol of the output."""
     size = (1.6 + 0.42 * len(source), 1.6 + 0.36 * len(target))
     figure, axes = _figure(size)
@@ -30,14 +32,32 @@ def attention(weights: Sequence[Sequence[float]], source: Sequence[str], target:
 def losses(records: Sequence[dict[str, Any]], path: Path) -> None:
     """Perplexity against updates, of training and of validation, from a run's log."""
     figure, axes = _figure((7, 4.2))
-    training = [(record["update"], record["perplexity"]) for record in records if "perplexity" in record]
-    valid = [(record["update"], record["valid_perplexity"]) for record in records if "valid_perplexity" in record]
+    training = [
+        (record["update"], record["perplexity"]) for record in records if "perplexity" in record
+    ]
+    valid = [
+        (record["update"], record["valid_perplexity"])
+        for record in records
+        if "valid_perplexity" in record
+    ]
     if training:
         axes.plot(*zip(*training, strict=True), color="#9db4c8", linewidth=1.2, label="training")
     if valid:
-        axes.plot(*zip(*valid, strict=True), color="#1f4e79", linewidth=2, marker="o", markersize=4, label="validation")
+        axes.plot(
+            *zip(*valid, strict=True),
+            color="#1f4e79",
+            linewidth=2,
+            marker="o",
+            markersize=4,
+            label="validation",
+        )
         update, lowest = min(valid, key=lambda point: point[1])
-        note = {"xytext": (0, 14), "textcoords": "offset points", "ha": "center", "color": "#1f4e79"}
+        note = {
+            "xytext": (0, 14),
+            "textcoords": "offset points",
+            "ha": "center",
+            "color": "#1f4e79",
+        }
         axes.annotate(f"{lowest:.2f}", (update, lowest), **note)
     axes.set_yscale("log")
     axes.set_xlabel("update")
@@ -65,13 +85,27 @@ def curves(panels: Sequence[Panel], path: Path) -> None:
         for i, (name, points) in enumerate(panel.series.items()):
             colour, mark = COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)]
             if len(points) == 1:
-                axes.axhline(points[0][1], color=colour, linewidth=1, linestyle=(0, (4, 3)), label=name)
+                axes.axhline(
+                    points[0][1], color=colour, linewidth=1, linestyle=(0, (4, 3)), label=name
+                )
                 continue
             x, y, spread = zip(*points, strict=True)
-            axes.errorbar(x, y, spread, color=colour, marker=mark, markersize=4.5, linewidth=1.5, capsize=2, label=name)
+            axes.errorbar(
+                x,
+                y,
+                spread,
+                color=colour,
+                marker=mark,
+                markersize=4.5,
+                linewidth=1.5,
+                capsize=2,
+                label=name,
+            )
         if panel.log:
             axes.set_xscale("log")
-            ticks = sorted({x for points in panel.series.values() for x, _, _ in points if len(points) > 1})
+            ticks = sorted(
+                {x for points in panel.series.values() for x, _, _ in points if len(points) > 1}
+            )
             if len(ticks) <= 8:
                 axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
                 axes.minorticks_off()
@@ -82,7 +116,13 @@ def curves(panels: Sequence[Panel], path: Path) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3 * len(panels)), frameon=False)
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=min(len(names), 3 * len(panels)),
+        frameon=False,
+    )
     _save(figure, path)
 
 

@@ -46,13 +46,19 @@ def evaluate(
 ) -> tuple[Report, list[Translation]]:
     """Translate a test set and measure; the translations come along, in order."""
     if len(sources) != len(references):
-        raise InvalidInput(f"there are {len(sources):,} sources and {len(references):,} references; they must be pairs")
+        raise InvalidInput(
+            f"there are {len(sources):,} sources and {len(references):,} references; they must be pairs"
+        )
     if not sources:
         raise InvalidInput("there is nothing to evaluate: the test set is empty")
     for i, size in translator.too_long(sources).items():
-        raise InvalidInput(f"source {i + 1} has {size} and {translator.longest:,} symbols are allowed; split it")
+        raise InvalidInput(
+            f"source {i + 1} has {size} and {translator.longest:,} symbols are allowed; split it"
+        )
     with count_calls() as calls:
-        outputs, seconds = translated(translator, sources, decoder, max_length, max_rows, progress, CHUNK)
+        outputs, seconds = translated(
+            translator, sources, decoder, max_length, max_rows, progress, CHUNK
+        )
     return report(outputs, references, calls.search, calls.rescoring, seconds), outputs
 
 
@@ -70,13 +76,19 @@ def translated(
     chunk = chunk or max(1, len(sources))
     began = time.perf_counter()
     for start in range(0, len(sources), chunk):
-        outputs += translator.translate(sources[start : start + chunk], decoder, max_length, max_rows)
+        outputs += translator.translate(
+            sources[start : start + chunk], decoder, max_length, max_rows
+        )
         progress(len(outputs), len(sources))
     return outputs, time.perf_counter() - began
 
 
 def report(
-    outputs: Sequence[Translation], references: Sequence[str], calls: int, rescored: int, seconds: float
+    outputs: Sequence[Translation],
+    references: Sequence[str],
+    calls: int,
+    rescored: int,
+    seconds: float,
 ) -> Report:
     """The figures of some translations."""
     from sacrebleu.metrics.bleu import BLEU
@@ -84,7 +96,10 @@ def report(
 
     texts = [output.text for output in outputs]
     bleu, chrf = BLEU(), CHRF()
-    bleu_score, chrf_score = bleu.corpus_score(texts, [list(references)]), chrf.corpus_score(texts, [list(references)])
+    bleu_score, chrf_score = (
+        bleu.corpus_score(texts, [list(references)]),
+        chrf.corpus_score(texts, [list(references)]),
+    )
     return Report(
         sentences=len(outputs),
         nll=-sum(output.log_prob for output in outputs) / len(outputs),
@@ -93,7 +108,8 @@ def report(
         length_ratio=bleu_score.sys_len / max(1, bleu_score.ref_len),
         distinct_1=distinct(texts, 1),
         distinct_2=distinct(texts, 2),
-        unique=sum(len({one.text for one in (output, *output.alternatives)}) for output in outputs) / len(outputs),
+        unique=sum(len({one.text for one in (output, *output.alternatives)}) for output in outputs)
+        / len(outputs),
         finished=sum(output.hypothesis.finished for output in outputs) / len(outputs),
         calls=calls,
         rescored=rescored,
@@ -106,5 +122,9 @@ def report(
 
 def distinct(texts: Iterable[str], n: int) -> float:
     """Different n-grams of words over n-grams (Li et al., 2016); 0 where there are none."""
-    grams = [tuple(words[i : i + n]) for words in map(str.split, texts) for i in range(len(words) - n + 1)]
+    grams = [
+        tuple(words[i : i + n])
+        for words in map(str.split, texts)
+        for i in range(len(words) - n + 1)
+    ]
     return len(set(grams)) / len(grams) if grams else 0.0

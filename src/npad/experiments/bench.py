@@ -84,7 +84,9 @@ class Figures:
 
     def spread(self, name: str) -> float:
         """The standard deviation over seeds; 0 where there is no chance in it."""
-        return statistics.stdev(getattr(row, name) for row in self.rows) if len(self.rows) > 1 else 0.0
+        return (
+            statistics.stdev(getattr(row, name) for row in self.rows) if len(self.rows) > 1 else 0.0
+        )
 
     def shown(self, name: str, digits: int = 2) -> str:
         """`7.31 ± 0.02`."""
@@ -126,7 +128,11 @@ class Bench:
     def row(self, where: str, decoder: Decoder, trained: float = 0.0) -> Row:
         """One decoder as it is, with its own seed; of the model trained with noise, where so asked."""
         key = ("trained", trained) if trained else ("row",)
-        return Row(**self.once((*key, where, spelt(decoder)), lambda: self._measure(where, decoder, trained)))
+        return Row(
+            **self.once(
+                (*key, where, spelt(decoder)), lambda: self._measure(where, decoder, trained)
+            )
+        )
 
     def figures(self, where: str, decoder: Decoder, trained: float = 0.0) -> Figures:
         """A decoder with several seeds, or with one where there is no chance in it."""
@@ -158,12 +164,19 @@ class Bench:
         """Of the first sentences of a set: the log-probability of the best output, and whether it is proven."""
 
         def measure() -> list[tuple[float, bool]]:
-            found = self._model().translate(self.sets[where].sources[:sentences], Exact(budget), self.max_length)
+            found = self._model().translate(
+                self.sets[where].sources[:sentences], Exact(budget), self.max_length
+            )
             return [(one.log_prob, bool(one.hypothesis.proven)) for one in found]
 
-        return [(score, proven) for score, proven in self.once(("exact", where, sentences, budget), measure)]
+        return [
+            (score, proven)
+            for score, proven in self.once(("exact", where, sentences, budget), measure)
+        ]
 
-    def search_errors(self, where: str, decoder: Decoder, sentences: int, budget: int) -> float | None:
+    def search_errors(
+        self, where: str, decoder: Decoder, sentences: int, budget: int
+    ) -> float | None:
         """The share of sentences with a proven optimum whose output is less probable, or never ended; None: no such."""
 
         def measure() -> float | None:
@@ -171,17 +184,25 @@ class Bench:
             best = self.exact(where, sentences, budget)
             missed = [
                 not ended or score < optimum - TIE
-                for (optimum, proven), score, ended in zip(best, found.log_prob, found.finished, strict=False)
+                for (optimum, proven), score, ended in zip(
+                    best, found.log_prob, found.finished, strict=False
+                )
                 if proven
             ]
             return float(sum(missed)) / len(missed) if missed else None
 
-        share: float | None = self.once(("errors", where, spelt(decoder), sentences, budget), measure)
+        share: float | None = self.once(
+            ("errors", where, spelt(decoder), sentences, budget), measure
+        )
         return share
 
     def finished(self) -> float:
         """The smallest share of outputs that ended by themselves, of all rows so far."""
-        return min(float(value["finished"]) for key, value in self.record.known.items() if key[0] in ("row", "trained"))
+        return min(
+            float(value["finished"])
+            for key, value in self.record.known.items()
+            if key[0] in ("row", "trained")
+        )
 
     def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
         if key not in self.record.known:
@@ -197,7 +218,9 @@ class Bench:
     def _measure(self, where: str, decoder: Decoder, trained: float) -> dict[str, Any]:
         pairs, translator = self.sets[where], self._model(trained)
         with count_calls() as calls:
-            outputs, seconds = translated(translator, pairs.sources, decoder, self.max_length, self.max_rows)
+            outputs, seconds = translated(
+                translator, pairs.sources, decoder, self.max_length, self.max_rows
+            )
         counts = self.bleu(where).counts([one.text for one in outputs])
         n = len(outputs)
         if not trained:
@@ -210,7 +233,8 @@ class Bench:
             nll=-sum(one.log_prob for one in outputs) / n,
             bleu=Bleu.score(counts.sum(0)),
             length_ratio=Bleu.length_ratio(counts.sum(0)),
-            distinct=sum(len({each.text for each in (one, *one.alternatives)}) for one in outputs) / n,
+            distinct=sum(len({each.text for each in (one, *one.alternatives)}) for one in outputs)
+            / n,
             won=sum(one.hypothesis.chain > 0 for one in outputs) / n,
             finished=sum(one.hypothesis.finished for one in outputs) / n,
             calls=calls.search,
@@ -227,7 +251,9 @@ class Bench:
         if not path.is_file():
             self._measure(where, decoder, 0.0)
         try:
-            log_prob, texts, finished = zip(*json.loads(path.read_text(encoding="utf-8")), strict=True)
+            log_prob, texts, finished = zip(
+                *json.loads(path.read_text(encoding="utf-8")), strict=True
+            )
         except ValueError as error:
             raise StorageError(f"{path} is damaged; delete it to measure it again") from error
         return Outputs(np.array(log_prob), np.array(finished), self.bleu(where).counts(texts))

@@ -36,7 +36,10 @@ def tempered(temperature: float, samples: int = 50) -> BestOf:
 
 def sampling(bench: Bench) -> str:
     """Sampling as the paper had it, and at lower temperatures with greedy search's output as one of the fifty."""
-    rows: Rows = [(("sampling, 50", "1"), Sampling(50)), (("greedy and 49 samples", "1"), tempered(1.0))]
+    rows: Rows = [
+        (("sampling, 50", "1"), Sampling(50)),
+        (("greedy and 49 samples", "1"), tempered(1.0)),
+    ]
     rows += [(("greedy and 49 samples", f"{t}"), tempered(t)) for t in TEMPERATURES]
     rows += [(("NPAD-50 + greedy", "–"), chosen.npad_greedy(bench))]
     return compared(bench, ("strategy", "temperature"), rows)
@@ -47,7 +50,9 @@ def equal_compute(bench: Bench) -> str:
     rows: Rows = []
     at: dict[int, list[tuple[str, Decoder]]] = {}
     for chains in (5, 10, 50):
-        at.setdefault(chains, []).append((f"NPAD-{chains} + greedy", chosen.npad_greedy(bench, chains)))
+        at.setdefault(chains, []).append(
+            (f"NPAD-{chains} + greedy", chosen.npad_greedy(bench, chains))
+        )
     for width in WIDTHS:
         for chains in BEAM_CHAINS:
             over = chosen.npad(bench, Beam(width), chains)
@@ -71,7 +76,11 @@ def distributions(bench: Bench) -> str:
     Dropout is relative to what it perturbs, and so is its σ₀.
     """
     kinds = (kind() for kind in DISTRIBUTIONS)
-    return _noises(bench, (Noise(1.0, distribution=one, relative=one.relative_only) for one in kinds), "distribution")
+    return _noises(
+        bench,
+        (Noise(1.0, distribution=one, relative=one.relative_only) for one in kinds),
+        "distribution",
+    )
 
 
 def _noises(bench: Bench, noises: Iterable[Noise], part: str) -> str:
@@ -101,8 +110,12 @@ def selection(bench: Bench) -> str:
     rows: Rows = []
     for name, decoder in candidates.items():
         for selector in (MostProbable(), LengthNormalised(), MBR()):
-            if not isinstance(selector, MBR) or decoder.chains * decoder.inner.rows <= 10:  # its cost is quadratic
-                rows.append(((name, label(selector).partition("(")[0]), replace(decoder, selector=selector)))
+            if (
+                not isinstance(selector, MBR) or decoder.chains * decoder.inner.rows <= 10
+            ):  # its cost is quadratic
+                rows.append(
+                    ((name, label(selector).partition("(")[0]), replace(decoder, selector=selector))
+                )
     table = compared(bench, ("candidates", "returned"), rows)
     where, gains = bench.tests[0], []
     for name, decoder in candidates.items():
@@ -124,7 +137,12 @@ def over_diverse(bench: Bench) -> str:
         rows.append(((f"diverse {width}", f"{inner.eta}", "–", "1"), inner))
         for chains in BEAM_CHAINS:
             over = chosen.npad(bench, inner, chains)
-            rows.append(((f"NPAD + diverse {width}", f"{inner.eta}", f"{over.noise.sigma}", f"{chains}"), over))
+            rows.append(
+                (
+                    (f"NPAD + diverse {width}", f"{inner.eta}", f"{over.noise.sigma}", f"{chains}"),
+                    over,
+                )
+            )
     return compared(bench, ("strategy", "η", "σ₀", "chains"), rows)
 
 
@@ -133,11 +151,17 @@ def search_errors(bench: Bench, sentences: int, budget: int) -> str:
     where = bench.tests[0]
     searched = bench.exact(where, sentences, budget)
     proven = sum(proven for _, proven in searched)
-    strategies: dict[str, Decoder] = {name: make() for name, make in chosen.strategies(bench).items()}
+    strategies: dict[str, Decoder] = {
+        name: make() for name, make in chosen.strategies(bench).items()
+    }
     strategies |= {f"beam {width}": Beam(width) for width in WIDEST}
-    shares = {name: bench.search_errors(where, one, sentences, budget) for name, one in strategies.items()}
+    shares = {
+        name: bench.search_errors(where, one, sentences, budget) for name, one in strategies.items()
+    }
     rows = ([name, "–" if share is None else f"{share:.1%}"] for name, share in shares.items())
-    return markdown([f"{where}, {proven} of {len(searched)} sentences proven", "search errors"], rows)
+    return markdown(
+        [f"{where}, {proven} of {len(searched)} sentences proven", "search errors"], rows
+    )
 
 
 def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:

@@ -57,7 +57,9 @@ def calibrate(
     """
     decoder = NPAD(Greedy(), 10) if decoder is None else decoder
     if not isinstance(translator, Translator):
-        raise InvalidInput(f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}")
+        raise InvalidInput(
+            f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}"
+        )
     if not isinstance(decoder, NPAD):
         raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
     ensure_integer("budget", budget, 1)
@@ -68,10 +70,14 @@ def calibrate(
     for sigma in sigmas:
         ensure_number("sigma", sigma, above=0)
     for i, size in translator.too_long(sources).items():
-        raise InvalidInput(f"sentence {i + 1} has {size} and {translator.longest:,} symbols are allowed; leave it out")
+        raise InvalidInput(
+            f"sentence {i + 1} has {size} and {translator.longest:,} symbols are allowed; leave it out"
+        )
     texts = [text for text in sources if text.strip()]
     if not texts or not sigmas:
-        raise InvalidInput("there is nothing to calibrate with: give sentences, and at least one σ₀")
+        raise InvalidInput(
+            "there is nothing to calibrate with: give sentences, and at least one σ₀"
+        )
     random.Random(int(seed)).shuffle(texts)
     calls = ModelCalls()
 
@@ -79,7 +85,11 @@ def calibrate(
         return calls.search + calls.rescoring
 
     def nll(texts: Sequence[str], sigma: float) -> float:
-        how = replace(decoder, noise=replace(decoder.noise, sigma=sigma), chains=decoder.chains if sigma else 1)
+        how = replace(
+            decoder,
+            noise=replace(decoder.noise, sigma=sigma),
+            chains=decoder.chains if sigma else 1,
+        )
         with count_calls(calls):
             found = translator.translate(texts, how, max_length, max_rows)
         progress(min(spent(), budget), budget)

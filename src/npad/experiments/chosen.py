@@ -39,7 +39,9 @@ def npad_greedy(bench: Bench, chains: int = 50) -> NPAD:
 
 def diverse(bench: Bench, width: int) -> Diverse:
     """Diverse decoding, η by validation BLEU, as in the paper's Table 4."""
-    return max((Diverse(width, eta) for eta in ETAS), key=lambda one: bench.row(bench.valid, one).bleu)
+    return max(
+        (Diverse(width, eta) for eta in ETAS), key=lambda one: bench.row(bench.valid, one).bleu
+    )
 
 
 def strategies(bench: Bench) -> dict[str, Callable[[], Decoder]]:

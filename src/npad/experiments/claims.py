@@ -23,7 +23,9 @@ from npad.search.sampling import Sampling
 
 FEWEST = 30  # sentences for a verdict
 ABOUT_TWO = 2.2
-NUMERALS = [f"({one})" for one in ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]]
+NUMERALS = [
+    f"({one})" for one in ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]
+]
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,19 @@ def findings(bench: Bench, where: str, brief: bool = False) -> list[Finding]:
         "(iii) more chains are better: 50 against 5": (many, few),
         **{f"(iv) NPAD-{m} improves a beam of {k}": (one, Beam(k)) for (m, k), one in over.items()},
         **{
-            f"(v) NPAD-5 over a beam of {k} beats diverse decoding": (over[5, k], chosen.diverse(bench, k))
+            f"(v) NPAD-5 over a beam of {k} beats diverse decoding": (
+                over[5, k],
+                chosen.diverse(bench, k),
+            )
             for k in WIDTHS
         },
         "(vi) NPAD brings greedy search closer to a beam of 10": (many, ten[wide], greedy, wide),
-        "(vii) it helps greedy search more than a beam of 5": (ten[greedy], greedy, ten[narrow], narrow),
+        "(vii) it helps greedy search more than a beam of 5": (
+            ten[greedy],
+            greedy,
+            ten[narrow],
+            narrow,
+        ),
         "(vii) it helps a beam of 5 more than one of 10": (ten[narrow], narrow, ten[wide], wide),
     }
     others: dict[str, Callable[[Bench, str], tuple[str, str]]] = {
@@ -67,7 +77,9 @@ def findings(bench: Bench, where: str, brief: bool = False) -> list[Finding]:
     few_sentences = bench.row(where, greedy).sentences < FEWEST
     return [
         Finding(claim, "too few sentences" if few_sentences else words, figures)
-        for claim, (words, figures) in sorted(found.items(), key=lambda one: NUMERALS.index(one[0].split(")")[0] + ")"))
+        for claim, (words, figures) in sorted(
+            found.items(), key=lambda one: NUMERALS.index(one[0].split(")")[0] + ")")
+        )
     ]
 
 
@@ -101,13 +113,21 @@ def _cost(bench: Bench, where: str) -> tuple[str, str]:
 
 
 def _entropy(bench: Bench, where: str) -> tuple[str, str]:
-    steps = [(mean, count) for mean, count in bench.entropy(where) if count * 20 >= bench.entropy(where)[0][1]]
+    steps = [
+        (mean, count)
+        for mean, count in bench.entropy(where)
+        if count * 20 >= bench.entropy(where)[0][1]
+    ]
     early, late = steps[:3], steps[3:]
     if not late:
         return "not confirmed", "outputs have no more than three symbols"
-    first, rest = (sum(mean * n for mean, n in part) / sum(n for _, n in part) for part in (early, late))
+    first, rest = (
+        sum(mean * n for mean, n in part) / sum(n for _, n in part) for part in (early, late)
+    )
     peak = max(range(len(steps)), key=lambda t: steps[t][0]) + 1
-    figures = f"entropy of steps 1–3: {first:.2f} nats, of later ones: {rest:.2f}; highest at step {peak}"
+    figures = (
+        f"entropy of steps 1–3: {first:.2f} nats, of later ones: {rest:.2f}; highest at step {peak}"
+    )
     return "confirmed" if first > rest + 0.01 and peak <= 3 else "not confirmed", figures
 
 
@@ -120,7 +140,11 @@ def _every_sigma(bench: Bench, where: str) -> tuple[str, str]:
         shown.append(f"σ₀ {sigma}: {' → '.join(f'{value:.2f}' for value in bleu)}")
     counts = [sum(each) for each in zip(*rising, strict=True)]
     every = len(SIGMAS)
-    words = "confirmed" if counts == [every, every] else f"NLL at {counts[0]}, BLEU at {counts[1]} of {every}"
+    words = (
+        "confirmed"
+        if counts == [every, every]
+        else f"NLL at {counts[0]}, BLEU at {counts[1]} of {every}"
+    )
     return words, f"mean BLEU with {', '.join(map(str, CHAINS))} chains, {'; '.join(shown)}"
 
 

@@ -25,24 +25,44 @@ SHORT = 0.05  # of the outputs: steps that fewer reach are not shown
 def draw(bench: Bench, folder: Path, brief: bool) -> None:
     """Draw them all into a folder, of the first test set."""
     where = bench.tests[0]
-    sigma: Series = {f"NPAD-{m}": [(s, NPAD(Greedy(), m, Noise(s))) for s in SIGMAS] for m in CHAINS}
+    sigma: Series = {
+        f"NPAD-{m}": [(s, NPAD(Greedy(), m, Noise(s))) for s in SIGMAS] for m in CHAINS
+    }
     chains: Series = {f"σ₀ {s}": [(m, NPAD(Greedy(), m, Noise(s))) for m in CHAINS] for s in SIGMAS}
     level: Series = {"greedy": [(0, Greedy())], "beam 5": [(0, Beam(5))]}
     _both(bench, where, sigma | level, "σ₀", folder / "sigma.png")
     sampled: Series = {"sampling": [(float(m), Sampling(m)) for m in CHAINS]}
-    _both(bench, where, chains | sampled | level, "chains or samples", folder / "chains.png", log=True)
-    _both(bench, where, _work(bench, brief), "model calls a sentence, re-scoring included", folder / "calls.png", work)
+    _both(
+        bench, where, chains | sampled | level, "chains or samples", folder / "chains.png", log=True
+    )
+    _both(
+        bench,
+        where,
+        _work(bench, brief),
+        "model calls a sentence, re-scoring included",
+        folder / "calls.png",
+        work,
+    )
     if brief:
         return
     steps = bench.entropy(where)
-    shown = [(t + 1.0, mean, 0.0) for t, (mean, count) in enumerate(steps) if count >= SHORT * steps[0][1]]
-    panel = Panel("step", "entropy of the prediction, nats", {f"{where}, along greedy outputs": shown})
+    shown = [
+        (t + 1.0, mean, 0.0)
+        for t, (mean, count) in enumerate(steps)
+        if count >= SHORT * steps[0][1]
+    ]
+    panel = Panel(
+        "step", "entropy of the prediction, nats", {f"{where}, along greedy outputs": shown}
+    )
     plots.curves([panel], folder / "entropy.png")
 
 
 def _work(bench: Bench, brief: bool) -> Series:
     beams = WIDTHS if brief else (*WIDTHS, *WIDEST)
-    over = {f"NPAD + beam {k}": [(m, chosen.npad(bench, Beam(k), m)) for m in BEAM_CHAINS] for k in WIDTHS}
+    over = {
+        f"NPAD + beam {k}": [(m, chosen.npad(bench, Beam(k), m)) for m in BEAM_CHAINS]
+        for k in WIDTHS
+    }
     found: Series = {
         "NPAD + greedy": [(1, Greedy()), *((m, chosen.npad_greedy(bench, m)) for m in CHAINS)],
         **{name: list(points) for name, points in over.items()},
@@ -54,6 +74,7 @@ def _work(bench: Bench, brief: bool) -> Series:
 
 
 def work(figures: Figures) -> float:
+    """Model calls per sentence, re-scoring included."""
     return figures.each("calls") + figures.each("rescored")
 
 
@@ -72,6 +93,8 @@ def _both(
         points = {}
         for line, decoders in series.items():
             each = [(at, bench.figures(where, decoder)) for at, decoder in decoders]
-            points[line] = [(place(one) if place else at, one[name], one.spread(name)) for at, one in each]
+            points[line] = [
+                (place(one) if place else at, one[name], one.spread(name)) for at, one in each
+            ]
         panels.append(Panel(x, f"{shown}, {where}", points, log or place is not None))
     plots.curves(panels, path)

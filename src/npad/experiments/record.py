@@ -29,7 +29,9 @@ class Record:
                 self.known[tuple(one["key"])] = one["value"]
             except (ValueError, KeyError, TypeError) as error:
                 if number < len(lines):
-                    raise StorageError(f"{path}, line {number}, is damaged; take it out to measure it again") from error
+                    raise StorageError(
+                        f"{path}, line {number}, is damaged; take it out to measure it again"
+                    ) from error
                 write_whole(path, "".join(lines[:-1]))
 
     def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:

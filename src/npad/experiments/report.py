@@ -41,12 +41,16 @@ class Setup:
     brief: bool = False  # the paper's tables, and the claims that rest on them, alone
     exact: tuple[int, int] = (100, 500)  # sentences, and model calls for each
     sigmas: Sequence[float] = ()  # of the models that were trained with noise
-    about: dict[str, Any] = field(default_factory=dict)  # of the model, its training and the machine
+    about: dict[str, Any] = field(
+        default_factory=dict
+    )  # of the model, its training and the machine
     digests: dict[str, str] = field(default_factory=dict)  # of the weights and of each set
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "setup.json", json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n")
+        write_whole(
+            folder / "setup.json", json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        )
 
     @classmethod
     def load(cls, folder: Path) -> Setup:
@@ -55,7 +59,9 @@ class Setup:
             raise InvalidInput(f"{folder} holds no results: it has no setup.json")
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**(plain | {"exact": tuple(plain["exact"]), "sigmas": tuple(plain["sigmas"])}))
+            return cls(
+                **(plain | {"exact": tuple(plain["exact"]), "sigmas": tuple(plain["sigmas"])})
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
 
@@ -63,7 +69,9 @@ class Setup:
 def render(folder: Path) -> str:
     """The report of a folder's results, which need no model."""
     setup = Setup.load(folder)
-    return written(Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length), setup)
+    return written(
+        Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length), setup
+    )
 
 
 def write(bench: Bench, setup: Setup) -> None:
@@ -75,9 +83,13 @@ def write(bench: Bench, setup: Setup) -> None:
 def written(bench: Bench, setup: Setup) -> str:
     """The report as Markdown. What it shows and the record lacks is measured on the way."""
     parts: dict[str, Callable[[Bench], str]] = {
-        "Beside the paper": lambda b: f"{tables.beside_paper(b)}\n![NLL and BLEU against model calls](calls.png)\n",
+        "Beside the paper": lambda b: (
+            f"{tables.beside_paper(b)}\n![NLL and BLEU against model calls](calls.png)\n"
+        ),
         "Table 1: noise": lambda b: f"{tables.table1(b)}\n![NLL and BLEU against σ₀](sigma.png)\n",
-        "Table 2: chains": lambda b: f"{tables.table2(b)}\n![NLL and BLEU against chains](chains.png)\n",
+        "Table 2: chains": lambda b: (
+            f"{tables.table2(b)}\n![NLL and BLEU against chains](chains.png)\n"
+        ),
         "Table 3: NPAD over beam search": tables.table3,
         "Table 4: NPAD and diverse decoding": tables.table4,
         "What the choices were made from": tables.grids,
@@ -86,7 +98,9 @@ def written(bench: Bench, setup: Setup) -> str:
         sentences, budget = setup.exact
         parts |= {
             "NPAD over diverse decoding": beyond.over_diverse,
-            "Where the model is unsure": lambda b: "![entropy by step](entropy.png)\n" if b.entropy(b.tests[0]) else "",
+            "Where the model is unsure": lambda b: (
+                "![entropy by step](entropy.png)\n" if b.entropy(b.tests[0]) else ""
+            ),
             "Equal compute": beyond.equal_compute,
             "Sampling at lower temperatures": beyond.sampling,
             "Schedules": beyond.schedules,
@@ -96,11 +110,19 @@ def written(bench: Bench, setup: Setup) -> str:
         }
     if setup.sigmas:
         parts["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
-    sections = {name: make(bench) for name, make in parts.items()}  # before the claims, which choose from these
-    claims = {f"The paper's claims, {where}": _claims(bench, where, setup.brief) for where in bench.tests}
+    sections = {
+        name: make(bench) for name, make in parts.items()
+    }  # before the claims, which choose from these
+    claims = {
+        f"The paper's claims, {where}": _claims(bench, where, setup.brief) for where in bench.tests
+    }
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
-    chance = f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
-    legend = LEGEND.format(seeds=chance if setup.seeds > 1 else "", most=setup.max_length, finished=bench.finished())
+    chance = (
+        f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
+    )
+    legend = LEGEND.format(
+        seeds=chance if setup.seeds > 1 else "", most=setup.max_length, finished=bench.finished()
+    )
     return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
 
 
@@ -111,5 +133,12 @@ def _claims(bench: Bench, where: str, brief: bool) -> str:
 
 def _about(setup: Setup) -> str:
     sets = ", ".join(f"{name} ({size:,} sentences)" for name, size in setup.sets.items())
-    lines = {"command": f"`{setup.command}`", "model": f"`{setup.model}`", "sets": sets, **setup.about}
-    return markdown(["", ""], ([name, str(value)] for name, value in lines.items())).replace("---:", "---")
+    lines = {
+        "command": f"`{setup.command}`",
+        "model": f"`{setup.model}`",
+        "sets": sets,
+        **setup.about,
+    }
+    return markdown(["", ""], ([name, str(value)] for name, value in lines.items())).replace(
+        "---:", "---"
+    )

@@ -68,7 +68,10 @@ class Plan:
 
 
 def reproduce(
-    folder: Path, plan: Plan, training: Watch | None = None, watch: Callable[[str, int], None] = lambda what, n: None
+    folder: Path,
+    plan: Plan,
+    training: Watch | None = None,
+    watch: Callable[[str, int], None] = lambda what, n: None,
 ) -> Bench:
     """Train if need be, measure what has not been, and write the report. Stopped at any moment, it goes on there."""
     sets = plan.text.sets()
@@ -86,8 +89,12 @@ def reproduce(
             made = load(models[sigma], plan.device, plan.precision)
             for name, pairs in sets.items():
                 for i, size in made.too_long(pairs.sources).items():
-                    raise InvalidInput(f"line {i + 1} of {name} has {size} and {made.longest:,} symbols are allowed")
-            made.translate(sets[next(iter(sets))].sources[:2], max_length=5)  # to warm up, before anything is timed
+                    raise InvalidInput(
+                        f"line {i + 1} of {name} has {size} and {made.longest:,} symbols are allowed"
+                    )
+            made.translate(
+                sets[next(iter(sets))].sources[:2], max_length=5
+            )  # to warm up, before anything is timed
             return made
 
         setup = _setup(plan, models[0.0], sets)
@@ -111,13 +118,17 @@ def trained_model(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -
     if (here / "run.json").exists():
         was = run.Plan.load(here)
         if (was.options, was.recipe) != (wanted.options, wanted.recipe):
-            raise InvalidInput(f"{here} was trained otherwise; choose another folder, or take it as it is: --model")
+            raise InvalidInput(
+                f"{here} was trained otherwise; choose another folder, or take it as it is: --model"
+            )
         run.resume(here, plan.device, watch)
         return here
     if not store.exists():
         files = joined(plan.text.train, folder / "text")
         (valid,) = plan.text.valid.values()
-        prepare(store, files, valid, plan.training.vocabulary, progress=(watch or Watch()).preparing)
+        prepare(
+            store, files, valid, plan.training.vocabulary, progress=(watch or Watch()).preparing
+        )
     run.train(here, store, wanted.options, wanted.recipe, plan.device, watch)
     return here
 
@@ -129,16 +140,27 @@ def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
     about = {"sizes": _in_words(config["model"])}
     if "training" in config:
         made = config["training"]
-        about["training"] = _in_words({k: v for k, v in made["recipe"].items() if v not in (None, False)})
+        about["training"] = _in_words(
+            {k: v for k, v in made["recipe"].items() if v not in (None, False)}
+        )
         about["trained on"] = f"{made['data']['train']['kept']:,} pairs, {made['update']:,} updates"
         about["validation perplexity"] = f"{made['perplexity']:.3f}"
-    gpu = torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else platform.machine()
-    about["machine"] = f"{gpu}, {plan.max_rows:,} rows at a time, torch {torch.__version__}, npad {__version__}"
+    gpu = (
+        torch.cuda.get_device_name(plan.device)
+        if plan.device.type == "cuda"
+        else platform.machine()
+    )
+    about["machine"] = (
+        f"{gpu}, {plan.max_rows:,} rows at a time, torch {torch.__version__}, npad {__version__}"
+    )
     digests = {"weights": _digest((folder / "model.safetensors").read_bytes())}
     digests |= {name: _digest(repr(pairs).encode()) for name, pairs in sets.items()}
     name = name_of(checkpoint.load(folder).model)
     name += "" if plan.precision == "float32" else f"+{plan.precision}"
-    wanted = {f: getattr(plan, f) for f in ("title", "command", "seeds", "max_length", "brief", "exact", "sigmas")}
+    wanted = {
+        f: getattr(plan, f)
+        for f in ("title", "command", "seeds", "max_length", "brief", "exact", "sigmas")
+    }
     return Setup(model=name, sets=sizes, about=about, digests=digests, **wanted)
 
 
@@ -163,4 +185,6 @@ def _ensure_same(folder: Path, now: Setup) -> None:
         ("the machine", was.about["machine"], now.about["machine"]),
     ):
         if before and before != after:
-            raise InvalidInput(f"{folder} holds results with {what} {before}, not {after}; choose another folder")
+            raise InvalidInput(
+                f"{folder} holds results with {what} {before}, not {after}; choose another folder"
+            )

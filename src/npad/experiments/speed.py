@@ -55,12 +55,16 @@ class Sizes:
         both = 2 * self.units
         weights = 3 * self.units * (self.embedding + self.units) + self.units * both
         weights += 3 * self.units * (both + self.units)
-        weights += self.embedding * (self.units + self.embedding + both) + self.embedding * self.symbols
+        weights += (
+            self.embedding * (self.units + self.embedding + both) + self.embedding * self.symbols
+        )
         return 2 * weights + self.source * both * 6
 
     def sources(self, sentences: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(0)
-        return torch.randint(1, self.symbols, (sentences, self.source - 1), generator=generator).tolist()
+        return torch.randint(
+            1, self.symbols, (sentences, self.source - 1), generator=generator
+        ).tolist()
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ def clock(work: Callable[[], Any], repeats: int, device: torch.device) -> float:
 
 
 def wait(device: torch.device) -> None:
+    """Wait until a GPU has finished its work; a CPU has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -121,7 +126,9 @@ def measured(
         some = sizes.sources(each)
         with count_calls() as calls:
             decode(model, some, decoder, sizes.length)
-        for _ in range(5 if device.type == "cuda" else 1):  # a GPU's steps are captured when they were met often enough
+        for _ in range(
+            5 if device.type == "cuda" else 1
+        ):  # a GPU's steps are captured when they were met often enough
             decode(model, some[:1], decoder, sizes.length)
             decode(model, some, decoder, sizes.length)
         if device.type == "cuda":
@@ -130,7 +137,9 @@ def measured(
         seconds = clock(partial(decode, model, some, decoder, sizes.length), repeats, device)
         tokens, steps = each * sizes.length / seconds, calls.search / seconds
         rate = rates[precision if isinstance(decoder, NPAD) else "float32"]
-        yield Speed(name, latency, tokens, steps, steps * sizes.operations() / rate, peak_memory(device))
+        yield Speed(
+            name, latency, tokens, steps, steps * sizes.operations() / rate, peak_memory(device)
+        )
 
 
 def peak_memory(device: torch.device) -> int:

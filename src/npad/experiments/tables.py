@@ -24,7 +24,9 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
-def compared(bench: Bench, first: Sequence[str], rows: Iterable[tuple[Sequence[str], Decoder]]) -> str:
+def compared(
+    bench: Bench, first: Sequence[str], rows: Iterable[tuple[Sequence[str], Decoder]]
+) -> str:
     """Decoders side by side: how good on each set, and what they cost and found on the first test set."""
     header = [*first]
     for where in bench.names:
@@ -42,12 +44,22 @@ def _cells(bench: Bench, decoder: Decoder) -> list[str]:
     cost = bench.figures(bench.tests[0], decoder)
     won = f"{cost['won']:.0%}" if isinstance(decoder, NPAD) and decoder.chains > 1 else "–"
     rescored = f"{cost.each('rescored'):.0f}" if cost["rescored"] else "–"
-    return [*cells, f"{cost.each('calls'):.0f}", rescored, f"{cost['seconds']:.1f}", f"{cost['distinct']:.1f}", won]
+    return [
+        *cells,
+        f"{cost.each('calls'):.0f}",
+        rescored,
+        f"{cost['seconds']:.1f}",
+        f"{cost['distinct']:.1f}",
+        won,
+    ]
 
 
 def table1(bench: Bench) -> str:
     """Effect of noise injection: 50 chains over greedy search."""
-    rows: list[tuple[Sequence[str], Decoder]] = [(("greedy", "–"), Greedy()), (("sampling, 50", "–"), Sampling(50))]
+    rows: list[tuple[Sequence[str], Decoder]] = [
+        (("greedy", "–"), Greedy()),
+        (("sampling, 50", "–"), Sampling(50)),
+    ]
     rows += [(("NPAD-50", f"{sigma}"), NPAD(Greedy(), 50, Noise(sigma))) for sigma in SIGMAS]
     return compared(bench, ("strategy", "σ₀"), rows)
 
@@ -57,7 +69,10 @@ def table2(bench: Bench) -> str:
     rows: list[tuple[Sequence[str], Decoder]] = [(("greedy", "–", "1"), Greedy())]
     rows += [(("sampling", "–", f"{samples}"), Sampling(samples)) for samples in CHAINS]
     for sigma in SIGMAS:
-        rows += [(("NPAD", f"{sigma}", f"{chains}"), NPAD(Greedy(), chains, Noise(sigma))) for chains in CHAINS]
+        rows += [
+            (("NPAD", f"{sigma}", f"{chains}"), NPAD(Greedy(), chains, Noise(sigma)))
+            for chains in CHAINS
+        ]
     return compared(bench, ("strategy", "σ₀", "chains"), rows)
 
 
@@ -90,8 +105,12 @@ def grids(bench: Bench) -> str:
     rows = []
     for width in WIDTHS:
         for chains in BEAM_CHAINS:
-            each = [bench.row(bench.valid, NPAD(Beam(width), chains, Noise(sigma))) for sigma in SIGMAS]
-            rows.append([f"NPAD-{chains} + beam {width}, NLL at σ₀", *(f"{one.nll:.3f}" for one in each)])
+            each = [
+                bench.row(bench.valid, NPAD(Beam(width), chains, Noise(sigma))) for sigma in SIGMAS
+            ]
+            rows.append(
+                [f"NPAD-{chains} + beam {width}, NLL at σ₀", *(f"{one.nll:.3f}" for one in each)]
+            )
     for width in WIDTHS:
         each = [bench.row(bench.valid, Diverse(width, eta)) for eta in ETAS]
         rows.append([f"diverse {width}, BLEU at η", *(f"{one.bleu:.2f}" for one in each)])
@@ -106,6 +125,11 @@ def beside_paper(bench: Bench) -> str:
     rows = []
     for name, make in chosen.strategies(bench).items():
         here = bench.figures(where, make())
-        cells = [here.shown("nll"), here.shown("bleu"), f"{here['length_ratio']:.3f}", f"{here.each('calls'):.0f}"]
+        cells = [
+            here.shown("nll"),
+            here.shown("bleu"),
+            f"{here['length_ratio']:.3f}",
+            f"{here.each('calls'):.0f}",
+        ]
         rows.append([name, *cells, f"{PAPER[name][2]:.2f}", f"{PAPER[name][3]:.2f}"])
     return markdown(header, rows)

@@ -12,7 +12,9 @@ FEW = 1024  # rows that leave multiprocessors idle unless each has a block of it
 INTERPRETED = triton.knobs.runtime.interpret
 
 
-def energies(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, owner: Tensor | None = None) -> Tensor:
+def energies(
+    query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, owner: Tensor | None = None
+) -> Tensor:
     """Σ_k energy_k σ(query_k + keys_k) in float32, −inf where masked, up to a number that a whole row shares.
 
     query [groups, each, width], keys [sentences, length, width], energy [width], mask [sentences, length]
@@ -32,8 +34,10 @@ def energies(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, owner: T
 
 
 def contexts(weights: Tensor, values: Tensor, owner: Tensor) -> Tensor:
-    """Σ_i weights_i values_i -> [groups, each, width], of weights [groups, each, length] and the owner's of values
-    [sentences, length, width]."""
+    """Σ_i weights_i values_i -> [groups, each, width].
+
+    The weights are [groups, each, length]; a group's values are its owner's of [sentences, length, width].
+    """
     groups, each, length = weights.shape
     width = values.shape[2]
     out = torch.empty(groups, each, width, dtype=values.dtype, device=values.device)
@@ -59,17 +63,26 @@ def _energies(
     column = tl.arange(0, SOME)
     total = tl.zeros([ROWS, PLACES, SOME], tl.float32)
     q_at = query + group * query_group + row[:, None, None] * query_row + column[None, None, :]
-    k_at = keys + sentence * keys_sentence + place[None, :, None] * keys_place + column[None, None, :]
+    k_at = (
+        keys + sentence * keys_sentence + place[None, :, None] * keys_place + column[None, None, :]
+    )
     here, there = (row < each)[:, None, None], (place < length)[None, :, None]
     for start in range(0, width, SOME):
         inside = (start + column < width)[None, None, :]
         q = tl.load(q_at + start, mask=here & inside, other=0.0)
         k = tl.load(k_at + start, mask=there & inside, other=0.0)
-        v = tl.load(energy + start + column, mask=start + column < width, other=0.0).to(tl.float32)[None, None, :]
+        v = tl.load(energy + start + column, mask=start + column < width, other=0.0).to(tl.float32)[
+            None, None, :
+        ]
         if QUICK:  # σ(x) = ½ + ½ tanh ½x, with the GPU's own tanh for two numbers at a time
             x = (q.to(tl.float32) + k.to(tl.float32)) * 0.5
             squashed = tl.inline_asm_elementwise(
-                "tanh.approx.bf16x2 $0, $1;", "=r,r", [x.to(tl.bfloat16)], dtype=tl.bfloat16, is_pure=True, pack=2
+                "tanh.approx.bf16x2 $0, $1;",
+                "=r,r",
+                [x.to(tl.bfloat16)],
+                dtype=tl.bfloat16,
+                is_pure=True,
+                pack=2,
             )
             total += squashed.to(tl.float32) * (v * 0.5)
         else:

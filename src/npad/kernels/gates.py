@@ -16,21 +16,35 @@ def gates(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
     new = torch.empty_strided((rows, units), (units, 1), dtype=old.dtype, device=old.device)
     strides = inputs.stride(0), recurrent.stride(0), old.stride(0)
     if rows:
-        _gates[rows, triton.cdiv(units, BLOCK)](inputs, recurrent, old, new, units, *strides, BLOCK=BLOCK)
+        _gates[rows, triton.cdiv(units, BLOCK)](
+            inputs, recurrent, old, new, units, *strides, BLOCK=BLOCK
+        )
     return new
 
 
 @triton.jit
-def _gates(inputs, recurrent, old, new, units, of_inputs, of_recurrent, of_old, BLOCK: tl.constexpr):  # noqa: N803
+def _gates(
+    inputs, recurrent, old, new, units, of_inputs, of_recurrent, of_old, BLOCK: tl.constexpr
+):  # noqa: N803
     row, unit = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = unit < units
     inputs += row * of_inputs + unit
     recurrent += row * of_recurrent + unit
-    reset = tl.sigmoid(tl.load(inputs, inside).to(tl.float32) + tl.load(recurrent, inside).to(tl.float32))
+    reset = tl.sigmoid(
+        tl.load(inputs, inside).to(tl.float32) + tl.load(recurrent, inside).to(tl.float32)
+    )
     inputs += units
     recurrent += units
-    update = tl.sigmoid(tl.load(inputs, inside).to(tl.float32) + tl.load(recurrent, inside).to(tl.float32))
-    x = tl.load(inputs + units, inside).to(tl.float32) + reset * tl.load(recurrent + units, inside).to(tl.float32)
+    update = tl.sigmoid(
+        tl.load(inputs, inside).to(tl.float32) + tl.load(recurrent, inside).to(tl.float32)
+    )
+    x = tl.load(inputs + units, inside).to(tl.float32) + reset * tl.load(
+        recurrent + units, inside
+    ).to(tl.float32)
     fresh = 2 * tl.sigmoid(2 * x) - 1
     before = tl.load(old + row * of_old + unit, inside).to(tl.float32)
-    tl.store(new + row * units + unit, (fresh + update * (before - fresh)).to(new.dtype.element_ty), inside)
+    tl.store(
+        new + row * units + unit,
+        (fresh + update * (before - fresh)).to(new.dtype.element_ty),
+        inside,
+    )

@@ -29,7 +29,19 @@ def add_gaussian(x: Tensor, scales: Tensor, seed: int, fields: list[Tensor], sit
     columns = (width + 1) // 2
     strides = [field.stride(0) for field in (scales, *fields)]
     _add_gaussian[(triton.cdiv(rows, ROWS), triton.cdiv(columns, PAIRS))](
-        x, out, scales, *fields, seed, site, rows, width, columns, *x.stride(), *strides, ROWS=ROWS, PAIRS=PAIRS
+        x,
+        out,
+        scales,
+        *fields,
+        seed,
+        site,
+        rows,
+        width,
+        columns,
+        *x.stride(),
+        *strides,
+        ROWS=ROWS,
+        PAIRS=PAIRS,
     )
     return out
 
@@ -70,9 +82,15 @@ def _add_gaussian(
 
     row = row.to(tl.int64)[:, None]
     here = real[:, None] & (pair < columns)[None, :]
-    one = tl.load(x + row * row_stride + pair[None, :] * stride, here).to(tl.float32) + tl.cos(angle) * distance
+    one = (
+        tl.load(x + row * row_stride + pair[None, :] * stride, here).to(tl.float32)
+        + tl.cos(angle) * distance
+    )
     tl.store(out + row * width + pair[None, :], one.to(out.dtype.element_ty), here)
     pair += columns
     here = real[:, None] & (pair < width)[None, :]
-    other = tl.load(x + row * row_stride + pair[None, :] * stride, here).to(tl.float32) + tl.sin(angle) * distance
+    other = (
+        tl.load(x + row * row_stride + pair[None, :] * stride, here).to(tl.float32)
+        + tl.sin(angle) * distance
+    )
     tl.store(out + row * width + pair[None, :], other.to(out.dtype.element_ty), here)

@@ -39,7 +39,8 @@ def greedy_step(
     """
     rows = best.numel()
     tokens, new_scores, new_lengths, new_finished = (
-        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (best, scores, lengths, finished)
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        for x in (best, scores, lengths, finished)
     )
     next_step = torch.empty_like(step)
     flat_logits = logits.reshape(rows, -1)

@@ -11,8 +11,10 @@ MANY = 1024  # rows, of which a multiprocessor has several at a time
 
 
 def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]:
-    """log Σ exp of each row of [rows, V] in float32, NaN where that is no number; the first of the largest; and the
-    largest of every `chunk` symbols, [rows, ⌈V / chunk⌉]."""
+    """log Σ exp of each row of [rows, V] in float32, the first of its largest symbols, and the largest of its chunks.
+
+    The normaliser is NaN where a row has none; the chunks are of `chunk` symbols, [rows, ⌈V / chunk⌉].
+    """
     rows, symbols = logits.shape
     norm = torch.empty(rows, dtype=torch.float32, device=logits.device)
     best = torch.empty(rows, dtype=torch.long, device=logits.device)
@@ -27,14 +29,18 @@ def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]
 
 
 @triton.jit
-def _normaliser(logits, norm, best, peaks, symbols, chunks, stride, BLOCK: tl.constexpr, CHUNK: tl.constexpr):  # noqa: N803
+def _normaliser(
+    logits, norm, best, peaks, symbols, chunks, stride, BLOCK: tl.constexpr, CHUNK: tl.constexpr
+):  # noqa: N803
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     largest = -float("inf")
     where = 0
     total = 0.0
     for start in range(0, symbols, BLOCK):
-        x = tl.load(logits + row * stride + start + lane, mask=start + lane < symbols, other=-float("inf"))
+        x = tl.load(
+            logits + row * stride + start + lane, mask=start + lane < symbols, other=-float("inf")
+        )
         x = x.to(tl.float32)
         peak = tl.max(tl.reshape(x, [BLOCK // CHUNK, CHUNK]), 1)
         chunk = start // CHUNK + tl.arange(0, BLOCK // CHUNK)

@@ -39,7 +39,9 @@ def input_parts(x: Tensor) -> Tensor:
     rows, width = x.shape
     out = torch.empty(rows, 3 * width + MORE, dtype=torch.bfloat16, device=x.device)
     if rows:
-        _input_parts[rows, triton.cdiv(width + MORE, BLOCK)](x, out, width, width + MORE, *x.stride(), BLOCK=BLOCK)
+        _input_parts[rows, triton.cdiv(width + MORE, BLOCK)](
+            x, out, width, width + MORE, *x.stride(), BLOCK=BLOCK
+        )
     return out
 
 

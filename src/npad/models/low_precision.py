@@ -27,7 +27,9 @@ class LowPrecision(Wrapper[State]):
     def __init__(self, model: Any, precision: str = "bfloat16") -> None:
         ensure_choice("precision", precision, tuple(PRECISIONS))
         if not isinstance(model, nn.Module):
-            raise InvalidInput(f"{name_of(model)} is no torch module, and has no weights to lower to {precision}")
+            raise InvalidInput(
+                f"{name_of(model)} is no torch module, and has no weights to lower to {precision}"
+            )
         ensure_computes(device_of(model), precision)
         self.dtype = PRECISIONS[precision]
         self.low = copy.deepcopy(model).to(self.dtype)
@@ -39,12 +41,16 @@ class LowPrecision(Wrapper[State]):
     @property
     def capabilities(self) -> Capabilities:
         """The model's own, whose states these are, and the copy."""
-        return replace(Capabilities.of(self.model), name=self.name, low_precision=self.low_precision)
+        return replace(
+            Capabilities.of(self.model), name=self.name, low_precision=self.low_precision
+        )
 
     def start(self, source: Any) -> State:
         return self.model.start(source)  # type: ignore[no-any-return]
 
-    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, state: State, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, State]:
         return self.model.step(state, tokens, perturb)  # type: ignore[no-any-return]
 
     def select(self, state: State, rows: Tensor) -> State:

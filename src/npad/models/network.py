@@ -25,7 +25,9 @@ class Network(nn.Module, Generic[State]):
     def transition(self, state: State, tokens: Tensor, perturb: Any) -> tuple[Tensor, State]:
         """One symbol read: the readout [rows, width of logits], and the state after. `perturb` is never None."""
 
-    def step(self, state: State, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, state: State, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, State]:
         features, state = self.transition(state, tokens, perturb or untouched)
         return self.logits(features), state
 
@@ -33,7 +35,9 @@ class Network(nn.Module, Generic[State]):
         """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
         return self.logits(self.features(state, tokens))  # type: ignore[no-any-return]
 
-    def features(self, state: State, tokens: Tensor, perturb: Callable[[int], Any] = lambda step: untouched) -> Tensor:
+    def features(
+        self, state: State, tokens: Tensor, perturb: Callable[[int], Any] = lambda step: untouched
+    ) -> Tensor:
         """What `logits` projects, for all steps: [rows, T] -> [rows, T, width]. perturb(t) is step t's, from 1."""
         features = []
         for t in range(tokens.shape[1]):

@@ -19,7 +19,9 @@ from npad.errors import InvalidInput
 from npad.model import device_of, name_of
 from npad.models.cgru.linear import Product
 
-NARROW = 16  # outputs; with fewer, reading the input is what costs, and rounding it reads it once more
+NARROW = (
+    16  # outputs; with fewer, reading the input is what costs, and rounding it reads it once more
+)
 
 
 class Int8Linear(nn.Module):
@@ -54,10 +56,22 @@ class Int8Linear(nn.Module):
         middle, most = self.levels + 1, float(self.levels)
         whole = (rows * (most / largest)).add_(middle + 0.5).to(torch.uint8)  # which rounds down
         out = torch.ops.onednn.qlinear_pointwise(
-            *(whole, 1 / most, middle, self.packed, self.scale, self.zeros, None),  # the bias comes after the scale
+            *(
+                whole,
+                1 / most,
+                middle,
+                self.packed,
+                self.scale,
+                self.zeros,
+                None,
+            ),  # the bias comes after the scale
             *(1.0, 0, torch.float32, "none", [], ""),
         )
-        out = out.mul_(largest) if self.bias is None else torch.addcmul(self.bias, out, largest, out=out)
+        out = (
+            out.mul_(largest)
+            if self.bias is None
+            else torch.addcmul(self.bias, out, largest, out=out)
+        )
         return out.view(*x.shape[:-1], self.out_features)
 
 
@@ -84,6 +98,10 @@ def ensure_int8(model: Any) -> None:
     """Refuse a device that has no products of whole numbers."""
     device = device_of(model)
     if device.type != "cpu":
-        raise InvalidInput(f"precision 'int8' is for a CPU and {name_of(model)} is on {device}; use 'bfloat16' there")
+        raise InvalidInput(
+            f"precision 'int8' is for a CPU and {name_of(model)} is on {device}; use 'bfloat16' there"
+        )
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        raise InvalidInput("precision 'int8' needs a torch built with oneDNN, which this one is not; use 'float32'")
+        raise InvalidInput(
+            "precision 'int8' needs a torch built with oneDNN, which this one is not; use 'float32'"
+        )

@@ -18,13 +18,19 @@ from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
 from npad.search.rows import repeat
 from npad.validation import as_list, brief, ensure_choice, ensure_integer
 
-CELLS: dict[str, Callable[[int, int], nn.Module]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+CELLS: dict[str, Callable[[int, int], nn.Module]] = {
+    "rnn": nn.RNNCell,
+    "gru": nn.GRUCell,
+    "lstm": nn.LSTMCell,
+}
 SPECIAL = Special(bos=0, eos=1, pad=0)
 PLACES = ("initial", "input", "output")
 
 
 @dataclass(frozen=True)
 class RecurrentState:
+    """The state of a recurrent language model, one row per hypothesis."""
+
     hidden: Tensor  # [layers, rows, hidden]
     cell: Tensor | None  # [layers, rows, hidden], of an LSTM
     summary: Tensor  # [sentences, summary], once per sentence
@@ -61,7 +67,11 @@ class RecurrentLM(Network[RecurrentState]):
             ensure_integer(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
         ensure_integer("summary", summary, 0, LARGEST_SIZE)
         ensure_choice("cell", cell, tuple(CELLS))
-        condition = (condition,) if isinstance(condition, str) else as_list("condition", condition, "a list of places")
+        condition = (
+            (condition,)
+            if isinstance(condition, str)
+            else as_list("condition", condition, "a list of places")
+        )
         for place in condition:
             ensure_choice("condition", place, PLACES)
         if not isinstance(special, Special):
@@ -78,7 +88,9 @@ class RecurrentLM(Network[RecurrentState]):
 
         self.embedding = nn.Embedding(vocabulary, embedding)
         first = embedding + (summary if "input" in self.condition else 0)
-        self.cells = nn.ModuleList(CELLS[cell](hidden if layer else first, hidden) for layer in range(layers))
+        self.cells = nn.ModuleList(
+            CELLS[cell](hidden if layer else first, hidden) for layer in range(layers)
+        )
         if "initial" in self.condition:
             self.initial = nn.Linear(summary, layers * hidden)
         self.readout = nn.Linear(hidden + (summary if "output" in self.condition else 0), embedding)
@@ -98,10 +110,16 @@ class RecurrentLM(Network[RecurrentState]):
             summary = source.to(weight)
         else:
             kind = list(source.shape) if isinstance(source, Tensor) else type(source).__name__
-            raise InvalidInput(f"the source must be a tensor [sentences, {self.summary}] of summaries, not {kind}")
+            raise InvalidInput(
+                f"the source must be a tensor [sentences, {self.summary}] of summaries, not {kind}"
+            )
         hidden = weight.new_zeros(self.layers, sentences, self.hidden)
         if "initial" in self.condition:
-            hidden = torch.tanh(self.initial(summary)).view(sentences, self.layers, self.hidden).transpose(0, 1)
+            hidden = (
+                torch.tanh(self.initial(summary))
+                .view(sentences, self.layers, self.hidden)
+                .transpose(0, 1)
+            )
         cell = torch.zeros_like(hidden) if self.has_cell else None
         return RecurrentState(hidden, cell, summary, repeat(sentences, 1, weight.device))
 
@@ -113,7 +131,9 @@ class RecurrentLM(Network[RecurrentState]):
             sentence=state.sentence[rows],
         )
 
-    def transition(self, state: RecurrentState, tokens: Tensor, perturb: Any) -> tuple[Tensor, RecurrentState]:
+    def transition(
+        self, state: RecurrentState, tokens: Tensor, perturb: Any
+    ) -> tuple[Tensor, RecurrentState]:
         """One symbol read: the readout [rows, embedding], and the state after."""
         summary = state.summary[state.sentence]
         x = perturb("embedding", self.embedding(tokens))
@@ -130,5 +150,7 @@ class RecurrentLM(Network[RecurrentState]):
             hiddens.append(x)
         if "output" in self.condition:
             x = torch.cat([x, summary], 1)
-        after = replace(state, hidden=torch.stack(hiddens), cell=torch.stack(cells) if cells else None)
+        after = replace(
+            state, hidden=torch.stack(hiddens), cell=torch.stack(cells) if cells else None
+        )
         return perturb("output", torch.tanh(self.readout(x))), after

@@ -30,8 +30,12 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class TableState:
+    """The state of a TableModel, one row per hypothesis."""
+
     node: Tensor  # [rows], the history read so far, as a row of the tables
-    drift: Tensor | None  # [rows, nodes], how far noise has moved h from the one-hot of that history
+    drift: (
+        Tensor | None
+    )  # [rows, nodes], how far noise has moved h from the one-hot of that history
 
 
 class TableModel:
@@ -55,7 +59,9 @@ class TableModel:
         _check_tables(tables)
         ensure_integer("eos", eos)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise InvalidInput(f"dtype must be a floating-point type, such as torch.float64, not {brief(dtype)}")
+            raise InvalidInput(
+                f"dtype must be a floating-point type, such as torch.float64, not {brief(dtype)}"
+            )
         self.tables, self.name = tables, name
         rows = [(key, history) for key, table in tables.items() for history in table]
         self.vocabulary = len(tables[rows[0][0]][rows[0][1]])
@@ -82,7 +88,12 @@ class TableModel:
 
     @classmethod
     def random(
-        cls, vocabulary: int, depth: int, seed: int = 0, sentences: int = 1, dtype: torch.dtype = torch.float32
+        cls,
+        vocabulary: int,
+        depth: int,
+        seed: int = 0,
+        sentences: int = 1,
+        dtype: torch.dtype = torch.float32,
     ) -> TableModel:
         """Tables of random probabilities for every history of fewer than `depth` symbols; sources are 0, 1, …"""
         ensure_integer("vocabulary", vocabulary, 1)
@@ -108,9 +119,13 @@ class TableModel:
             if not isinstance(key, Hashable) or key not in self.tables:
                 known = ", ".join(map(brief, self.tables))
                 raise InvalidInput(f"{self.name} has no table for {brief(key)}; it has {known}")
-        return TableState(torch.tensor([self._place[key, ()] for key in source], dtype=torch.long), None)
+        return TableState(
+            torch.tensor([self._place[key, ()] for key in source], dtype=torch.long), None
+        )
 
-    def step(self, state: TableState, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, TableState]:
+    def step(
+        self, state: TableState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, TableState]:
         node, drift = self._next[state.node, tokens], state.drift
         if perturb is not None:
             drift = self._perturbed(state, perturb)
@@ -139,7 +154,9 @@ class TableModel:
         stack: list[tuple[History, float]] = [((), 0.0)]
         while stack:
             history, so_far = stack.pop()
-            p = torch.tensor(table.get(history, _one_hot(eos, self.vocabulary)), dtype=torch.float64)
+            p = torch.tensor(
+                table.get(history, _one_hot(eos, self.vocabulary)), dtype=torch.float64
+            )
             for symbol in p.nonzero().flatten().tolist():
                 log_prob = so_far + p[symbol].log().item()
                 if symbol == eos:
@@ -151,7 +168,9 @@ class TableModel:
 
     def best(self, key: Hashable, max_length: int) -> Output:
         """The best output in the order (finished, log_prob)."""
-        return max(self.outputs(key, max_length), key=lambda output: (output.finished, output.log_prob))
+        return max(
+            self.outputs(key, max_length), key=lambda output: (output.finished, output.log_prob)
+        )
 
 
 def _one_hot(symbol: int, vocabulary: int) -> list[float]:
@@ -165,15 +184,23 @@ def _at_least_zero(x: object) -> bool:
 def _check_tables(tables: object) -> None:
     """Require tables by source, histories as tuples, and probabilities as sequences."""
     if not isinstance(tables, Mapping) or not tables or not all(tables.values()):
-        raise InvalidInput("tables must hold at least one source, and each source at least the empty history ()")
+        raise InvalidInput(
+            "tables must hold at least one source, and each source at least the empty history ()"
+        )
     for key, table in tables.items():
         if not isinstance(table, Mapping):
-            raise InvalidInput(f"tables[{brief(key)}] must map histories to probabilities, not be {brief(table)}")
+            raise InvalidInput(
+                f"tables[{brief(key)}] must map histories to probabilities, not be {brief(table)}"
+            )
         if () not in table:
-            raise InvalidInput(f"tables[{brief(key)}] has no probabilities for the empty history ()")
+            raise InvalidInput(
+                f"tables[{brief(key)}] has no probabilities for the empty history ()"
+            )
         for history, p in table.items():
             if not isinstance(history, tuple) or not isinstance(p, Sequence):
-                rule = "histories must be tuples of symbols, and their probabilities lists of numbers"
+                rule = (
+                    "histories must be tuples of symbols, and their probabilities lists of numbers"
+                )
                 raise InvalidInput(f"{rule}, not {brief(history)} and {brief(p)}")
 
 

@@ -74,7 +74,10 @@ PHRASES: dict[str, dict[str, dict[str, float]]] = {
     },
 }
 
-WORDS = (END, *sorted({word for table in PHRASES.values() for row in table.values() for word in row} - {END}))
+WORDS = (
+    END,
+    *sorted({word for table in PHRASES.values() for row in table.values() for word in row} - {END}),
+)
 
 
 def model() -> TableModel:

@@ -18,14 +18,22 @@ from npad.kernels import fused
 from npad.noise.random import Keys, draw, fold, normal, uniform
 from npad.validation import brief, ensure_integer, ensure_number
 
-FINITE = ("hidden", "cell", "embedding")  # sites that hold no −inf; logits do, where a symbol is ruled out
+FINITE = (
+    "hidden",
+    "cell",
+    "embedding",
+)  # sites that hold no −inf; logits do, where a symbol is ruled out
 
 
 class Distribution:
     """Noise to add. A new one needs only `unit`."""
 
-    relative_only: ClassVar[bool] = False  # whether it makes sense only as a share of what it perturbs
-    capturable: ClassVar[bool] = True  # whether a step that draws it may be captured in a CUDA graph
+    relative_only: ClassVar[bool] = (
+        False  # whether it makes sense only as a share of what it perturbs
+    )
+    capturable: ClassVar[bool] = (
+        True  # whether a step that draws it may be captured in a CUDA graph
+    )
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         """[rows, width] in float32, mean 0 and variance 1."""
@@ -63,7 +71,9 @@ def finite_rms(x: Tensor) -> Tensor:
 def ensure_distribution(name: str, value: object) -> None:
     """Require a distribution, and not its class or its name."""
     if isinstance(value, type):
-        raise InvalidInput(f"{name} must be a distribution: write {value.__name__}(), not {value.__name__}")
+        raise InvalidInput(
+            f"{name} must be a distribution: write {value.__name__}(), not {value.__name__}"
+        )
     if not isinstance(value, Distribution):
         raise InvalidInput(f"{name} must be a distribution, such as Gaussian(), not {brief(value)}")
 
@@ -111,7 +121,9 @@ class StudentT(Distribution):
         ensure_number("StudentT's nu", self.nu, above=2)
 
     def unit(self, keys: Keys, width: int) -> Tensor:
-        return draw(keys.streams(), width, lambda bits: (self._number(bits >> 32), self._number(bits)))
+        return draw(
+            keys.streams(), width, lambda bits: (self._number(bits >> 32), self._number(bits))
+        )
 
     def _number(self, bits: Tensor) -> Tensor:
         """From 32 bits, 12 for a direction in the plane and 20 for the distance, whose tail is what matters."""
@@ -174,7 +186,9 @@ class Antithetic(Distribution):
     def __post_init__(self) -> None:
         ensure_distribution("Antithetic's base", self.base)
         if self.base.relative_only:
-            raise InvalidInput(f"Antithetic needs additive noise; {type(self.base).__name__} has no negative")
+            raise InvalidInput(
+                f"Antithetic needs additive noise; {type(self.base).__name__} has no negative"
+            )
 
     @property
     def capturable(self) -> bool:  # type: ignore[override]
@@ -206,10 +220,14 @@ class Orthogonal(Distribution):
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         size = min(self.block, width)
-        order = (keys.chains - 1).clamp(min=0)  # the clean chain joins the first block: its noise is scaled by zero
+        order = (keys.chains - 1).clamp(
+            min=0
+        )  # the clean chain joins the first block: its noise is scaled by zero
         block, place = order // size, order % size
         whose = replace(keys, chains=block, site=f"orthogonal {keys.site}").streams()
-        present, mine = torch.unique(whose, return_inverse=True)  # rows of one block share its vectors
+        present, mine = torch.unique(
+            whose, return_inverse=True
+        )  # rows of one block share its vectors
         members = fold(present[:, None], torch.arange(size, device=present.device)).flatten()
         vectors = draw(members, width, normal).view(-1, size, width)
         if width < 64:
@@ -217,6 +235,8 @@ class Orthogonal(Distribution):
 
         gram = (vectors @ vectors.mT).double()
         one = torch.eye(size, dtype=gram.dtype, device=gram.device).expand_as(gram)
-        combine: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(gram), one, upper=False)
+        combine: Tensor = torch.linalg.solve_triangular(
+            torch.linalg.cholesky(gram), one, upper=False
+        )
         combine = combine * gram.diagonal(dim1=-2, dim2=-1).sqrt()[..., None]
         return (combine.to(vectors.dtype) @ vectors).to(torch.float32)[mine, place]

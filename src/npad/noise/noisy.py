@@ -61,7 +61,11 @@ class Noise:
 
     def __post_init__(self) -> None:
         given: object = self.sigma
-        if isinstance(given, Iterable) and not isinstance(given, str | bytes) and getattr(given, "ndim", 1) == 1:
+        if (
+            isinstance(given, Iterable)
+            and not isinstance(given, str | bytes)
+            and getattr(given, "ndim", 1) == 1
+        ):
             object.__setattr__(self, "sigma", tuple(given))
             if not self.sigma:
                 raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
@@ -76,13 +80,17 @@ class Noise:
         try:
             inspect.signature(self.schedule).bind(None, None)
         except TypeError as error:
-            raise InvalidInput(f"schedule must be a function of step and entropy: {error}") from error
+            raise InvalidInput(
+                f"schedule must be a function of step and entropy: {error}"
+            ) from error
         except ValueError:  # written in C, with no signature to look at
             pass
         ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
-            raise InvalidInput(f"{kind} is a share of what it perturbs: say Noise({brief(self.sigma)}, …, relative=True)")
+            raise InvalidInput(
+                f"{kind} is a share of what it perturbs: say Noise({brief(self.sigma)}, …, relative=True)"
+            )
 
     @property
     def uses_entropy(self) -> bool:
@@ -108,7 +116,9 @@ class Perturbation:
         return self.row_keys.at(site).streams()
 
     def reaches(self, site: str) -> bool:
-        return covers(self.noise.site, site) or (self.outer is not None and reached(self.outer, site))
+        return covers(self.noise.site, site) or (
+            self.outer is not None and reached(self.outer, site)
+        )
 
     def __call__(self, site: str, x: Tensor) -> Tensor:
         if covers(self.noise.site, site):
@@ -149,7 +159,9 @@ class Noisy(Wrapper[State]):
         if isinstance(self.model, type) or not hasattr(self.model, "sites"):
             ensure_model(self.model)  # says what is missing
         if not isinstance(self.noise, Noise):
-            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
+            raise InvalidInput(
+                f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}"
+            )
         ensure_integer("seed", self.seed, most=MAX_SEED)
         ensure_bool("share_noise", self.share_noise)
         self.noise.check(self.model)
@@ -167,7 +179,9 @@ class Noisy(Wrapper[State]):
     def start(self, source: Any) -> NoisyState[State]:
         """Start every sentence as its chain 1, with its position as id."""
         if isinstance(self.noise.sigma, tuple):
-            raise InvalidInput(f"a noisy model by itself is one chain: give it one sigma, not {brief(self.noise.sigma)}")
+            raise InvalidInput(
+                f"a noisy model by itself is one chain: give it one sigma, not {brief(self.noise.sigma)}"
+            )
         ids = torch.arange(len(source), device=self.device)
         sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=self.device)
         sigma = sigma.expand(ids.shape)
@@ -208,7 +222,9 @@ class Noisy(Wrapper[State]):
         factor: object = self.noise.schedule(state.steps.to(torch.float32), state.entropy)
         if not isinstance(factor, Tensor) or factor.shape != state.sigma.shape:
             got = list(factor.shape) if isinstance(factor, Tensor) else repr(factor)
-            raise InvalidInput(f"the schedule must return a tensor {list(state.sigma.shape)}, one a row, not {got}")
+            raise InvalidInput(
+                f"the schedule must return a tensor {list(state.sigma.shape)}, one a row, not {got}"
+            )
         scales = state.sigma * factor
         perturbation = Perturbation(self.noise, keys, scales, perturb)
         logits, inner = self.model.step(state.inner, tokens, perturbation)
@@ -233,4 +249,8 @@ def entropy_share(logits: Tensor) -> Tensor:
     """The entropy of each row's distribution, divided by log V: [rows, V] -> [rows] in float32, within 0 and 1."""
     p = torch.log_softmax(logits, -1, dtype=torch.float32)
     entropy = torch.special.entr(p.exp()).sum(-1)
-    return (entropy / math.log(logits.shape[1])).clamp(0, 1) if logits.shape[1] > 1 else torch.zeros_like(entropy)
+    return (
+        (entropy / math.log(logits.shape[1])).clamp(0, 1)
+        if logits.shape[1] > 1
+        else torch.zeros_like(entropy)
+    )

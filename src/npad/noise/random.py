@@ -24,7 +24,9 @@ BLOCK = 1 << 16  # numbers drawn at a time on a CPU, so that intermediate result
 def mix_(z: Tensor) -> Tensor:
     """SplitMix64's finaliser, in place: a bijection of 64-bit integers whose output looks random."""
     for shift, factor in ((30, FIRST), (27, SECOND), (31, None)):
-        z.bitwise_xor_((z >> shift).bitwise_and_((1 << (64 - shift)) - 1))  # >> is arithmetic: clear the sign's copies
+        z.bitwise_xor_(
+            (z >> shift).bitwise_and_((1 << (64 - shift)) - 1)
+        )  # >> is arithmetic: clear the sign's copies
         if factor is not None:
             z.mul_(factor)
     return z
@@ -64,7 +66,9 @@ class Keys:
 
     def streams(self) -> Tensor:
         """[rows], the 64-bit seed of each row's stream."""
-        key = torch.zeros_like(self.ids)  # not the seed itself: seed 1 ^ sentence 0 would be seed 0 ^ sentence 1
+        key = torch.zeros_like(
+            self.ids
+        )  # not the seed itself: seed 1 ^ sentence 0 would be seed 0 ^ sentence 1
         seed, fields, site = self.parts()
         parts: list[Tensor | int] = [seed, *fields, site]
         for field in parts:
@@ -80,7 +84,9 @@ def draw(streams: Tensor, width: int, form: Form) -> Tensor:
     out = torch.empty(rows, 2 * columns, dtype=torch.float32, device=streams.device)
     size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)
     for some, part in zip(torch.split(streams, size), torch.split(out, size), strict=True):
-        for number, place in zip(form(mix_(some[:, None] + counter)), torch.split(part, columns, 1), strict=True):
+        for number, place in zip(
+            form(mix_(some[:, None] + counter)), torch.split(part, columns, 1), strict=True
+        ):
             place.copy_(number)
     return out[:, :width]
 

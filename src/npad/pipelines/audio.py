@@ -36,7 +36,9 @@ def read(path: str | Path, rate: int) -> Tensor:
         padded[:, 1:] = np.frombuffer(content, np.uint8)[: len(padded) * 3].reshape(-1, 3)
         content, size = padded.tobytes(), 4
     whole_frames = len(content) // (size * channels) * size * channels
-    samples = torch.from_numpy(np.frombuffer(content[:whole_frames], BYTES[size]).astype(np.float32))
+    samples = torch.from_numpy(
+        np.frombuffer(content[:whole_frames], BYTES[size]).astype(np.float32)
+    )
     samples = samples - 128 if size == 1 else samples
     return resampled(samples.view(-1, channels).mean(1) / 2.0 ** (8 * size - 1), own, rate)
 

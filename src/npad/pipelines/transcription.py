@@ -44,7 +44,11 @@ class Transcriber:
         ensure_number("longest", self.longest, above=0)
 
     def transcribe(
-        self, recordings: Sequence[Tensor], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 256
+        self,
+        recordings: Sequence[Tensor],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 256,
     ) -> list[list[Translation]]:
         """Each recording [samples] as the transcripts of its pieces, in order; a short one is one piece.
 
@@ -54,12 +58,23 @@ class Transcriber:
         ensure_decoder(decoder)
         ensure_integer("max_length", max_length, 1)
         ensure_integer("max_rows", max_rows, 1)
-        recordings = as_list("recordings", recordings, "a list of recordings, each a tensor of samples")
+        recordings = as_list(
+            "recordings", recordings, "a list of recordings, each a tensor of samples"
+        )
         for i, sound in enumerate(recordings):
-            fine = isinstance(sound, Tensor) and sound.dim() == 1 and sound.is_floating_point() and len(sound)
+            fine = (
+                isinstance(sound, Tensor)
+                and sound.dim() == 1
+                and sound.is_floating_point()
+                and len(sound)
+            )
             if not fine or not bool(sound.isfinite().all()):
-                raise InvalidInput(f"recording {i + 1} must be a tensor of samples: at least one, real and finite")
-        cut = [pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings]
+                raise InvalidInput(
+                    f"recording {i + 1} must be a tensor of samples: at least one, real and finite"
+                )
+        cut = [
+            pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings
+        ]
         flat: list[Tensor] = [piece for each in cut for piece in each]
         down, room, found = max(1, max_rows // decoder.rows), RowBudget(max_rows), []
 
@@ -67,7 +82,9 @@ class Transcriber:
             ids = [word(sound.numpy().tobytes()) for sound in some]
             source = self.hear(some)
             if ensure_length(source, "what hear returns") != len(some):
-                raise InvalidInput(f"hear must return one entry a recording: it made {len(source)} of {len(some)}")
+                raise InvalidInput(
+                    f"hear must return one entry a recording: it made {len(source)} of {len(some)}"
+                )
             return decode(self.model, source, decoder, max_length, ids, max_rows)
 
         for top in range(0, len(flat), down):
@@ -99,10 +116,14 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
-        heard = processor([sound.numpy() for sound in recordings], sampling_rate=rate, return_tensors="pt")
+        heard = processor(
+            [sound.numpy() for sound in recordings], sampling_rate=rate, return_tensors="pt"
+        )
         return Inputs(**heard)
 
     def detokenise(tokens: tuple[int, ...]) -> str:
         return str(processor.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
-    return Transcriber(model, hear, detokenise, rate, getattr(processor.feature_extractor, "chunk_length", 30.0))
+    return Transcriber(
+        model, hear, detokenise, rate, getattr(processor.feature_extractor, "chunk_length", 30.0)
+    )

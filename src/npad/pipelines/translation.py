@@ -30,9 +30,20 @@ from npad.search.selectors import MBR
 from npad.signatures import signature
 from npad.storage import checkpoint
 from npad.text.subwords import LETTERS, Spelling
-from npad.validation import as_list, brief, ensure_callable, ensure_choice, ensure_integer, ensure_path
+from npad.validation import (
+    as_list,
+    brief,
+    ensure_callable,
+    ensure_choice,
+    ensure_integer,
+    ensure_path,
+)
 
-SHIPPED = {path.name: path for path in (Path(__file__).parent.parent / "shipped").iterdir() if path.is_dir()}
+SHIPPED = {
+    path.name: path
+    for path in (Path(__file__).parent.parent / "shipped").iterdir()
+    if path.is_dir()
+}
 WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
 
 
@@ -49,7 +60,9 @@ class Translation:
     @classmethod
     def of(cls, found: Sequence[Hypothesis], texts: Iterator[str], how: str) -> Translation:
         """The best of some hypotheses, with the others as alternatives; `texts` are theirs, and go on with others'."""
-        best, *rest = [cls(text, one.log_prob, one, how) for one, text in zip(found, texts, strict=False)]
+        best, *rest = [
+            cls(text, one.log_prob, one, how) for one, text in zip(found, texts, strict=False)
+        ]
         return replace(best, alternatives=tuple(rest))
 
 
@@ -72,11 +85,17 @@ class Translator:
         ensure_callable("encode", self.encode, "a function from texts to the model's source")
         ensure_callable("detokenise", self.detokenise, "a function from symbols to text")
         if self.symbols is not None:
-            ensure_callable("symbols", self.symbols, "a function from texts to their symbols, or None")
+            ensure_callable(
+                "symbols", self.symbols, "a function from texts to their symbols, or None"
+            )
         ensure_integer("longest", self.longest, 1)
 
     def translate(
-        self, texts: Sequence[str], decoder: Decoder | None = None, max_length: int = 200, max_rows: int = 1024
+        self,
+        texts: Sequence[str],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 1024,
     ) -> list[Translation]:
         """Translate texts, in their order; a blank one becomes an empty one.
 
@@ -107,8 +126,12 @@ class Translator:
             window = WINDOW * max(1, max_rows // decoder.rows)
         ensure_integer("window", window, 1)
         if isinstance(texts, str):
-            raise InvalidInput(f"stream takes texts, one after the other; write stream([{brief(texts)}])")
-        return self._windows(_iterator(texts), decoder, max_length, max_rows, min(window, sys.maxsize))
+            raise InvalidInput(
+                f"stream takes texts, one after the other; write stream([{brief(texts)}])"
+            )
+        return self._windows(
+            _iterator(texts), decoder, max_length, max_rows, min(window, sys.maxsize)
+        )
 
     def _windows(
         self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
@@ -119,20 +142,32 @@ class Translator:
             first += len(some)
 
     def _window(
-        self, texts: list[str], first: int, decoder: Decoder, max_length: int, max_rows: int, room: RowBudget
+        self,
+        texts: list[str],
+        first: int,
+        decoder: Decoder,
+        max_length: int,
+        max_rows: int,
+        room: RowBudget,
     ) -> list[Translation]:
         """What texts become that are at hand together; `first` is the number of the first one."""
         how, judged = signature(decoder, self.model), self._in_words(decoder)
-        done: dict[int, Translation] = {i: _nothing(how) for i, text in enumerate(texts) if not text.strip()}
+        done: dict[int, Translation] = {
+            i: _nothing(how) for i, text in enumerate(texts) if not text.strip()
+        }
         todo = [i for i in range(len(texts)) if i not in done]
         lengths = [len(texts[i]) for i in todo]
         batches = [[todo[i] for i in batch] for batch in _batches(lengths, decoder.rows, max_rows)]
-        sources = {tuple(batch): self._encoded(texts, batch, first) for batch in batches}  # the mistakes come first
+        sources = {
+            tuple(batch): self._encoded(texts, batch, first) for batch in batches
+        }  # the mistakes come first
 
         def decoded(batch: Sequence[int]) -> list[list[Hypothesis]]:
             ready = tuple(batch) in sources  # half of one is not
             source = sources.pop(tuple(batch)) if ready else self._encoded(texts, batch, first)
-            return decode(self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows)
+            return decode(
+                self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows
+            )
 
         for batch in batches:
             found = room.run(decoded, batch, decoder.rows * _weight(len(texts[batch[-1]])))
@@ -141,17 +176,24 @@ class Translator:
                 done[i] = Translation.of(hypotheses, written, how)
         return [done[i] for i in range(len(texts))]
 
-    def score(self, texts: Sequence[str], translations: Sequence[str], max_rows: int = 1024) -> list[float]:
+    def score(
+        self, texts: Sequence[str], translations: Sequence[str], max_rows: int = 1024
+    ) -> list[float]:
         """The clean log-probability of each text's given translation, spelt in symbols as the tokenizer spells it."""
         if self.symbols is None:
-            raise InvalidInput(f"{name_of(self.model)} cannot score texts: it does not know their symbols")
+            raise InvalidInput(
+                f"{name_of(self.model)} cannot score texts: it does not know their symbols"
+            )
         texts, translations = _ensure_texts(texts, "score"), _ensure_texts(translations, "score")
         ensure_integer("max_rows", max_rows, 1)
         if len(texts) != len(translations):
             raise InvalidInput(
                 f"score takes one translation a text: {len(texts)} texts, {len(translations)} translations"
             )
-        scores, targets = [0.0] * len(texts), _one_each(self.symbols(translations), len(texts), "symbols")
+        scores, targets = (
+            [0.0] * len(texts),
+            _one_each(self.symbols(translations), len(texts), "symbols"),
+        )
         sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
         room = RowBudget(max_rows)
 
@@ -159,7 +201,9 @@ class Translator:
             return score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])
 
         for batch in _batches(sizes, 1, max_rows):
-            for i, (one,) in zip(batch, room.run(scored, batch, _weight(sizes[batch[-1]])), strict=True):
+            for i, (one,) in zip(
+                batch, room.run(scored, batch, _weight(sizes[batch[-1]])), strict=True
+            ):
                 scores[i] = one
         return scores
 
@@ -173,7 +217,9 @@ class Translator:
         rule = f"characters ({LETTERS} a symbol at most)"
         found = {i: f"{len(text):,} {rule}" for i, text in enumerate(texts) if len(text) > most}
         short = [i for i in range(len(texts)) if i not in found]
-        encoded = _one_each(self.encode([texts[i] for i in short]), len(short), "encode") if short else []
+        encoded = (
+            _one_each(self.encode([texts[i] for i in short]), len(short), "encode") if short else []
+        )
         for i, symbols in zip(short, encoded, strict=True):
             if isinstance(symbols, Sized) and len(symbols) > self.longest:
                 found[i] = f"{len(symbols):,} symbols"
@@ -185,7 +231,9 @@ class Translator:
         for i in batch:
             if len(texts[i]) > most:
                 rule = f"{most:,} are allowed, {LETTERS} for each of {self.longest:,} symbols"
-                raise InvalidInput(f"text {first + i} has {len(texts[i]):,} characters and {rule}; split it")
+                raise InvalidInput(
+                    f"text {first + i} has {len(texts[i]):,} characters and {rule}; split it"
+                )
         source = _one_each(self.encode([texts[i] for i in batch]), len(batch), "encode")
         for i, one in zip(batch, source, strict=True):
             if isinstance(one, Sized) and len(one) > self.longest:
@@ -204,12 +252,18 @@ class Translator:
 
     def _in_words(self, decoder: Decoder) -> Decoder:
         """MBR compares texts, where there are texts."""
-        if isinstance(decoder, NPAD) and isinstance(decoder.selector, MBR) and decoder.selector.text is None:
+        if (
+            isinstance(decoder, NPAD)
+            and isinstance(decoder.selector, MBR)
+            and decoder.selector.text is None
+        ):
             return replace(decoder, selector=replace(decoder.selector, text=self.detokenise))
         return decoder
 
 
-def load(name: str | Path, device: str | torch.device = "cpu", precision: str = "float32") -> Translator:
+def load(
+    name: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
+) -> Translator:
     """A translator: `en-de` (English to German, everyday sentences), `toy`, or a folder that `npad train` wrote.
 
     `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer, `hf:NAME:eng_Latn-deu_Latn` one of many languages;
@@ -229,7 +283,9 @@ def load(name: str | Path, device: str | torch.device = "cpu", precision: str = 
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
         made = Translator(prepared(saved.model), source.encode, Spelling(target), target.encode)
-    return made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
+    return (
+        made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
+    )
 
 
 def _pretrained(name: str, device: str | torch.device) -> Translator:
@@ -248,7 +304,9 @@ def _pretrained(name: str, device: str | torch.device) -> Translator:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     longest = (model.model if isinstance(model, Processed) else model).longest
-    return Translator(model, encode, detokenise, symbols, **({} if longest is None else {"longest": longest - 1}))
+    return Translator(
+        model, encode, detokenise, symbols, **({} if longest is None else {"longest": longest - 1})
+    )
 
 
 def _ensure_texts(texts: Iterable[str], method: str = "translate") -> list[str]:
@@ -268,14 +326,18 @@ def _iterator(texts: Iterable[str]) -> Iterator[str]:
     try:
         return iter(texts)
     except TypeError as error:
-        raise InvalidInput(f"texts must be texts, one after the other, not {brief(texts)}") from error
+        raise InvalidInput(
+            f"texts must be texts, one after the other, not {brief(texts)}"
+        ) from error
 
 
 def _one_each(made: Any, texts: int, function: str) -> Any:
     """What a function of a translator made of some texts: one entry a text."""
     count = ensure_length(made, f"what {function} returns")
     if count != texts:
-        raise InvalidInput(f"{function} must return one sentence a text: it made {count} of {texts}")
+        raise InvalidInput(
+            f"{function} must return one sentence a text: it made {count} of {texts}"
+        )
     return made
 
 

@@ -23,17 +23,23 @@ class Rectangle(NamedTuple):
 Cut = tuple[Rectangle, Rectangle]
 
 
-def rectangles(sizes: IntArray, max_area: float = np.inf, step_cost: int = 8) -> Iterator[Rectangle]:
+def rectangles(
+    sizes: IntArray, max_area: float = np.inf, step_cost: int = 8
+) -> Iterator[Rectangle]:
     """Cut sizes [groups, n], each row in descending order, into rectangles.
 
     Every size above 0 is in one of them. A rectangle costs its rows times its largest size. It is
     cut where it costs more than `max_area` and has more than one row, or where the cut saves more
     than another pass takes: each step of a pass is worth `step_cost` rows.
     """
-    return _cut(sizes, Rectangle(np.arange(len(sizes)), slice(0, sizes.shape[1])), max_area, step_cost)
+    return _cut(
+        sizes, Rectangle(np.arange(len(sizes)), slice(0, sizes.shape[1])), max_area, step_cost
+    )
 
 
-def _cut(sizes: IntArray, rectangle: Rectangle, max_area: float, step_cost: int) -> Iterator[Rectangle]:
+def _cut(
+    sizes: IntArray, rectangle: Rectangle, max_area: float, step_cost: int
+) -> Iterator[Rectangle]:
     groups, places = rectangle
     inside = sizes[groups, places]
     nonempty = inside[:, :1].any(1)
@@ -65,7 +71,9 @@ def _cuts_between_groups(inside: IntArray, rectangle: Rectangle) -> Iterator[tup
         return
     for major, minor in ((height, width), (width, height)):
         order = np.lexsort((-minor, -major))
-        tallest, widest = (np.maximum.accumulate(extent[order][::-1])[::-1] for extent in (height, width))
+        tallest, widest = (
+            np.maximum.accumulate(extent[order][::-1])[::-1] for extent in (height, width)
+        )
         top = top_rows * tallest[0] * widest[0]
         bottom = (len(groups) - top_rows) * tallest[1:] * widest[1:]
         at = int((top + bottom).argmin())

@@ -1,5 +1,6 @@
 """The plan of re-scoring: which rows to read at each step so that every distinct prefix of a
-sentence is read once. Pure NumPy."""
+sentence is read once. Pure NumPy.
+"""
 
 from __future__ import annotations
 

@@ -152,7 +152,9 @@ class Rescorer:
         places = range(rectangle.places.start, rectangle.places.stop)
         return RowBudget().run(read_places, places)
 
-    def _read_whole(self, state: Any, found: Found, sentences: Sequence[int], places: Sequence[int]) -> list[Scores]:
+    def _read_whole(
+        self, state: Any, found: Found, sentences: Sequence[int], places: Sequence[int]
+    ) -> list[Scores]:
         rows, columns = torch.tensor(sentences), torch.tensor(places)
         part = found.groups(rows).at(columns.expand(len(rows), -1))
         if not part.exists.any():
@@ -178,7 +180,9 @@ def _joined_coverage(found: Found, scored: list[Scores]) -> Tensor:
     return joined
 
 
-def read_stepwise(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> tuple[Tensor, Tensor | None]:
+def read_stepwise(
+    model: Model[Any], state: Any, found: Found, coverage: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """Step through the hypotheses, one row each."""
     state, inputs, targets, counted = _one_row_each(model, state, found)
     capabilities = Capabilities.of(model)
@@ -208,7 +212,9 @@ def read_forced(model: Model[Any], state: Any, found: Found) -> tuple[Tensor, Te
     logits: object = capabilities.forced(state, inputs)
     if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
         got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ModelError(f"{capabilities.name}.forced must return logits {[*inputs.shape, 'V']}, not {got}")
+        raise ModelError(
+            f"{capabilities.name}.forced must return logits {[*inputs.shape, 'V']}, not {got}"
+        )
     predicted = Prediction.of(model, logits.flatten(0, 1), inputs.numel(), capabilities.normalised)
     ensure_in_vocabulary(model, targets, logits.shape[-1])
     log_probs = predicted.at(targets.reshape(-1, 1)).view(targets.shape)
@@ -223,7 +229,9 @@ def read_by_prefix(model: Model[Any], state: Any, found: Found) -> tuple[Tensor,
     teacher = TeacherForcing.of(found, bos, eos)
     ensure_in_vocabulary(model, teacher.targets, capabilities.prefix_reader.vocabulary)
     reads = torch.where(found.exists, teacher.reads.clamp(min=1), 0)
-    readouts, row_of = advance_prefixes(capabilities.prefix_reader, state, teacher.inputs, reads, capabilities.device)
+    readouts, row_of = advance_prefixes(
+        capabilities.prefix_reader, state, teacher.inputs, reads, capabilities.device
+    )
     log_probs = _log_probs_of_targets(model, readouts, row_of, teacher.targets, reads)
     counted = to_device(teacher.counted, log_probs.device)
     return log_probs.masked_fill(~counted, 0).sum(-1), None
@@ -285,7 +293,9 @@ def _log_probs_of_targets(
     return log_probs.view(targets.shape)
 
 
-def _one_row_each(model: Model[Any], state: Any, found: Found) -> tuple[Any, Tensor, Tensor, Tensor]:
+def _one_row_each(
+    model: Model[Any], state: Any, found: Found
+) -> tuple[Any, Tensor, Tensor, Tensor]:
     """Return a state with a row for each hypothesis, and inputs, targets, counted: [rows, T]."""
     device = Capabilities.of(model).device
     bos, eos, _ = model.special

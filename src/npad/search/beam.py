@@ -103,12 +103,14 @@ Rule = Callable[[Ended, Candidates, int], tuple[Tensor, Tensor, Tensor]]
 
 
 def shrink(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Narrow the beam by one for each finished hypothesis (finish="shrink", the paper's rule)."""
     places = width - ended.exists.sum(1, keepdim=True)
     taken = _rank(candidates) < places
     return ended.exists, taken & candidates.ends, taken & ~candidates.ends
 
 
 def compete(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Let finished hypotheses keep a slot while among the best `width` (finish="compete")."""
     scores = torch.cat([ended.scores, candidates.scores], 1)
     best = descending(scores)[:, :width]
     taken = torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
@@ -117,6 +119,7 @@ def compete(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, T
 
 
 def pool(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Finished hypotheses move to a pool of their own; `width` stay alive (finish="pool")."""
     joins = candidates.ends & (_rank(candidates) < width)
     return ended.exists, joins, ~candidates.ends
 
@@ -226,7 +229,9 @@ class BeamFrontier:
         both = Ended(*(torch.cat(pair, 1) for pair in zip(self.ended, cut, strict=True)))
         finished = torch.arange(both.scores.shape[1], device=slots.device) < self.beam.width
         lengths = both.lengths.masked_fill(~both.exists, -1)
-        found = self.history.found(both.parents, lengths, finished.expand_as(lengths), both.scores, self.pad)
+        found = self.history.found(
+            both.parents, lengths, finished.expand_as(lengths), both.scores, self.pad
+        )
         best = torch.arange(self.beam.nbest, device=slots.device).expand(len(lengths), -1)
         return found.best_first().at(best)
 

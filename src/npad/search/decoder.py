@@ -87,4 +87,6 @@ def ensure_decoder(decoder: object, name: str = "decoder") -> None:
         kind = decoder.__name__
         raise InvalidInput(f"{name} must be a decoder: write {kind}(), not {kind}")
     if not isinstance(decoder, Decoder):
-        raise InvalidInput(f"{name} must be one of npad's or another Decoder, such as Beam(5), not {brief(decoder)}")
+        raise InvalidInput(
+            f"{name} must be one of npad's or another Decoder, such as Beam(5), not {brief(decoder)}"
+        )

@@ -24,7 +24,9 @@ class Diverse(Decoder):
     """
 
     width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
-    eta: float = field(default=0.001, metadata={"help": "penalty on the rank among siblings", "title": "η={:g}"})
+    eta: float = field(
+        default=0.001, metadata={"help": "penalty on the rank among siblings", "title": "η={:g}"}
+    )
     nbest: int = 1
 
     def __post_init__(self) -> None:

@@ -42,7 +42,9 @@ class Exact(Decoder):
     def __post_init__(self) -> None:
         ensure_integer("budget", self.budget, 1)
         if not isinstance(self.beam, Beam):
-            raise InvalidInput(f"Exact's beam must be a Beam, such as Beam(5), not {brief(self.beam)}")
+            raise InvalidInput(
+                f"Exact's beam must be a Beam, such as Beam(5), not {brief(self.beam)}"
+            )
 
     @property
     def rows(self) -> int:
@@ -54,17 +56,27 @@ class Exact(Decoder):
         answers = []
         for problem, (first,) in enumerate(known):
             sentence, place = divmod(problem, problems.per_sentence)
-            root = model.select(state, rows_of(torch.tensor([sentence], device=device), problems.per_sentence))
-            root = model.select(root, torch.tensor([place], device=device))  # dropping is a call of its own
+            root = model.select(
+                state, rows_of(torch.tensor([sentence], device=device), problems.per_sentence)
+            )
+            root = model.select(
+                root, torch.tensor([place], device=device)
+            )  # dropping is a call of its own
             best = Best(list(first.tokens), first.log_prob, first.finished)
             answers.append(branch_and_bound(model, root, best, problems.max_length, self.budget))
         longest = max(len(best.tokens) for best, _ in answers)
-        tokens = [best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best, _ in answers]
+        tokens = [
+            best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best, _ in answers
+        ]
         return Found(
-            tokens=torch.tensor(tokens, dtype=torch.long, device=device).view(len(answers), 1, longest),
+            tokens=torch.tensor(tokens, dtype=torch.long, device=device).view(
+                len(answers), 1, longest
+            ),
             lengths=torch.tensor([[len(best.tokens)] for best, _ in answers], device=device),
             finished=torch.tensor([[best.finished] for best, _ in answers], device=device),
-            log_prob=torch.tensor([[best.score] for best, _ in answers], dtype=torch.float64, device=device),
+            log_prob=torch.tensor(
+                [[best.score] for best, _ in answers], dtype=torch.float64, device=device
+            ),
             proven=torch.tensor([[proven] for _, proven in answers], device=device),
         )
 
@@ -96,7 +108,9 @@ class Node:
     children: list[tuple[float, int]]
 
 
-def branch_and_bound(model: Model[Any], start: Any, best: Best, max_length: int, budget: int) -> tuple[Best, bool]:
+def branch_and_bound(
+    model: Model[Any], start: Any, best: Best, max_length: int, budget: int
+) -> tuple[Best, bool]:
     """The best output from the one row of `start`, and whether nothing better was left untried."""
     root = Node(start, 0, [], [(0.0, model.special.bos)])
     stack = [root]

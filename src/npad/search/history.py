@@ -57,7 +57,9 @@ class History:
             self.parents.index_copy_(0, self.step, parents[None])
         return replace(self, step=self.step + 1)
 
-    def record_clean(self, predicted: Prediction, tokens: Tensor, rows: Tensor | None, eos: int) -> None:
+    def record_clean(
+        self, predicted: Prediction, tokens: Tensor, rows: Tensor | None, eos: int
+    ) -> None:
         """Write what the clean model gave the tokens of the last step.
 
         Args:
@@ -97,7 +99,9 @@ class History:
             clean = CleanGains(clean.tokens[:, index], ends)
         return replace(self, tokens=self.tokens[:, index], parents=parents, clean=clean)
 
-    def found(self, slots: Tensor, lengths: Tensor, finished: Tensor, log_prob: Tensor, pad: int) -> Found:
+    def found(
+        self, slots: Tensor, lengths: Tensor, finished: Tensor, log_prob: Tensor, pad: int
+    ) -> Found:
         """Trace hypotheses back to their tokens, and to their clean log-probability if recorded.
 
         Args:
@@ -119,7 +123,9 @@ class History:
             clean_log_prob=None if clean is None else clean.to(log_prob.dtype),
         )
 
-    def _straight(self, lengths: Tensor, finished: Tensor, pad: int) -> tuple[Tensor, Tensor | None]:
+    def _straight(
+        self, lengths: Tensor, finished: Tensor, pad: int
+    ) -> tuple[Tensor, Tensor | None]:
         """Read rows that always continued themselves."""
         inside = self._steps(lengths)[:, None, None] < lengths
         tokens = self.tokens[: len(inside)].masked_fill(~inside, pad).permute(1, 2, 0)
@@ -130,7 +136,9 @@ class History:
         counted = counted[: len(gains)]
         return tokens, gains[: len(counted)].masked_fill(~counted, 0).sum(0)
 
-    def _traced(self, slots: Tensor, lengths: Tensor, finished: Tensor, pad: int) -> tuple[Tensor, Tensor | None]:
+    def _traced(
+        self, slots: Tensor, lengths: Tensor, finished: Tensor, pad: int
+    ) -> tuple[Tensor, Tensor | None]:
         """Follow the back-pointers."""
         assert self.parents is not None
         steps = self._steps(lengths)

@@ -124,7 +124,10 @@ class Found:
             (self.proven, None),
             (self.count, 1),
         )
-        optional = [repeat(repeat(default)) if column is None else column.tolist() for column, default in defaults]
+        optional = [
+            repeat(repeat(default)) if column is None else column.tolist()
+            for column, default in defaults
+        ]
         return [
             [
                 Hypothesis(tuple(tokens[:length]), *values)
@@ -139,10 +142,17 @@ def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
     """Concatenate hypotheses: of the same groups side by side (dim 1), or of different groups (0)."""
     longest = max(piece.tokens.shape[-1] for piece in pieces)
     pieces = [
-        replace(piece, tokens=F.pad(piece.tokens, (0, longest - piece.tokens.shape[-1]), value=pad)) for piece in pieces
+        replace(piece, tokens=F.pad(piece.tokens, (0, longest - piece.tokens.shape[-1]), value=pad))
+        for piece in pieces
     ]
-    present = [field.name for field in fields(Found) if all(getattr(piece, field.name) is not None for piece in pieces)]
-    return Found(**{name: torch.cat([getattr(piece, name) for piece in pieces], dim) for name in present})
+    present = [
+        field.name
+        for field in fields(Found)
+        if all(getattr(piece, field.name) is not None for piece in pieces)
+    ]
+    return Found(
+        **{name: torch.cat([getattr(piece, name) for piece in pieces], dim) for name in present}
+    )
 
 
 def join_groups(pieces: list[tuple[Tensor, Found]], pad: int) -> Found:

@@ -113,7 +113,9 @@ class IndependentRows:
         return found.best_first()
 
 
-def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice | None, width: int) -> Found:
+def walk(
+    model: Model[Any], state: Any, problems: Problems, choice: Choice | None, width: int
+) -> Found:
     """Extend `width` independent rows for each problem until all have ended.
 
     Args:
@@ -136,6 +138,8 @@ def walk(model: Model[Any], state: Any, problems: Problems, choice: Choice | Non
         scores=torch.zeros(groups, width, device=device),
         lengths=torch.zeros(groups, width, dtype=torch.long, device=device),
         finished=torch.zeros(groups, width, dtype=torch.bool, device=device),
-        history=History.empty(groups, width, problems.max_length, special.pad, device, independent=True),
+        history=History.empty(
+            groups, width, problems.max_length, special.pad, device, independent=True
+        ),
     )
     return run(model, state, frontier, problems, rows=width)

@@ -59,7 +59,9 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
             count = min(steps_between_checks(device), problems.max_length - step)
             steps.count_calls(frontier, count, rows)
             small = len(groups) * rows <= CAPTURED_ROWS
-            state, frontier, status = _steps(graphs if small else None, steps, count, state, frontier, status)
+            state, frontier, status = _steps(
+                graphs if small else None, steps, count, state, frontier, status
+            )
             step += count
             broken, all_done, drop = status.tolist()
             ensure_sound(model, broken, step)
@@ -68,7 +70,8 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
             if drop:
                 done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
                 finished, live = (
-                    rows_of(sentences.nonzero().squeeze(1), problems.per_sentence) for sentences in (done, ~done)
+                    rows_of(sentences.nonzero().squeeze(1), problems.per_sentence)
+                    for sentences in (done, ~done)
                 )
                 pieces.append((groups[finished].cpu(), frontier.groups(finished).found().cpu()))
                 state = model.select(state, rows_of(live, frontier.tokens.shape[1]))
@@ -122,7 +125,9 @@ class Steps:
         """Whether clean rows step alongside the noisy ones."""
         return self.step_pair is not None
 
-    def __call__(self, count: int, state: Any, frontier: Any, status: Tensor) -> tuple[Any, Any, Tensor]:
+    def __call__(
+        self, count: int, state: Any, frontier: Any, status: Tensor
+    ) -> tuple[Any, Any, Tensor]:
         for _ in range(count):
             state, frontier = self._step(state, frontier)
         done = frontier.done().view(-1, self.per_sentence).all(1)  # by sentence

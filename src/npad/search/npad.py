@@ -1,5 +1,6 @@
 """Noisy parallel approximate decoding: chains of any decoder, with noise in the model
-(Cho, 2016, section 4)."""
+(Cho, 2016, section 4).
+"""
 
 from __future__ import annotations
 
@@ -51,9 +52,7 @@ class NPAD(Decoder):
         metadata={"help": "chains a sentence, the clean one included", "flags": ("-M",)},
     )
     noise: Noise = field(default_factory=lambda: Noise(0.3))
-    clean_chain: bool = field(
-        default=True, metadata={"help": "chain 0 runs without noise"}
-    )
+    clean_chain: bool = field(default=True, metadata={"help": "chain 0 runs without noise"})
     seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
     selector: Selector = field(
         default_factory=MostProbable, metadata={"help": "which candidate is returned"}
@@ -75,16 +74,22 @@ class NPAD(Decoder):
         ensure_choice("candidates", self.candidates, ("best", "all"))
         ensure_decoder(self.inner, "inner")
         if not isinstance(self.noise, Noise):
-            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}")
+            raise InvalidInput(
+                f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}"
+            )
         ensure_bool("clean_chain", self.clean_chain)
         ensure_bool("share_noise", self.share_noise)
-        ensure_part("selector", self.selector, "a function of the candidates, such as MostProbable()")
+        ensure_part(
+            "selector", self.selector, "a function of the candidates, such as MostProbable()"
+        )
         if isinstance(self.inner, NPAD):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
         by_length = isinstance(self.selector, LengthNormalised | GNMTLength)
         if isinstance(self.inner, Exact) and by_length:
             kind = type(self.selector).__name__
-            raise InvalidInput(f"Exact proves the most probable hypothesis, not the best by {kind}; use MostProbable()")
+            raise InvalidInput(
+                f"Exact proves the most probable hypothesis, not the best by {kind}; use MostProbable()"
+            )
         if isinstance(self.noise.sigma, tuple) and len(self.noise.sigma) != self.chains:
             raise InvalidInput(
                 f"sigma must be one number, or one for each of {self.chains} chains, not {brief(self.noise.sigma)}"

@@ -57,9 +57,13 @@ class Sampling(Decoder):
         return self.samples
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        sample = torch.arange(self.samples, device=problems.ids.device).expand(len(problems), self.samples)
+        sample = torch.arange(self.samples, device=problems.ids.device).expand(
+            len(problems), self.samples
+        )
         ids, chains = (x[:, None].expand_as(sample) for x in (problems.ids, problems.chains))
-        streams = Keys(self.seed, ids, chains, torch.zeros_like(sample), sample, "sampling").streams()
+        streams = Keys(
+            self.seed, ids, chains, torch.zeros_like(sample), sample, "sampling"
+        ).streams()
         return walk(model, state, problems, Draw(self, streams), width=self.samples)
 
 
@@ -74,7 +78,9 @@ class Draw:
         logits = log_probs
         if self.how.temperature != 1:  # from the best one down, so that nothing overflows
             smallest = torch.finfo(log_probs.dtype).tiny
-            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / max(self.how.temperature, smallest)
+            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / max(
+                self.how.temperature, smallest
+            )
         if self.how.top_k is None and self.how.top_p is None:
             return self._draw(logits.softmax(-1), step)
         kept = logits.shape[-1] if self.how.top_k is None else min(self.how.top_k, logits.shape[-1])
@@ -82,16 +88,22 @@ class Draw:
         p = ranked.softmax(-1)
         if self.how.top_p is not None:
             before = p.cumsum(-1) - p  # the most probable one is always kept
-            p = p.masked_fill((before >= self.how.top_p).index_fill(-1, torch.zeros_like(step), False), 0)
+            p = p.masked_fill(
+                (before >= self.how.top_p).index_fill(-1, torch.zeros_like(step), False), 0
+            )
         return symbols.gather(-1, self._draw(p, step)[..., None]).squeeze(-1)
 
     def _draw(self, p: Tensor, step: Tensor) -> Tensor:
         """The first place where the cumulative sum of p [groups, samples, n] passes a uniform share of its total."""
         total = p.cumsum(-1)
         share = one_uniform(fold(self.streams, step)).to(p.dtype)[..., None] * total[..., -1:]
-        below_all = torch.nextafter(total[..., -1:], torch.zeros_like(share))  # rounding must not reach the total
+        below_all = torch.nextafter(
+            total[..., -1:], torch.zeros_like(share)
+        )  # rounding must not reach the total
         drawn = torch.searchsorted(total.contiguous(), torch.minimum(share, below_all), right=True)
-        return drawn.squeeze(-1).clamp(max=p.shape[-1] - 1)  # NaN would lie beyond; `run` reports it
+        return drawn.squeeze(-1).clamp(
+            max=p.shape[-1] - 1
+        )  # NaN would lie beyond; `run` reports it
 
     def groups(self, index: Tensor) -> Draw:
         return Draw(self.how, self.streams[index])

@@ -119,7 +119,9 @@ class Rerank:
             for i, one in enumerate(candidates):
                 value: object = self.key(one)
                 if not isinstance(value, Real):
-                    raise InvalidInput(f"the function given to Rerank must return a number, not {brief(value)}")
+                    raise InvalidInput(
+                        f"the function given to Rerank must return a number, not {brief(value)}"
+                    )
                 scores[s, i] = float(value)
         return scores.to(found.log_prob.device)
 
@@ -157,7 +159,9 @@ def rank(found: Found, selector: Selector) -> Found:
         got = list(scores.shape) if isinstance(scores, Tensor) else repr(scores)
         raise InvalidInput(f"the selector {name} must return a tensor {shape}, not {got}")
     if bool((scores.isnan() & found.exists).any()):
-        raise InvalidInput(f"the selector {name} returned NaN; it must return a number for every hypothesis")
+        raise InvalidInput(
+            f"the selector {name} returned NaN; it must return a number for every hypothesis"
+        )
     return found.best_first(scores.masked_fill(~found.exists, 0))
 
 

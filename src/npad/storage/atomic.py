@@ -29,7 +29,9 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         yield part
         for path in (*part.rglob("*"), part):
             _flush(path)
-        old = folder.with_name(f".{folder.name}.old")  # which `sweep` brings back, should we be killed in between
+        old = folder.with_name(
+            f".{folder.name}.old"
+        )  # which `sweep` brings back, should we be killed in between
         if folder.exists():
             os.replace(folder, old)
         os.replace(part, folder)

@@ -64,8 +64,12 @@ def save(
     small: the matrices in int8, for a model that ships.
     """
     with whole_folder(folder) as part:
-        named = {name: weight.detach().cpu() for name, weight in model.named_parameters()}  # tied ones come once
-        tensors = {WEIGHTS: packed(named) if small else named} | ({TRAINING: training[0]} if training else {})
+        named = {
+            name: weight.detach().cpu() for name, weight in model.named_parameters()
+        }  # tied ones come once
+        tensors = {WEIGHTS: packed(named) if small else named} | (
+            {TRAINING: training[0]} if training else {}
+        )
         for name, each in tensors.items():
             save_file({key: tensor.contiguous().cpu() for key, tensor in each.items()}, part / name)
             (part / name).chmod(0o644)  # the library makes it private
@@ -107,7 +111,9 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
         if one.size != size:
             rule = f"its {side} tokenizer has {one.size} symbols and its model {size}"
             raise StorageError(f"the vocabulary of {folder} does not fit: {rule}")
-    model.name = f"{folder.parent.name}/{folder.name}" if folder.name.startswith("best-") else folder.name
+    model.name = (
+        f"{folder.parent.name}/{folder.name}" if folder.name.startswith("best-") else folder.name
+    )
     return Saved(model.to(device).eval(), (source, target), about)
 
 
@@ -139,7 +145,9 @@ def _ensure_options(options: object) -> None:
     if not isinstance(options, dict):
         raise InvalidInput("'model' must hold the model's options")
     if options.get("eos", 0) != END:
-        raise InvalidInput(f"eos must be {END}, the end symbol of npad's vocabularies, not {options['eos']!r}")
+        raise InvalidInput(
+            f"eos must be {END}, the end symbol of npad's vocabularies, not {options['eos']!r}"
+        )
     for name in ("attention", "tied"):
         ensure_bool(name, options.get(name, False))
 
@@ -148,15 +156,22 @@ def ensure_weights_fit(options: dict[str, Any], path: Path) -> None:
     """Compare the header of a file of weights with a model's options, before memory is allocated for either."""
     stored = _stored_shapes(path)
     layers = options.get("layers", 1)
-    if isinstance(layers, int) and layers > len(stored):  # to build so many takes long even without memory
-        raise StorageError(f"{path} does not fit config.json: {layers:,} layers of {len(stored):,} tensors")
+    if isinstance(layers, int) and layers > len(
+        stored
+    ):  # to build so many takes long even without memory
+        raise StorageError(
+            f"{path} does not fit config.json: {layers:,} layers of {len(stored):,} tensors"
+        )
     with torch.device("meta"):
         model = AttentionModel(**options, initialisation="none")
     parameters = dict(model.named_parameters())
     misfit = _misfit(stored, parameters)
     if misfit:
         raise StorageError(f"{path} does not fit config.json: {misfit}")
-    need, there = 4 * sum(weight.numel() for weight in parameters.values()), total_memory(torch.device("cpu"))
+    need, there = (
+        4 * sum(weight.numel() for weight in parameters.values()),
+        total_memory(torch.device("cpu")),
+    )
     if need > there:
         sizes = f"{need / 2**30:,.0f} GiB and there are {there / 2**30:,.0f}"
         raise OutOfMemory(f"the weights {path} need {sizes}; load them on a larger machine")
@@ -176,7 +191,9 @@ def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     scales = {name + SCALE for name in small if shapes.get(name + SCALE) == shapes[name][:1]}
     for name, kind in kinds.items():
         if not (kind in FLOATS or name + SCALE in scales):
-            raise StorageError(f"{path} is damaged: {name} is {kind}, neither floating-point nor int8 with scales")
+            raise StorageError(
+                f"{path} is damaged: {name} is {kind}, neither floating-point nor int8 with scales"
+            )
     return {name: shape for name, shape in shapes.items() if name not in scales}
 
 
@@ -197,8 +214,12 @@ def resolve(folder: Path) -> Path:
     best = newest(folder, "best")
     if best is None:
         if not folder.exists():
-            raise InvalidInput(f"there is no model {one_line(folder)}: neither a folder nor a name that npad knows")
-        raise InvalidInput(f"{one_line(folder)} holds no model: neither config.json, nor best-N of a training run")
+            raise InvalidInput(
+                f"there is no model {one_line(folder)}: neither a folder nor a name that npad knows"
+            )
+        raise InvalidInput(
+            f"{one_line(folder)} holds no model: neither config.json, nor best-N of a training run"
+        )
     return best
 
 
@@ -235,10 +256,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if written != FORMAT:
         newer = isinstance(written, int) and written > FORMAT
         way_out = "install a newer npad" if newer else "it is none of npad's"
-        raise StorageError(f"{folder} is of format {written} and this npad ({__version__}) reads {FORMAT}; {way_out}")
+        raise StorageError(
+            f"{folder} is of format {written} and this npad ({__version__}) reads {FORMAT}; {way_out}"
+        )
     sums = about.get("sha256")
     if isinstance(sums, dict) and CONFIG in sums and sums[CONFIG] != config_digest(about):
-        raise StorageError(f"{folder}/{CONFIG} is damaged: its checksum is not the one that it holds")
+        raise StorageError(
+            f"{folder}/{CONFIG} is damaged: its checksum is not the one that it holds"
+        )
     return about
 
 
@@ -256,7 +281,9 @@ def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
         except (KeyError, TypeError) as error:
             raise StorageError(f"cannot read {folder / name}: {_first(error)}") from error
         if not sound:
-            raise StorageError(f"{folder / name} is damaged: its checksum is not the one in config.json")
+            raise StorageError(
+                f"{folder / name} is damaged: its checksum is not the one in config.json"
+            )
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -24,7 +24,9 @@ def packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 def unpacked(small: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights again, each within half its row's scale of what it was."""
     return {
-        name: weight.to(torch.float32) * small[name + SCALE][:, None] if weight.dtype == torch.int8 else weight
+        name: weight.to(torch.float32) * small[name + SCALE][:, None]
+        if weight.dtype == torch.int8
+        else weight
         for name, weight in small.items()
         if not name.endswith(SCALE)
     }

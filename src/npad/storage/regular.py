@@ -54,7 +54,9 @@ def read_json(path: str | Path, most_bytes: int = MOST_JSON) -> Any:
 def parse_json(text: bytes) -> Any:
     """Parse JSON strictly; a ValueError says what is wrong with it."""
     try:
-        return json.loads(text.decode("utf-8"), parse_constant=_constant, object_pairs_hook=_without_repeats)
+        return json.loads(
+            text.decode("utf-8"), parse_constant=_constant, object_pairs_hook=_without_repeats
+        )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except UnicodeDecodeError as error:

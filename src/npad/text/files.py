@@ -46,7 +46,9 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
     except InvalidInput:
         raise
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
+        raise InvalidInput(
+            f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     try:
         unpack: Any = next((how for magic, how in MAGIC.items() if start.startswith(magic)), None)
         yield unpack(raw, "rb") if unpack else raw
@@ -82,7 +84,9 @@ def _next(file: IO[bytes], path: str | Path, number: int) -> bytes:
         with plain_errors(path, number):
             line = file.readline(LONGEST_LINE + 1)
     except OSError as error:
-        raise InvalidInput(f"cannot read {shown(path)} after line {number}: {error.strerror}") from error
+        raise InvalidInput(
+            f"cannot read {shown(path)} after line {number}: {error.strerror}"
+        ) from error
     if len(line) > LONGEST_LINE:
         raise InvalidInput(
             f"{shown(path)}, line {number + 1} has more than {LONGEST_LINE:,} bytes, the most a line may have; "
@@ -119,7 +123,9 @@ def written(path: str | Path | None) -> Iterator[IO[str]]:
         with _open(path, "w", path) as file, _storage_errors(path):
             yield file
         return
-    with _replaced(Path(os.path.realpath(path))) as file:  # what a link points to is replaced, not the link
+    with _replaced(
+        Path(os.path.realpath(path))
+    ) as file:  # what a link points to is replaced, not the link
         yield file
 
 
@@ -130,7 +136,9 @@ def _is_plain(path: Path) -> bool:
     except FileNotFoundError:
         return True
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise InvalidInput(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if stat.S_ISDIR(mode):
         raise InvalidInput(f"cannot write {path}: it is a folder")
     return stat.S_ISREG(mode)

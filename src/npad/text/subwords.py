@@ -19,7 +19,9 @@ from npad.validation import ensure_integer
 BYTES = pre_tokenizers.ByteLevel.alphabet()
 MOST_BYTES = 1 << 28  # of a tokenizer.json; those of 256,000 tokens have about 2**25
 MOST_GROWTH = 1 << 10  # by which the replacements of a tokenizer may lengthen a text
-END = 0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
+END = (
+    0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
+)
 # Tokenising takes 130 times the memory of a text (1.3 GiB for 10 MB), so that a text too long to be used is refused
 # before. The longest subword of the model that ships has 19 characters.
 LETTERS = 64  # characters of a text for every symbol that it may have
@@ -36,14 +38,18 @@ class Subwords:
         """Learn a vocabulary of at most `size` symbols: the end, the 256 bytes, and the most frequent merges."""
         least = len(BYTES) + 1
         if isinstance(size, int) and size < least:
-            raise InvalidInput(f"vocabulary must be at least {least}, the 256 bytes and the end symbol, not {size}")
+            raise InvalidInput(
+                f"vocabulary must be at least {least}, the 256 bytes and the end symbol, not {size}"
+            )
         ensure_integer("vocabulary", size, least)
         tokenizer = Tokenizer(BPE())
         # A word is spelt alike at the start of a line and within: every line is given a space, and loses it again.
         tokenizer.normalizer = normalizers.Prepend(" ")
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-        trainer = BpeTrainer(vocab_size=size - 1, min_frequency=2, initial_alphabet=BYTES, show_progress=False)
+        trainer = BpeTrainer(
+            vocab_size=size - 1, min_frequency=2, initial_alphabet=BYTES, show_progress=False
+        )
         tokenizer.train_from_iterator(texts, trainer)
         return cls(tokenizer)
 
@@ -81,12 +87,16 @@ class Subwords:
         try:
             encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # the library raises nothing narrower
-            raise InvalidInput(f"the tokenizer cannot read a text: {_reason(texts, error)}") from error
+            raise InvalidInput(
+                f"the tokenizer cannot read a text: {_reason(texts, error)}"
+            ) from error
         return [[token + 1 for token in one.ids] for one in encoded]
 
     def decode(self, symbols: Sequence[int]) -> str:
         """The text of some symbols."""
-        return str(self.tokenizer.decode([symbol - 1 for symbol in symbols], skip_special_tokens=False))
+        return str(
+            self.tokenizer.decode([symbol - 1 for symbol in symbols], skip_special_tokens=False)
+        )
 
     def pieces(self, symbols: Sequence[int]) -> list[str]:
         """Each symbol by itself, for people to look at."""
@@ -105,11 +115,16 @@ class Spelling:
     def all(self, many: Sequence[Sequence[int]]) -> list[str]:
         """The text of each, by all the cores there are."""
         ids = [[symbol - 1 for symbol in symbols] for symbols in many]
-        return [str(text) for text in self.subwords.tokenizer.decode_batch(ids, skip_special_tokens=False)]
+        return [
+            str(text)
+            for text in self.subwords.tokenizer.decode_batch(ids, skip_special_tokens=False)
+        ]
 
 
 def _reason(texts: Sequence[str], error: Exception) -> str:
-    broken = (text for text in texts if any("\ud800" <= character <= "\udfff" for character in text))
+    broken = (
+        text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)
+    )
     return next((f"{text!r} holds half a surrogate pair" for text in broken), str(error))
 
 

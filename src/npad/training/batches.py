@@ -66,7 +66,9 @@ class Batcher:
 
     def sizes(self, pairs: Index) -> Index:
         """Each pair's longer side, the end symbol included, rounded up."""
-        longer = np.maximum(self.corpus.source.lengths[pairs], self.corpus.target.lengths[pairs]) + 1
+        longer = (
+            np.maximum(self.corpus.source.lengths[pairs], self.corpus.target.lengths[pairs]) + 1
+        )
         return rounded(longer.astype(np.int64), self.grid[1])
 
     def _cut(self, pairs: Index) -> Iterator[Index]:
@@ -76,7 +78,9 @@ class Batcher:
         sizes, start = self.sizes(pairs), 0
         while start < len(pairs):
             ahead = sizes[start : start + self.symbols]
-            fits = int(np.searchsorted(ahead * np.arange(1, len(ahead) + 1), self.symbols, side="right"))
+            fits = int(
+                np.searchsorted(ahead * np.arange(1, len(ahead) + 1), self.symbols, side="right")
+            )
             yield pairs[start : start + max(1, fits)]
             start += max(1, fits)
 
@@ -93,7 +97,9 @@ class Batcher:
         ends[len(pairs) :] = 0
         inputs = torch.cat([torch.full((len(index), 1), bos), target[:, :-1]], 1)
         places = (torch.arange(target.shape[1]) < ends[:, None]).flatten().nonzero().squeeze(1)
-        return Batch(torch.from_numpy(index), source, lengths, inputs, places, target.flatten()[places])
+        return Batch(
+            torch.from_numpy(index), source, lengths, inputs, places, target.flatten()[places]
+        )
 
     @property
     def sides(self) -> tuple[Side, Side]:

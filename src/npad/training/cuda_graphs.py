@@ -36,7 +36,9 @@ class Captured:
         if warn is not None:
             warn(False)
 
-    def __call__(self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any]) -> Tensor:
+    def __call__(
+        self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any]
+    ) -> Tensor:
         whole = [tokens, state.mask]
         if isinstance(perturb, TrainingNoise):
             whole += [perturb.ids, perturb.updates]
@@ -46,12 +48,20 @@ class Captured:
             if torch.cuda.memory_reserved() > ROOM * total_memory(tokens.device):
                 return self.model.features(state, tokens, perturb)
             recurrence = Recurrence(self.model, perturb, state.cell is not None)
-            like = [x.clone() for x in whole] + [x.detach().clone().requires_grad_(x.requires_grad) for x in floats]
+            like = [x.clone() for x in whole] + [
+                x.detach().clone().requires_grad_(x.requires_grad) for x in floats
+            ]
             amp = torch.is_autocast_enabled("cuda")
-            quiet = torch.random.fork_rng([tokens.device])  # whether a shape was met before must not matter
+            quiet = torch.random.fork_rng(
+                [tokens.device]
+            )  # whether a shape was met before must not matter
             with quiet, torch.autocast("cuda", torch.bfloat16, enabled=amp, cache_enabled=False):
                 self.graphs[shape] = torch.cuda.make_graphed_callables(
-                    recurrence, tuple(like), num_warmup_iters=1, allow_unused_input=True, pool=self.pool
+                    recurrence,
+                    tuple(like),
+                    num_warmup_iters=1,
+                    allow_unused_input=True,
+                    pool=self.pool,
                 )
         features: Tensor = self.graphs[shape](*whole, *floats)
         return features
@@ -60,9 +70,13 @@ class Captured:
 class Recurrence(nn.Module):
     """`model.features` as a function of tensors, with the parameters it uses as its own."""
 
-    def __init__(self, model: AttentionModel, perturb: Callable[[int], Any], has_cell: bool) -> None:
+    def __init__(
+        self, model: AttentionModel, perturb: Callable[[int], Any], has_cell: bool
+    ) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(part for name, part in model.named_children() if name not in UNUSED)
+        self.parts = nn.ModuleList(
+            part for name, part in model.named_children() if name not in UNUSED
+        )
         self.features = model.features  # a method, so that the model is no part of this module
         self.perturb = perturb
         self.names = [name for name in FLOATS if has_cell or name != "cell"]
@@ -73,5 +87,7 @@ class Recurrence(nn.Module):
             ids, updates, *rest = rest  # type: ignore[assignment]
             perturb = replace(perturb, ids=ids, updates=updates)
         given: dict[str, Any] = {"cell": None} | dict(zip(self.names, rest, strict=True))
-        state = AttentionState(mask=mask, layout=Layout(len(tokens), 1), weights=tokens.new_zeros(0), **given)
+        state = AttentionState(
+            mask=mask, layout=Layout(len(tokens), 1), weights=tokens.new_zeros(0), **given
+        )
         return self.features(state, tokens, perturb)

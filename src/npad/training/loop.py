@@ -95,8 +95,14 @@ class Loop:
     def __post_init__(self) -> None:
         valid = self.store.valid
         if valid is None:
-            raise InvalidInput(f"{self.store.folder} has no validation pairs; prepare it with --valid SOURCE TARGET")
-        self.model, self.recipe, self.first = self.updater.model, self.updater.recipe, self.updater.processes.first
+            raise InvalidInput(
+                f"{self.store.folder} has no validation pairs; prepare it with --valid SOURCE TARGET"
+            )
+        self.model, self.recipe, self.first = (
+            self.updater.model,
+            self.updater.recipe,
+            self.updater.processes.first,
+        )
         self.valid = Batcher(valid, self.model.special, self.recipe.batch)
         self.log = self.folder / "log.jsonl"
         self.pending: list[tuple[Tensor, Index]] = []  # updates that were not reported yet
@@ -138,7 +144,11 @@ class Loop:
         losses, norms = torch.stack([numbers for numbers, _ in pending]).T.tolist()
         for i, loss in enumerate(losses):
             if not math.isfinite(loss) or not math.isfinite(norms[i]):
-                what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norms[i]}"
+                what = (
+                    f"the loss is {loss}"
+                    if not math.isfinite(loss)
+                    else f"the gradient's norm is {norms[i]}"
+                )
                 self._diverged(self.progress.update - len(losses) + 1 + i, what)
         now, targets = time.monotonic(), self.updater.corpus.target.lengths
         sentences = sum(len(pairs) for _, pairs in pending)
@@ -169,7 +179,9 @@ class Loop:
                 folder = self.folder / f"best-{progress.update}"
                 checkpoint.save(folder, self.model, self.store.subwords, self.about())
                 checkpoint.keep_only(folder)
-        self._tell(self._where() | {"valid_nll": mean, "valid_perplexity": perplexity, "best": better})
+        self._tell(
+            self._where() | {"valid_nll": mean, "valid_perplexity": perplexity, "best": better}
+        )
         self.save()
         self.reported = time.monotonic()
 
@@ -198,7 +210,11 @@ class Loop:
         if self.first:
             folder = self.folder / f"checkpoint-{self.progress.update}"
             state = self.updater.optimiser.state_dict()["state"]
-            tensors = {f"{i}.{name}": tensor for i, parts in state.items() for name, tensor in parts.items()}
+            tensors = {
+                f"{i}.{name}": tensor
+                for i, parts in state.items()
+                for name, tensor in parts.items()
+            }
             training = (tensors, asdict(self.progress) | {"plan": self.plan()})
             checkpoint.save(folder, self.model, self.store.subwords, self.about(), training)
             checkpoint.keep_only(folder)
@@ -224,8 +240,15 @@ class Loop:
 
     def about(self) -> dict[str, Any]:
         """What a checkpoint tells about its making."""
-        where = {"update": self.progress.update, "epoch": self.progress.epoch, "perplexity": self.progress.best}
-        return {"training": where | {"recipe": self.recipe.to_json(), "data": self.store.about["splits"]}}
+        where = {
+            "update": self.progress.update,
+            "epoch": self.progress.epoch,
+            "perplexity": self.progress.best,
+        }
+        return {
+            "training": where
+            | {"recipe": self.recipe.to_json(), "data": self.store.about["splits"]}
+        }
 
     def plan(self) -> dict[str, str]:
         """Digests of what decides the weights; the lengths of a run may change as it is resumed."""
@@ -270,7 +293,9 @@ class Loop:
     def _set_rate(self) -> None:
         rate = self.recipe.rate * self.progress.rate
         if self.recipe.anneal:
-            done = (self.progress.epoch + self.progress.position / self.progress.batches) / self.recipe.epochs
+            done = (
+                self.progress.epoch + self.progress.position / self.progress.batches
+            ) / self.recipe.epochs
             rate *= 0.5 + 0.5 * math.cos(math.pi * min(1.0, done))
         for group in self.updater.optimiser.param_groups:
             group["lr"] = rate
@@ -291,12 +316,20 @@ class Loop:
         every = self.recipe.validate
         if self.reason():  # the last update
             return True
-        return self.progress.position == self.progress.batches if every is None else self.progress.update % every == 0
+        return (
+            self.progress.position == self.progress.batches
+            if every is None
+            else self.progress.update % every == 0
+        )
 
     def _where(self) -> dict[str, Any]:
         epoch = self.progress.epoch + self.progress.position / self.progress.batches
         seconds = time.monotonic() - self.began
-        return {"update": self.progress.update, "epoch": round(epoch, 3), "seconds": round(seconds, 2)}
+        return {
+            "update": self.progress.update,
+            "epoch": round(epoch, 3),
+            "seconds": round(seconds, 2),
+        }
 
     def _tell(self, record: dict[str, Any]) -> None:
         if self.first:
@@ -308,4 +341,6 @@ class Loop:
         kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
         rate = self.recipe.rate * self.progress.rate
         where = f"update {update} (epoch {self.progress.epoch + 1})"
-        raise TrainingError(f"{what} at {where}; {kept}; start another run, with a learning rate below {rate:g}")
+        raise TrainingError(
+            f"{what} at {where}; {kept}; start another run, with a learning rate below {rate:g}"
+        )

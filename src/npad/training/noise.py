@@ -27,7 +27,9 @@ class TrainingNoise:
         keys = Keys(self.seed, self.ids, self.updates, steps, torch.zeros_like(steps))
         sigma = torch.full_like(steps, float(self.noise.sigma), dtype=torch.float32)  # type: ignore[arg-type]
         return Perturbation(
-            self.noise, keys, sigma * self.noise.schedule(steps.to(torch.float32), torch.ones_like(sigma))
+            self.noise,
+            keys,
+            sigma * self.noise.schedule(steps.to(torch.float32), torch.ones_like(sigma)),
         )
 
 
@@ -38,7 +40,9 @@ def ensure_trainable(noise: Noise) -> None:
     part: object = noise.distribution
     while part is not None:
         if isinstance(part, Orthogonal):
-            raise InvalidInput("Orthogonal noise relates the chains of a sentence, and training has one; use another")
+            raise InvalidInput(
+                "Orthogonal noise relates the chains of a sentence, and training has one; use another"
+            )
         part = getattr(part, "base", None)
     if getattr(noise.schedule, "uses_entropy", True):
         kind = type(noise.schedule).__name__

@@ -17,7 +17,15 @@ from npad.storage.sealed import file_digest, seal
 from npad.text.files import lines, opened, plain_errors, shown
 from npad.text.subwords import LETTERS, Subwords
 from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
-from npad.validation import as_list, brief, ensure_bool, ensure_callable, ensure_integer, ensure_path, one_line
+from npad.validation import (
+    as_list,
+    brief,
+    ensure_bool,
+    ensure_callable,
+    ensure_integer,
+    ensure_path,
+    one_line,
+)
 
 CHUNK = 10_000  # pairs at a time
 VOCABULARY = 10_000_000  # symbols at most; the trainer reserves memory for all of them
@@ -56,18 +64,40 @@ def prepare(
     """
     ensure_path("folder", folder)
     folder = Path(folder)
-    train, valid, tokenizers = _files("train", train), _optional("valid", valid), _optional("tokenizers", tokenizers)
+    train, valid, tokenizers = (
+        _files("train", train),
+        _optional("valid", valid),
+        _optional("tokenizers", tokenizers),
+    )
     check(train, valid, vocabulary, joint, tokenizers, max_length, sample)
     ensure_callable("progress", progress, "a function of what is done, how much and of how many")
     if folder.exists():
-        raise InvalidInput(f"{one_line(folder)} is there already; choose another folder, or remove it first")
-    with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"), whole_folder(folder) as part:
-        splits = {"train": _seekable(train, part)} | ({"valid": _seekable(valid, part)} if valid else {})
+        raise InvalidInput(
+            f"{one_line(folder)} is there already; choose another folder, or remove it first"
+        )
+    with (
+        alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"),
+        whole_folder(folder) as part,
+    ):
+        splits = {"train": _seekable(train, part)} | (
+            {"valid": _seekable(valid, part)} if valid else {}
+        )
         pairs = {split: _aligned(files, progress) for split, files in splits.items()}
         letters = LETTERS * max_length
-        subwords = _subwords(splits["train"], pairs["train"], vocabulary, joint, tokenizers, sample, letters, progress)
+        subwords = _subwords(
+            splits["train"],
+            pairs["train"],
+            vocabulary,
+            joint,
+            tokenizers,
+            sample,
+            letters,
+            progress,
+        )
         counts = {
-            split: _encode(part / split, splits[split], subwords, max_length, pairs[split], progress)
+            split: _encode(
+                part / split, splits[split], subwords, max_length, pairs[split], progress
+            )
             for split in splits
         }
         sizes = [one.size for one in subwords]
@@ -102,7 +132,9 @@ def check(
     _optional("tokenizers", tokenizers)
     sizes = as_list("vocabulary", vocabulary, "two sizes, of the source and of the target")
     if len(sizes) != 2:
-        raise InvalidInput(f"vocabulary must be two sizes, of the source and of the target, not {brief(vocabulary)}")
+        raise InvalidInput(
+            f"vocabulary must be two sizes, of the source and of the target, not {brief(vocabulary)}"
+        )
     for size in sizes:
         ensure_integer("the vocabulary's size", size, 1)
         if size > VOCABULARY:
@@ -131,7 +163,9 @@ def _seekable(files: Files, folder: Path) -> Files:
     """The files, with a copy of each that can be read only once, as a pipe can."""
     if all(str(file) == "-" for file in files):
         raise InvalidInput("source and target cannot both be standard input")
-    return tuple(file if Path(file).is_file() else _copy(file, folder / "streams") for file in files)  # type: ignore[return-value]
+    return tuple(
+        file if Path(file).is_file() else _copy(file, folder / "streams") for file in files
+    )  # type: ignore[return-value]
 
 
 def _copy(file: str | Path, folder: Path) -> Path:
@@ -153,7 +187,9 @@ def _aligned(files: Files, progress: Progress) -> int:
     if counts[0] != counts[1]:
         names = [shown(file) for file in files]
         rule = "line i of the two must be a pair"
-        raise InvalidInput(f"{names[0]} has {counts[0]:,} lines and {names[1]} has {counts[1]:,}; {rule}")
+        raise InvalidInput(
+            f"{names[0]} has {counts[0]:,} lines and {names[1]} has {counts[1]:,}; {rule}"
+        )
     if counts[0] == 0:
         raise InvalidInput(f"{shown(files[0])} and {shown(files[1])} are empty")
     return counts[0]
@@ -180,7 +216,9 @@ def _subwords(
     if joint:
         both = Subwords.learn((line for file in files for line in sampled(file)), vocabulary[0])
         return both, both
-    source, target = (Subwords.learn(sampled(file), size) for file, size in zip(files, vocabulary, strict=True))
+    source, target = (
+        Subwords.learn(sampled(file), size) for file, size in zip(files, vocabulary, strict=True)
+    )
     return source, target
 
 
@@ -192,13 +230,21 @@ def _sampled(file: str | Path, pairs: int, sample: int) -> Iterator[str]:
 
 
 def _encode(
-    folder: Path, files: Files, subwords: Sequence[Subwords], most: int, pairs: int, progress: Progress
+    folder: Path,
+    files: Files,
+    subwords: Sequence[Subwords],
+    most: int,
+    pairs: int,
+    progress: Progress,
 ) -> Counts:
     counts = Counts()
     with _writer(folder, [one.size for one in subwords]) as writer:
         stream = _short(zip_longest(*map(lines, files), fillvalue=""), LETTERS * most, counts)
         while chunk := list(islice(stream, CHUNK)):
-            sides = [one.encode(texts) for one, texts in zip(subwords, zip(*chunk, strict=True), strict=True)]
+            sides = [
+                one.encode(texts)
+                for one, texts in zip(subwords, zip(*chunk, strict=True), strict=True)
+            ]
             kept: list[tuple[list[int], list[int]]] = []
             for texts, pair in zip(chunk, zip(*sides, strict=True), strict=True):
                 if not all(text.strip() for text in texts) or not all(pair):
@@ -221,7 +267,9 @@ def _encode(
     return counts
 
 
-def _short(stream: Iterable[tuple[str, ...]], letters: int, counts: Counts) -> Iterator[tuple[str, ...]]:
+def _short(
+    stream: Iterable[tuple[str, ...]], letters: int, counts: Counts
+) -> Iterator[tuple[str, ...]]:
     """The pairs without a side of more than `letters` characters, which are counted and not tokenised."""
     for pair in stream:
         if max(map(len, pair)) > letters:

@@ -57,15 +57,22 @@ def joined(device: torch.device) -> Iterator[Processes]:
     """The processes that torchrun started, or this one alone."""
     world = int(os.environ.get("WORLD_SIZE", 1))
     if device.type == "cuda":
-        number, there = int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0, torch.cuda.device_count()
+        number, there = (
+            int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0,
+            torch.cuda.device_count(),
+        )
         if number >= there:
-            raise InvalidInput(f"process {number + 1} has no GPU: there are {there}; start fewer, or take --device cpu")
+            raise InvalidInput(
+                f"process {number + 1} has no GPU: there are {there}; start fewer, or take --device cpu"
+            )
         torch.cuda.set_device(number)
     if world == 1:
         yield Processes()
         return
     # The others wait here while the first prepares the data.
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
+    distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1)
+    )
     try:
         yield Processes(distributed.get_rank(), world)
     finally:

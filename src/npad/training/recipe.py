@@ -66,7 +66,9 @@ class Recipe:
         ensure_integer("seed", self.seed, 0)
         ensure_bool("anneal", self.anneal)
         if self.noise is not None and not isinstance(self.noise, Noise):
-            raise InvalidInput(f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}")
+            raise InvalidInput(
+                f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}"
+            )
         if self.noise is not None:
             ensure_trainable(self.noise)
 
@@ -75,7 +77,9 @@ class Recipe:
         """The learning rate to begin with."""
         return RATES[self.optimiser] if self.learning_rate is None else self.learning_rate
 
-    def optimise(self, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    def optimise(
+        self, parameters: Iterable[nn.Parameter], device: torch.device
+    ) -> torch.optim.Optimizer:
         if self.optimiser == "adam":
             return torch.optim.Adam(parameters, self.rate, fused=device.type == "cuda")
         if self.optimiser == "adadelta":
@@ -84,7 +88,9 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         plain = {name: _plain(value) for name, value in asdict(replace(self, noise=None)).items()}
-        noise = self.noise and {name: _plain(value) for name, value in noise_as_names(self.noise).items()}
+        noise = self.noise and {
+            name: _plain(value) for name, value in noise_as_names(self.noise).items()
+        }
         return plain | {"noise": noise}
 
     @classmethod

@@ -53,7 +53,12 @@ class Plan:
     recipe: Recipe
 
     def save(self, folder: Path) -> None:
-        plain = {"format": FORMAT, "data": self.data, "model": self.options, "recipe": self.recipe.to_json()}
+        plain = {
+            "format": FORMAT,
+            "data": self.data,
+            "model": self.options,
+            "recipe": self.recipe.to_json(),
+        }
         write_whole(folder / "run.json", json.dumps(seal(plain), indent=2) + "\n")
 
     @classmethod
@@ -93,9 +98,13 @@ def train(
         ensure_path("data", data)
     options, recipe = {} if options is None else options, Recipe() if recipe is None else recipe
     if not isinstance(options, Mapping):
-        raise InvalidInput(f"options must be a dictionary of AttentionModel's arguments, not {brief(options)}")
+        raise InvalidInput(
+            f"options must be a dictionary of AttentionModel's arguments, not {brief(options)}"
+        )
     if not isinstance(recipe, Recipe):
-        raise InvalidInput(f"recipe must be a Recipe, such as Recipe(epochs=5), not {brief(recipe)}")
+        raise InvalidInput(
+            f"recipe must be a Recipe, such as Recipe(epochs=5), not {brief(recipe)}"
+        )
     watch, device = _watching(watch), device_named(device)
     folder = Path(folder)
     plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options, recipe)
@@ -103,20 +112,27 @@ def train(
 
     def begin() -> None:
         if newest(folder, "checkpoint") or (folder / "data").exists():
-            raise InvalidInput(f"{folder} holds a run already; continue it with --resume, or choose another folder")
+            raise InvalidInput(
+                f"{folder} holds a run already; continue it with --resume, or choose another folder"
+            )
         plan.save(folder)
 
     return _go(folder, device, watch, begin)
 
 
 def resume(
-    folder: str | Path, device: str | torch.device = "cpu", watch: Watch | None = None, **longer: int | None
+    folder: str | Path,
+    device: str | torch.device = "cpu",
+    watch: Watch | None = None,
+    **longer: int | None,
 ) -> tuple[Progress, str]:
     """Go on with a run, to the same weights as if it had never stopped. `longer`: epochs, updates or patience anew."""
     ensure_path("folder", folder)
     watch, device, folder = _watching(watch), device_named(device), Path(folder)
     for name in longer.keys() - LONGER:
-        raise InvalidInput(f"a run is resumed with other {', '.join(LONGER)}; its {name} stays as it was")
+        raise InvalidInput(
+            f"a run is resumed with other {', '.join(LONGER)}; its {name} stays as it was"
+        )
     plan = Plan.load(folder)
     changed = replace(plan, recipe=replace(plan.recipe, **longer))  # type: ignore[arg-type]
 
@@ -138,10 +154,15 @@ def _watching(watch: object) -> Watch:
 
 def _check(plan: Plan, device: torch.device) -> None:
     """Find mistakes before anything is written: sizes, options, noise, store, names of files."""
-    known = inspect.signature(AttentionModel).parameters.keys() - {"source_vocabulary", "target_vocabulary"}
+    known = inspect.signature(AttentionModel).parameters.keys() - {
+        "source_vocabulary",
+        "target_vocabulary",
+    }
     for name in plan.options:
         if name not in known:
-            raise InvalidInput(f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(known))}")
+            raise InvalidInput(
+                f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(known))}"
+            )
     ensure_fits((1, 1), plan.options, plan.recipe, device)
     with torch.device("meta"):
         model = AttentionModel(1, 1, **plan.options)
@@ -155,15 +176,21 @@ def _check(plan: Plan, device: torch.device) -> None:
     try:
         inspect.signature(check).bind(**plan.data)
     except TypeError as error:
-        raise InvalidInput(f"data must be a token store's folder, or the arguments of prepare: {error}") from error
+        raise InvalidInput(
+            f"data must be a token store's folder, or the arguments of prepare: {error}"
+        ) from error
     check(**plan.data)
-    for file in (file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()):
+    for file in (
+        file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()
+    ):
         if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
             reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
             raise InvalidInput(f"cannot read {file}: {reason}")
 
 
-def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[[], None]) -> tuple[Progress, str]:
+def _go(
+    folder: Path, device: str | torch.device, watch: Watch, begin: Callable[[], None]
+) -> tuple[Progress, str]:
     """Train in a folder. `begin` is for the first of the processes to do, before the others look at it."""
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
@@ -177,7 +204,9 @@ def _go(folder: Path, device: str | torch.device, watch: Watch, begin: Callable[
             if not isinstance(plan.data, str) and not plan.store(folder).exists():
                 prepare(plan.store(folder), progress=watch.preparing, **plan.data)
         processes = held.enter_context(joined(device))
-        held.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay theirs
+        held.enter_context(
+            torch.random.fork_rng(devices)
+        )  # the caller's random numbers stay theirs
         held.enter_context(out_of_memory_errors("lower the batch or the units"))
         plan = Plan.load(folder)
         ensure_computes(device, plan.recipe.precision)

@@ -136,14 +136,21 @@ class Writer:
     def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
         folder.mkdir(parents=True)
         self.dtypes = dtypes(sizes)
-        self.files = [[open(folder / f"{side}.{part}", "wb") for part in ("symbols", "ends")] for side in SIDES]  # noqa: SIM115
+        self.files = [
+            [open(folder / f"{side}.{part}", "wb") for part in ("symbols", "ends")]
+            for side in SIDES
+        ]  # noqa: SIM115
         self.written = [0, 0]
 
     def add(self, pairs: Sequence[Sequence[Sequence[int]]]) -> None:
         """Sentences of each side, aligned: [source sentences, target sentences]."""
         for side, sentences in enumerate(pairs):
             lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-            flat = np.fromiter((symbol for one in sentences for symbol in one), self.dtypes[side], int(lengths.sum()))
+            flat = np.fromiter(
+                (symbol for one in sentences for symbol in one),
+                self.dtypes[side],
+                int(lengths.sum()),
+            )
             ends = self.written[side] + np.cumsum(lengths)
             symbols, places = self.files[side]
             symbols.write(flat.tobytes())
@@ -156,13 +163,19 @@ class Writer:
 
 
 def dtypes(sizes: Sequence[int]) -> list[str]:
+    """The smallest unsigned type that holds the symbols of each vocabulary."""
     return ["uint16" if size <= 1 << 16 else "uint32" for size in sizes]
 
 
 def _side(folder: Path, name: str, dtype: str) -> Side:
-    symbols, ends = _mapped(folder / f"{name}.symbols", dtype), _mapped(folder / f"{name}.ends", "int64")
+    symbols, ends = (
+        _mapped(folder / f"{name}.symbols", dtype),
+        _mapped(folder / f"{name}.ends", "int64"),
+    )
     if len(ends) and ends[-1] != len(symbols):
-        raise StorageError(f"{folder}/{name}.symbols is damaged: {len(symbols):,} symbols, not {int(ends[-1]):,}")
+        raise StorageError(
+            f"{folder}/{name}.symbols is damaged: {len(symbols):,} symbols, not {int(ends[-1]):,}"
+        )
     return Side(symbols, ends)
 
 

@@ -38,7 +38,9 @@ class Updater:
         self.model.to(self.device).train()
         if self.recipe.noise is not None:
             self.recipe.noise.check(self.model)
-        self.batcher = Batcher(self.corpus, self.model.special, self.recipe.batch, GPU_GRID if gpu else (1, 1))
+        self.batcher = Batcher(
+            self.corpus, self.model.special, self.recipe.batch, GPU_GRID if gpu else (1, 1)
+        )
         self.optimiser = self.recipe.optimise(self.model.parameters(), self.device)
         self.features = Captured(self.model) if gpu else None
 

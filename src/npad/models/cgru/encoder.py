@@ -44,7 +44,9 @@ def _valid(lengths: Tensor, embedded: Tensor) -> Tensor:
 def _layer(encoder: nn.RNNBase, layer: int, x: Tensor, valid: Tensor | None) -> Tensor:
     """One layer: [sentences, length, inputs] to [sentences, length, 2 · units]."""
     forward, backward = encoder.all_weights[2 * layer : 2 * layer + 2]
-    inputs = torch.stack([_read(x, forward), _read(x, backward).flip(0)], 1)  # [length, 2, sentences, gates]
+    inputs = torch.stack(
+        [_read(x, forward), _read(x, backward).flip(0)], 1
+    )  # [length, 2, sentences, gates]
     weight = torch.stack([forward[1], backward[1]]).mT  # [2, units, gates]
     bias = torch.stack([forward[3], backward[3]])[:, None]
     hidden = x.new_zeros(2, len(x), encoder.hidden_size)
@@ -57,7 +59,9 @@ def _layer(encoder: nn.RNNBase, layer: int, x: Tensor, valid: Tensor | None) -> 
             hidden = gru(*gates).view_as(hidden)
         else:
             hidden, cell = lstm(read, recurrent, cell)
-        if valid is not None:  # the backward direction begins at the end of each sentence, with zeros
+        if (
+            valid is not None
+        ):  # the backward direction begins at the end of each sentence, with zeros
             hidden = hidden * valid[step]
             cell = None if cell is None else cell * valid[step]
         states.append(hidden)

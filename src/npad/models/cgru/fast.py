@@ -37,13 +37,19 @@ BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they sta
 
 @dataclass(frozen=True)
 class PreparedState:
+    """The state of a Prepared model, one row per hypothesis."""
+
     hidden: Tensor  # [layers, rows, units]
     keys: Tensor  # [sentences, length, 2 · units], 2 (U h_i + b), once per sentence
-    values: Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, once per sentence
+    values: (
+        Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, once per sentence
+    )
     mask: Tensor  # [sentences, length], true at padding
     layout: Layout
     weights: Tensor  # [rows, length], the attention of the last step
-    owner: Tensor | None = None  # [groups], where the layout is of groups of rows, the sentence of each
+    owner: Tensor | None = (
+        None  # [groups], where the layout is of groups of rows, the sentence of each
+    )
 
 
 class Prepared(Network[PreparedState]):
@@ -51,7 +57,12 @@ class Prepared(Network[PreparedState]):
 
     def __init__(self, model: AttentionModel) -> None:
         super().__init__()
-        self.plain, self.special, self.sites, self.name = model, model.special, model.sites, model.name
+        self.plain, self.special, self.sites, self.name = (
+            model,
+            model.special,
+            model.sites,
+            model.name,
+        )
         self.width, self.above = model.width, model.above
         self.logits = Product(model.logits.weight.detach(), model.logits.bias.detach())
         first: Any = model.first
@@ -59,10 +70,14 @@ class Prepared(Network[PreparedState]):
         parts = [model.width, model.target_embedding.embedding_dim, 2 * model.width]
         hidden, embedded, context = torch.split(model.readout.weight, parts, 1)
         none = torch.zeros_like(model.readout.bias)
-        self.read = Product.stacked([first.weight_ih, embedded], [first.bias_ih, model.readout.bias])
+        self.read = Product.stacked(
+            [first.weight_ih, embedded], [first.bias_ih, model.readout.bias]
+        )
         self.recur = Product.stacked([first.weight_hh], [first.bias_hh])
         query = model.query.weight
-        self.between = Product.stacked([2 * query, second.weight_hh], [torch.zeros_like(query[:, 0]), second.bias_hh])
+        self.between = Product.stacked(
+            [2 * query, second.weight_hh], [torch.zeros_like(query[:, 0]), second.bias_hh]
+        )
         self.energy = Product.stacked([2 * model.energy.weight], [])
         self.value = Product.stacked([second.weight_ih, context], [second.bias_ih, none])
         self.out = Product.stacked([hidden], [])
@@ -93,24 +108,34 @@ class Prepared(Network[PreparedState]):
             mask = F.pad(mask, (0, more), value=True)
             memory, keys = (F.pad(each, (0, 0, 0, more)) for each in (memory, keys))
         weights = memory.new_zeros(mask.shape)
-        return (PreparedState(begun.hidden, 2 * keys, self.value(memory), mask, begun.layout, weights),)
+        return (
+            PreparedState(begun.hidden, 2 * keys, self.value(memory), mask, begun.layout, weights),
+        )
 
     def select(self, state: PreparedState, rows: Tensor) -> PreparedState:
         layout, left = state.layout.after(rows)
-        chosen = replace(state, hidden=state.hidden[:, rows], layout=layout, weights=state.weights[rows])
+        chosen = replace(
+            state, hidden=state.hidden[:, rows], layout=layout, weights=state.weights[rows]
+        )
         if left is None:
             return chosen
-        return replace(chosen, keys=state.keys[left], values=state.values[left], mask=state.mask[left])
+        return replace(
+            chosen, keys=state.keys[left], values=state.values[left], mask=state.mask[left]
+        )
 
     def attention(self, state: PreparedState) -> Tensor:
-        longest = int((~state.mask).sum(1).max()) if self.capturable else state.mask.shape[1]  # without the grid's
+        longest = (
+            int((~state.mask).sum(1).max()) if self.capturable else state.mask.shape[1]
+        )  # without the grid's
         return state.weights[:, :longest]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.__dict__.pop("_graphs", None)  # which know the weights by where they lie
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
-    def transition(self, state: PreparedState, tokens: Tensor, perturb: Any) -> tuple[Tensor, PreparedState]:
+    def transition(
+        self, state: PreparedState, tokens: Tensor, perturb: Any
+    ) -> tuple[Tensor, PreparedState]:
         if reached(perturb, "embedding"):
             x = self.plain._embedded(tokens)
             noisy = perturb("embedding", x)
@@ -158,10 +183,15 @@ class Prepared(Network[PreparedState]):
         gates = 3 * self.width
         return torch.tanh(self.out(hidden) + read[..., gates:] + context[..., gates:])
 
-    def _recur(self, state: PreparedState, read: Tensor, perturb: Any) -> tuple[PreparedState, Tensor]:
+    def _recur(
+        self, state: PreparedState, read: Tensor, perturb: Any
+    ) -> tuple[PreparedState, Tensor]:
         """From s_{j−1} to s_j, and what the context means to GRU₂ and to the readout."""
         gates = 3 * self.width
-        old = [self.plain._perturbed(perturb, f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)]
+        old = [
+            self.plain._perturbed(perturb, f"hidden.{layer}", h)
+            for layer, h in enumerate(state.hidden)
+        ]
         between = gru(read[:, :gates], self.recur(old[0]), old[0])
         query, again = self.between(between).split([2 * self.width, gates], 1)
         context, weights = self._attend(state, query)
@@ -180,7 +210,9 @@ class Prepared(Network[PreparedState]):
             energy = energies(query, state.keys, self.energy.weight[0], state.mask, state.owner)
             weights = F.softmax(energy, -1).to(query.dtype)
             owner = state.owner
-            context = weights @ state.values if owner is None else contexts(weights, state.values, owner)
+            context = (
+                weights @ state.values if owner is None else contexts(weights, state.values, owner)
+            )
         else:
             weights, context = self._attended(state, query)
         return context.flatten(0, 1), weights.flatten(0, 1)
@@ -197,7 +229,9 @@ class Prepared(Network[PreparedState]):
             keys, here = state.keys[some, None], weights[top : top + down]
             for left in range(0, each, right):
                 part = slice(left, left + right)
-                here[:, part] = self.energy((query[top : top + down, part, None] + keys).sigmoid_()).squeeze(-1)
+                here[:, part] = self.energy(
+                    (query[top : top + down, part, None] + keys).sigmoid_()
+                ).squeeze(-1)
             here.copy_(F.softmax(here.masked_fill_(state.mask[some, None], -torch.inf), -1))
             if owner is not None:
                 context.append(here @ state.values[some])

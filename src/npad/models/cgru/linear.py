@@ -23,7 +23,9 @@ class Product(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.out_features, self.in_features = weight.shape
-        self.laid_out: Tensor | None = None  # the weight, in parts or packed; made when first needed
+        self.laid_out: Tensor | None = (
+            None  # the weight, in parts or packed; made when first needed
+        )
 
     @classmethod
     def stacked(cls, weights: list[Tensor], biases: list[Tensor]) -> Product:
@@ -51,7 +53,9 @@ class Product(nn.Module):
     def _packed(self, x: Tensor) -> Tensor:
         if self.laid_out is None:
             self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.laid_out, self.bias, "none", [], "")
+        made: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.laid_out, self.bias, "none", [], ""
+        )
         return made
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -67,7 +71,9 @@ def packs() -> bool:
     """Whether this torch packs weights for this processor."""
     try:
         weight = torch.ops.mkldnn._reorder_linear_weight(torch.ones(NARROW, NARROW))
-        made = torch.ops.mkldnn._linear_pointwise(torch.ones(FEW, NARROW), weight, None, "none", [], "")
+        made = torch.ops.mkldnn._linear_pointwise(
+            torch.ones(FEW, NARROW), weight, None, "none", [], ""
+        )
         return bool((made == NARROW).all())
     except (AttributeError, RuntimeError, TypeError):
         return False

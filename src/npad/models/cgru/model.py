@@ -38,6 +38,8 @@ PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "
 
 @dataclass(frozen=True)
 class AttentionState:
+    """The state of an AttentionModel, one row per hypothesis."""
+
     hidden: Tensor  # [layers, rows, units], here and below with the padding of `aligned`
     cell: Tensor | None  # [layers, rows, units], of LSTMs
     memory: Tensor  # [sentences, length, 2 · units], the annotations, once per sentence
@@ -73,7 +75,9 @@ class AttentionModel(Network[AttentionState]):
         sizes |= {"units": units, "embedding": embedding, "layers": layers}
         for name, size in sizes.items():
             ensure_integer(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
-        sizes = {name: int(size) for name, size in sizes.items()}  # numpy's are spelt by neither torch nor JSON
+        sizes = {
+            name: int(size) for name, size in sizes.items()
+        }  # numpy's are spelt by neither torch nor JSON
         source_vocabulary, target_vocabulary, units, embedding, layers = sizes.values()
         ensure_bool("attention", attention)
         ensure_bool("tied", tied)
@@ -83,11 +87,22 @@ class AttentionModel(Network[AttentionState]):
         ensure_number("dropout", dropout, least=0, below=1)
         dropout, eos = float(dropout), int(eos)
         # what it takes to build another of its kind
-        self.options = sizes | {"cell": cell, "attention": attention, "dropout": dropout, "tied": tied, "eos": eos}
+        self.options = sizes | {
+            "cell": cell,
+            "attention": attention,
+            "dropout": dropout,
+            "tied": tied,
+            "eos": eos,
+        }
         if not 0 <= eos < min(source_vocabulary, target_vocabulary):
             raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
         self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)
-        self.units, self.layers, self.attends, self.has_cell = units, layers, attention, cell == "lstm"
+        self.units, self.layers, self.attends, self.has_cell = (
+            units,
+            layers,
+            attention,
+            cell == "lstm",
+        )
         self.width = aligned(units)
         width, both = self.width, 2 * self.width
 
@@ -117,7 +132,9 @@ class AttentionModel(Network[AttentionState]):
         self.sites |= {"embedding": embedding, "output": embedding}
 
     @classmethod
-    def preset(cls, name: str, source_vocabulary: int, target_vocabulary: int, **changes: Any) -> Self:
+    def preset(
+        cls, name: str, source_vocabulary: int, target_vocabulary: int, **changes: Any
+    ) -> Self:
         """`paper` (1028 units, 512-dimensional embeddings) or `small` (512 and 256)."""
         ensure_choice("preset", name, tuple(PRESETS))
         return cls(source_vocabulary, target_vocabulary, **(PRESETS[name] | changes))
@@ -142,7 +159,9 @@ class AttentionModel(Network[AttentionState]):
             elif how == "paper":
                 nn.init.normal_(new, std=0.01)
             elif "embedding" in name:
-                nn.init.normal_(new, std=new.shape[1] ** -0.5 if parameter is self.logits.weight else 1.0)
+                nn.init.normal_(
+                    new, std=new.shape[1] ** -0.5 if parameter is self.logits.weight else 1.0
+                )
             else:
                 nn.init.xavier_uniform_(new)
             parameter.zero_()
@@ -152,15 +171,30 @@ class AttentionModel(Network[AttentionState]):
         """Of each dimension of a parameter, the places that are not padding."""
         gates = 4 if self.has_cell else 3
         inputs = {"encoder": 0 if "_l0" in name else 2, "first": 0, "second": 2, "above": 1}
-        blocks = {cell: (gates, 1 if "_hh" in name else columns) for cell, columns in inputs.items()}  # of units
-        blocks |= {"initial": (self.layers, 2), "query": (2, 1), "key": (2, 2), "energy": (0, 2), "readout": (0, 3)}
-        sizes = zip(parameter.shape, blocks.get(name.split(".")[0], (0, 0)), strict=False)  # a bias has the first alone
-        return [real(size, each, self.units, self.width).to(parameter.device) for size, each in sizes]
+        blocks = {
+            cell: (gates, 1 if "_hh" in name else columns) for cell, columns in inputs.items()
+        }  # of units
+        blocks |= {
+            "initial": (self.layers, 2),
+            "query": (2, 1),
+            "key": (2, 2),
+            "energy": (0, 2),
+            "readout": (0, 3),
+        }
+        sizes = zip(
+            parameter.shape, blocks.get(name.split(".")[0], (0, 0)), strict=False
+        )  # a bias has the first alone
+        return [
+            real(size, each, self.units, self.width).to(parameter.device) for size, each in sizes
+        ]
 
     def size(self) -> int:
         """How many numbers were learnt."""
         names = self.named_parameters()
-        return sum(math.prod(len(each) for each in self._places(name, parameter)) for name, parameter in names)
+        return sum(
+            math.prod(len(each) for each in self._places(name, parameter))
+            for name, parameter in names
+        )
 
     def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
         return self.begin_exactly(*self.padded(source))
@@ -170,11 +204,19 @@ class AttentionModel(Network[AttentionState]):
         most, eos = self.source_embedding.num_embeddings, self.special.eos
         for i, sentence in enumerate(source):
             given: Sequence[Any] = sentence
-            if not all(isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given):
-                raise InvalidInput(f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}")
+            if not all(
+                isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given
+            ):
+                raise InvalidInput(
+                    f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}"
+                )
         longest = max(map(len, source), default=0) + 1
         rows = [[*map(int, sentence), *[eos] * (longest - len(sentence))] for sentence in source]
-        symbols = torch.tensor(rows, dtype=torch.long).view(-1, longest).to(self.source_embedding.weight.device)
+        symbols = (
+            torch.tensor(rows, dtype=torch.long)
+            .view(-1, longest)
+            .to(self.source_embedding.weight.device)
+        )
         lengths = torch.tensor([len(sentence) + 1 for sentence in source])
         return symbols, None if bool((lengths == longest).all()) else lengths
 
@@ -201,7 +243,9 @@ class AttentionModel(Network[AttentionState]):
             return memory.contiguous()  # else products with it are one a sentence
         packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
         longest = embedded.shape[1]
-        return pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=longest)[0]
+        return pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=longest)[
+            0
+        ]
 
     def _begun(self, memory: Tensor, lengths: Tensor | None) -> AttentionState:
         """The state before the first symbol, of annotations."""
@@ -213,7 +257,9 @@ class AttentionModel(Network[AttentionState]):
             lengths = lengths.to(memory.device, non_blocking=True)
             mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
             mean = memory.sum(1) / lengths[:, None]  # memory is zero at padding
-        hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.width).transpose(0, 1)
+        hidden = (
+            torch.tanh(self.initial(mean)).view(sentences, self.layers, self.width).transpose(0, 1)
+        )
         cell = torch.zeros_like(hidden) if self.has_cell else None
         if self.attends:
             keys = self.key(memory)
@@ -234,20 +280,27 @@ class AttentionModel(Network[AttentionState]):
         )
         if left is None:
             return chosen
-        return replace(chosen, memory=state.memory[left], keys=state.keys[left], mask=state.mask[left])
+        return replace(
+            chosen, memory=state.memory[left], keys=state.keys[left], mask=state.mask[left]
+        )
 
     def attention(self, state: AttentionState) -> Tensor:
         """[rows, source length], of the last step; the end symbol of the source is its last position."""
         return state.weights
 
-    def transition(self, state: AttentionState, tokens: Tensor, perturb: Any) -> tuple[Tensor, AttentionState]:
+    def transition(
+        self, state: AttentionState, tokens: Tensor, perturb: Any
+    ) -> tuple[Tensor, AttentionState]:
         """One symbol read: the readout [rows, embedding], and the state after."""
         x = perturb("embedding", self._embedded(tokens))
         state, context = self._recur(state, x, perturb)
         return perturb("output", self._readout(state.hidden[-1], x, context)), state
 
     def features(
-        self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any] = lambda step: untouched
+        self,
+        state: AttentionState,
+        tokens: Tensor,
+        perturb: Callable[[int], Any] = lambda step: untouched,
     ) -> Tensor:
         """As step by step, with what no step waits for done for all at once: embeddings and readout."""
         steps = [perturb(t + 1) for t in range(tokens.shape[1])]
@@ -259,7 +312,9 @@ class AttentionModel(Network[AttentionState]):
             hidden.append(state.hidden[-1])
             contexts.append(context)
         readout = self._readout(*(torch.stack(each, 1) for each in (hidden, inputs, contexts)))
-        readout = torch.stack([one("output", x) for one, x in zip(steps, readout.unbind(1), strict=True)], 1)
+        readout = torch.stack(
+            [one("output", x) for one, x in zip(steps, readout.unbind(1), strict=True)], 1
+        )
         return self.drop(readout)  # type: ignore[no-any-return]
 
     def _embedded(self, tokens: Tensor) -> Tensor:
@@ -270,9 +325,13 @@ class AttentionModel(Network[AttentionState]):
     def _readout(self, hidden: Tensor, x: Tensor, context: Tensor) -> Tensor:
         return torch.tanh(self.readout(torch.cat([hidden, x, context], -1)))
 
-    def _recur(self, state: AttentionState, x: Tensor, perturb: Any) -> tuple[AttentionState, Tensor]:
+    def _recur(
+        self, state: AttentionState, x: Tensor, perturb: Any
+    ) -> tuple[AttentionState, Tensor]:
         """The recurrence: from E[y_{j−1}] and s_{j−1} to s_j, by way of the context c_j [rows, 2 · units]."""
-        old = [self._perturbed(perturb, f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)]
+        old = [
+            self._perturbed(perturb, f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)
+        ]
         within = () if state.cell is None else state.cell
         cells = [self._perturbed(perturb, f"cell.{layer}", c) for layer, c in enumerate(within)]
         between = self.first(x, (old[0], cells[0]) if cells else old[0])
@@ -298,6 +357,8 @@ class AttentionModel(Network[AttentionState]):
             rows = repeat(sentences, each, hidden.device)
             return state.memory[rows, 0], state.weights.new_ones(len(rows), 1)
         query = self.query(hidden).view(sentences, each, 1, -1)
-        energy = self.energy(torch.tanh(query + state.keys[:, None])).squeeze(-1)  # [sentences, each, length]
+        energy = self.energy(torch.tanh(query + state.keys[:, None])).squeeze(
+            -1
+        )  # [sentences, each, length]
         weights = F.softmax(energy.masked_fill(state.mask[:, None], -torch.inf), -1)
         return (weights @ state.memory).flatten(0, 1), weights.flatten(0, 1)

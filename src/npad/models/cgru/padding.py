@@ -23,4 +23,6 @@ def real(size: int, blocks: int, units: int, width: int) -> Tensor:
     sizes = [rest] if blocks == 0 else [width, rest, *[width] * (blocks - 1)]
     keep = [rest] if blocks == 0 else [units, rest, *[units] * (blocks - 1)]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return torch.cat([torch.arange(start, start + kept) for start, kept in zip(starts, keep, strict=True)])
+    return torch.cat(
+        [torch.arange(start, start + kept) for start, kept in zip(starts, keep, strict=True)]
+    )

@@ -27,10 +27,15 @@ from npad.validation import brief, ensure_bool
 try:
     import transformers as transformers  # for those that load models
     from transformers import DynamicCache, EncoderDecoderCache
-    from transformers.generation import GenerateBeamDecoderOnlyOutput, GenerateBeamEncoderDecoderOutput
+    from transformers.generation import (
+        GenerateBeamDecoderOnlyOutput,
+        GenerateBeamEncoderDecoderOutput,
+    )
     from transformers.modeling_outputs import BaseModelOutput
 except ImportError as error:
-    raise InvalidInput('models of Hugging Face need transformers: pip install "npad[hf]"') from error
+    raise InvalidInput(
+        'models of Hugging Face need transformers: pip install "npad[hf]"'
+    ) from error
 
 
 class Inputs:
@@ -43,10 +48,14 @@ class Inputs:
         self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         for name, tensor in self.tensors.items():
             if not isinstance(tensor, Tensor) or tensor.dim() < 1:
-                raise InvalidInput(f"{name} must be a tensor with one row a sentence, not {brief(tensor)}")
+                raise InvalidInput(
+                    f"{name} must be a tensor with one row a sentence, not {brief(tensor)}"
+                )
         if len({len(tensor) for tensor in self.tensors.values()}) != 1:
             sizes = ", ".join(f"{name} {len(tensor)}" for name, tensor in self.tensors.items())
-            raise InvalidInput(f"inputs must have one row a sentence, all of them: {sizes or 'there are none'}")
+            raise InvalidInput(
+                f"inputs must have one row a sentence, all of them: {sizes or 'there are none'}"
+            )
 
     def __len__(self) -> int:
         return len(next(iter(self.tensors.values())))
@@ -63,7 +72,9 @@ class CachedState:
     last: Tensor  # [rows], the prefix's last symbol: what the begin symbol stands for
     mask: Tensor  # [rows, read], 0 where the prefix is padding
     layout: Layout
-    cross: Any = None  # [sentences]: keys and values of what the encoder has read, once per sentence
+    cross: Any = (
+        None  # [sentences]: keys and values of what the encoder has read, once per sentence
+    )
     spread: Any = None  # [rows]: the same, for the rows there are
     source: Tensor | None = None  # [sentences, length], 0 where the source is padding
 
@@ -77,21 +88,36 @@ class HuggingFace:
     encoder's decoder reads before it writes; its start symbol, and where one is forced to be the first, that.
     """
 
-    def __init__(self, model: Any, persist: bool = True, begins: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, model: Any, persist: bool = True, begins: Sequence[int] | None = None
+    ) -> None:
         name = type(model).__name__
         if isinstance(model, type):
             raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
         ensure_bool("persist", persist)
         head = model.get_output_embeddings() if hasattr(model, "generate") else None
         if head is None or not model.can_generate():
-            raise InvalidInput(f"{name} has no head that generates; load it with AutoModelForCausalLM or …Seq2SeqLM")
-        if hasattr(model, "_orig_mod") or any(part._compiled_call_impl is not None for part in model.modules()):
-            raise InvalidInput(f"{name} is compiled, and noise cannot enter it; give the model before torch.compile")
-        if not isinstance(getattr(head, "weight", None), Tensor) or not head.weight.is_floating_point():
-            raise InvalidInput(f"the head of {name} is quantised, and npad cannot tell its size; load it in bfloat16")
+            raise InvalidInput(
+                f"{name} has no head that generates; load it with AutoModelForCausalLM or …Seq2SeqLM"
+            )
+        if hasattr(model, "_orig_mod") or any(
+            part._compiled_call_impl is not None for part in model.modules()
+        ):
+            raise InvalidInput(
+                f"{name} is compiled, and noise cannot enter it; give the model before torch.compile"
+            )
+        if (
+            not isinstance(getattr(head, "weight", None), Tensor)
+            or not head.weight.is_floating_point()
+        ):
+            raise InvalidInput(
+                f"the head of {name} is quantised, and npad cannot tell its size; load it in bfloat16"
+            )
         self.model, self.persist = model.eval(), persist
         where = Path(model.config.name_or_path or name)
-        self.name = where.name if where.is_dir() else str(where)  # of a folder its name, wherever it is
+        self.name = (
+            where.name if where.is_dir() else str(where)
+        )  # of a folder its name, wherever it is
         self.encodes = bool(model.config.is_encoder_decoder)
         self.decoder = model.get_decoder()
         self.head, self.embeddings = head, self.decoder.get_input_embeddings()
@@ -103,7 +129,9 @@ class HuggingFace:
         eos = model.generation_config.eos_token_id
         self.ends = [eos] if isinstance(eos, int) else list(eos or ())
         if not self.ends:
-            raise InvalidInput(f"{name} has no end symbol; set model.generation_config.eos_token_id")
+            raise InvalidInput(
+                f"{name} has no end symbol; set model.generation_config.eos_token_id"
+            )
         self.special = Special(bos=vocabulary, eos=self.ends[0], pad=vocabulary)
         self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
         self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
@@ -111,11 +139,17 @@ class HuggingFace:
         self.begins = list(begins or self._beginning()) if self.encodes else []
         limits = ("max_target_positions", "max_position_embeddings")
         text = model.config.get_text_config(decoder=True)
-        self.longest = next((most for one in limits if (most := getattr(text, one, None)) is not None), None)
+        self.longest = next(
+            (most for one in limits if (most := getattr(text, one, None)) is not None), None
+        )
 
     def _beginning(self) -> Iterator[int]:
         config = self.model.generation_config
-        yield config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+        yield (
+            config.bos_token_id
+            if config.decoder_start_token_id is None
+            else config.decoder_start_token_id
+        )
         if config.forced_bos_token_id is not None:
             yield config.forced_bos_token_id
 
@@ -147,16 +181,26 @@ class HuggingFace:
             raise InvalidInput("every source needs at least one token: a prompt cannot be empty")
         longest, pad = max(map(len, source)), self.special.eos
         fill = [[pad] * (longest - len(ids)) for ids in source]
-        rows = [[*ids, *rest] if self.encodes else [*rest, *ids] for ids, rest in zip(source, fill, strict=True)]
+        rows = [
+            [*ids, *rest] if self.encodes else [*rest, *ids]
+            for ids, rest in zip(source, fill, strict=True)
+        ]
         real = [[1] * len(ids) for ids in source]
-        mask = [[*a, *[0] * len(b)] if self.encodes else [*[0] * len(b), *a] for a, b in zip(real, fill, strict=True)]
+        mask = [
+            [*a, *[0] * len(b)] if self.encodes else [*[0] * len(b), *a]
+            for a, b in zip(real, fill, strict=True)
+        ]
         return Inputs(input_ids=torch.tensor(rows), attention_mask=torch.tensor(mask))
 
-    def _prompted(self, input_ids: Tensor, attention_mask: Tensor | None = None, **rest: Tensor) -> CachedState:
+    def _prompted(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **rest: Tensor
+    ) -> CachedState:
         """A decoder that has read all but the last token of each prompt."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         if bool((mask[:, -1] == 0).any()):
-            raise InvalidInput("prompts of a decoder-only model must be padded on the left: padding_side='left'")
+            raise InvalidInput(
+                "prompts of a decoder-only model must be padded on the left: padding_side='left'"
+            )
         self._ensure_fits("a prompt", input_ids.shape[1] + 1)
         state = CachedState(self._empty(), input_ids[:, -1], mask[:, :0], Layout(len(mask), 1))
         if input_ids.shape[1] > 1:
@@ -173,11 +217,19 @@ class HuggingFace:
         if seen is None:
             encoder = self.model.get_encoder()
             knows = inspect.signature(encoder.forward).parameters
-            seen = encoder(**{name: x for name, x in tensors.items() if name in knows}).last_hidden_state
+            seen = encoder(
+                **{name: x for name, x in tensors.items() if name in knows}
+            ).last_hidden_state
         source = tensors.get("attention_mask") if "input_features" not in tensors else None
         both = EncoderDecoderCache(self._empty(), self._empty())
-        read = prefix[:, :-1] if prefix.shape[1] > 1 else prefix  # the cross-attention is computed on the way
-        self.model(encoder_outputs=BaseModelOutput(seen), decoder_input_ids=read, **self._with(source, both))
+        read = (
+            prefix[:, :-1] if prefix.shape[1] > 1 else prefix
+        )  # the cross-attention is computed on the way
+        self.model(
+            encoder_outputs=BaseModelOutput(seen),
+            decoder_input_ids=read,
+            **self._with(source, both),
+        )
         cache = both.self_attention_cache if prefix.shape[1] > 1 else self._empty()
         cross = both.cross_attention_cache
         mask = torch.ones_like(prefix[:, :-1])
@@ -185,7 +237,9 @@ class HuggingFace:
 
     # The decoder
 
-    def step(self, state: CachedState, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, CachedState]:
+    def step(
+        self, state: CachedState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, CachedState]:
         read = self._symbols(state, tokens[:, None])
         one = torch.ones_like(read)
         if perturb is None or perturb is untouched:
@@ -206,7 +260,11 @@ class HuggingFace:
     def select(self, state: CachedState, rows: Tensor) -> CachedState:
         layout, left = state.layout.after(rows)
         chosen = replace(
-            state, cache=reordered(state.cache, rows), last=state.last[rows], mask=state.mask[rows], layout=layout
+            state,
+            cache=reordered(state.cache, rows),
+            last=state.last[rows],
+            mask=state.mask[rows],
+            layout=layout,
         )
         if state.cross is None or layout == state.layout:
             return chosen
@@ -221,15 +279,25 @@ class HuggingFace:
         self._ensure_fits("an output with what stands before it", mask.shape[1])
         if self.encodes:
             both = EncoderDecoderCache(state.cache, state.spread)
-            source = None if state.source is None else state.source.repeat_interleave(state.layout.each, 0)
+            source = (
+                None
+                if state.source is None
+                else state.source.repeat_interleave(state.layout.each, 0)
+            )
             length = state.spread.layers[0].keys.shape[2]
-            blank = self.head.weight.new_zeros(()).expand(len(read), length, self.head.weight.shape[1])  # not looked at
+            blank = self.head.weight.new_zeros(()).expand(
+                len(read), length, self.head.weight.shape[1]
+            )  # not looked at
             done = self.model(
-                encoder_outputs=BaseModelOutput(blank), decoder_input_ids=read, **self._with(source, both)
+                encoder_outputs=BaseModelOutput(blank),
+                decoder_input_ids=read,
+                **self._with(source, both),
             )
         else:
             places = (mask.cumsum(1) - 1).clamp(min=0)[:, -read.shape[1] :]
-            done = self.model(input_ids=read, **self._with(mask, state.cache), **self._known(position_ids=places))
+            done = self.model(
+                input_ids=read, **self._with(mask, state.cache), **self._known(position_ids=places)
+            )
         return done.logits, replace(state, mask=mask)
 
     def _with(self, mask: Tensor | None, cache: Any) -> dict[str, Any]:
@@ -258,7 +326,9 @@ class HuggingFace:
     def _ensure_fits(self, what: str, tokens: int) -> None:
         most = self.longest
         if most is not None and tokens > most:
-            raise InvalidInput(f"{what} has {tokens:,} tokens and {self.name} holds at most {most:,}; make it shorter")
+            raise InvalidInput(
+                f"{what} has {tokens:,} tokens and {self.name} holds at most {most:,}; make it shorter"
+            )
 
     @contextmanager
     def _hooked(self, perturb: Perturb) -> Iterator[None]:
@@ -272,7 +342,9 @@ class HuggingFace:
                 if get_ident() != thread:
                     return None
                 if not args:
-                    raise InvalidInput(f"{self.name} calls its layers in a way that lets no noise in at {site!r}")
+                    raise InvalidInput(
+                        f"{self.name} calls its layers in a way that lets no noise in at {site!r}"
+                    )
                 return noisy(site, args[0]), *args[1:]
 
             return hook

@@ -49,16 +49,22 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
     if languages is not None:
         known = getattr(tokenizer, "lang_code_to_id", None) or tokenizer.get_added_vocab()
         if not hasattr(tokenizer, "src_lang"):
-            raise InvalidInput(f"{name} has no choice of languages; leave out :{'-'.join(languages)}")
+            raise InvalidInput(
+                f"{name} has no choice of languages; leave out :{'-'.join(languages)}"
+            )
         for language in languages:
             if language not in known:
-                raise InvalidInput(f"{name} does not know the language {language!r}; see its card for those it knows")
+                raise InvalidInput(
+                    f"{name} does not know the language {language!r}; see its card for those it knows"
+                )
         tokenizer.src_lang, target = languages
         model.generation_config.forced_bos_token_id = known[target]
     return steered(HuggingFace(model)), tokenizer
 
 
-def speech_model(name: str, device: str | torch.device = "cpu", language: str | None = None) -> tuple[Any, Any]:
+def speech_model(
+    name: str, device: str | torch.device = "cpu", language: str | None = None
+) -> tuple[Any, Any]:
     """A Whisper, or one of its kind, and its processor. language: of one that knows several, as Whisper names them."""
     model = _model(transformers.AutoModelForSpeechSeq2Seq, name, _config(name, SPEECH)).to(device)
     processor = _loaded(transformers.AutoProcessor, name)
@@ -69,9 +75,13 @@ def speech_model(name: str, device: str | torch.device = "cpu", language: str | 
     many = getattr(config, "is_multilingual", False)
     if language is not None and not many:
         raise InvalidInput(f"{name} knows one language; leave out {language!r}")
-    unknown = InvalidInput(f"{name} does not know the language {language!r}; Whisper's are en, de, …")
+    unknown = InvalidInput(
+        f"{name} does not know the language {language!r}; Whisper's are en, de, …"
+    )
     try:
-        tokenizer.set_prefix_tokens(language or ("en" if many else None), "transcribe" if many else None)
+        tokenizer.set_prefix_tokens(
+            language or ("en" if many else None), "transcribe" if many else None
+        )
     except ValueError as error:
         raise unknown from error
     begins = tokenizer.prefix_tokens  # start, language, task, no timestamps
@@ -90,11 +100,17 @@ def steered(adapter: HuggingFace) -> Any:
             it, len(adapter.begins), device
         ),
         "no_repeat_ngram_size": transformers.NoRepeatNGramLogitsProcessor,
-        "min_length": lambda it: transformers.MinLengthLogitsProcessor(it, config.eos_token_id, device),
+        "min_length": lambda it: transformers.MinLengthLogitsProcessor(
+            it, config.eos_token_id, device
+        ),
     }
     asked = {name: getattr(config, name, None) for name in made}
     wanted = [made[name](value) for name, value in asked.items() if value]
-    return Processed(adapter, processor=transformers.LogitsProcessorList(wanted), beam=True) if wanted else adapter
+    return (
+        Processed(adapter, processor=transformers.LogitsProcessorList(wanted), beam=True)
+        if wanted
+        else adapter
+    )
 
 
 def _config(name: str, files: tuple[str, ...]) -> Any:

@@ -16,11 +16,15 @@ from torch import Tensor
 from npad.model import Capabilities, Perturb, Wrapper, name_of
 
 Processor = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> scores
-Criterion = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> whether to stop [rows]
+Criterion = Callable[
+    [Tensor, Tensor], Tensor
+]  # symbols [rows, t] and scores [rows, V] -> whether to stop [rows]
 
 
 @dataclass(frozen=True)
 class ProcessedState:
+    """The state of the wrapped model, with the tokens that its logits processors read."""
+
     inner: Any
     written: Tensor  # [rows, t], the prefix and what has been read since
     started: bool = False  # whether the begin symbol has been read
@@ -50,14 +54,18 @@ class Processed(Wrapper[Any]):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, judge=Clean(self.model), normalised=self.beam, steered=True)
+        return replace(
+            super().capabilities, judge=Clean(self.model), normalised=self.beam, steered=True
+        )
 
     def start(self, source: Any) -> ProcessedState:
         prefix = self.model.prefix(source) if self.prefix is None else self.prefix
         return ProcessedState(self.model.start(source), prefix)
 
     def select(self, state: ProcessedState, rows: Tensor) -> ProcessedState:
-        return replace(state, inner=self.model.select(state.inner, rows), written=state.written[rows])
+        return replace(
+            state, inner=self.model.select(state.inner, rows), written=state.written[rows]
+        )
 
     def step(
         self, state: ProcessedState, tokens: Tensor, perturb: Perturb | None = None
@@ -90,7 +98,9 @@ class Clean(Wrapper[Any]):
     def start(self, source: Any) -> Any:
         return self.model.start(source)
 
-    def step(self, state: Any, tokens: Tensor, perturb: Perturb | None = None) -> tuple[Tensor, Any]:
+    def step(
+        self, state: Any, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, Any]:
         return self.model.step(state, tokens, perturb)  # type: ignore[no-any-return]
 
     def select(self, state: Any, rows: Tensor) -> Any:

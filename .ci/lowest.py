@@ -1,0 +1,49 @@
+"""Print the requirements of `make test-lowest`: the lower bound of each dependency, and pinned tools to test with.
+
+python .ci/lowest.py [--torch VERSION] [EXTRA …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "filelock", "hatchling", "editables")
+BOUND = re.compile(r"(?P<name>[\w-]+)>=(?P<version>[\w.]+)$")
+
+
+def lowest(extras: list[str], torch: str = "") -> list[str]:
+    """Pin every dependency of npad and of the extras to its lower bound, torch to another version if one is given."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = [*project["dependencies"]]
+    for extra in extras:
+        requirements += project["optional-dependencies"][extra]
+    return [pin(requirement, torch) for requirement in requirements]
+
+
+def pin(requirement: str, torch: str) -> str:
+    """`numpy>=1.26` becomes `numpy==1.26`; a dependency without a lower bound is a mistake in pyproject.toml."""
+    bound = BOUND.match(requirement)
+    if bound is None:
+        raise SystemExit(
+            f"pyproject.toml: {requirement!r} must be written NAME>=VERSION, so that it can be tested"
+        )
+    version = torch if bound["name"] == "torch" and torch else bound["version"]
+    return f"{bound['name']}=={version}"
+
+
+def tools() -> list[str]:
+    """The pins of constraints.txt for what runs the tests."""
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in pins if line.partition("==")[0] in TOOLS]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--torch", default="")
+    parser.add_argument("extras", nargs="*")
+    arguments = parser.parse_args()
+    print(*lowest(arguments.extras, arguments.torch), *tools(), sep="\n")
