@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 import npad.hf
 from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling
-from npad.noise.random import word
+from npad.noise.random import stable_hash
 from npad.search.decoder import Decoder
 from npad.version import __version__
 
@@ -110,7 +110,7 @@ def measured(
     model: Any, tokenizer: Any, prompt: str, decoder: Decoder, tokens: int
 ) -> dict[str, float]:
     """One prompt, decoded alone."""
-    inputs, ids = asked(tokenizer, prompt), [word(prompt)]
+    inputs, ids = asked(tokenizer, prompt), [stable_hash(prompt)]
     began = time.perf_counter()
     found = npad.hf.generate(
         model, **inputs, decoder=decoder, max_new_tokens=tokens, num_return_sequences=50, ids=ids

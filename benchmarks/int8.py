@@ -20,7 +20,7 @@ import npad
 from npad import NPAD, Greedy, Noise
 from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
-from npad.text.files import lines
+from npad.text.files import read_lines
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=0.3, help="default 0.3")
     asked = parser.parse_args()
     texts, references = (
-        list(lines(asked.data / f"{asked.split}.{language}.xz"))[: asked.sentences]
+        list(read_lines(asked.data / f"{asked.split}.{language}.xz"))[: asked.sentences]
         for language in (asked.source, asked.target)
     )
     bleu = Bleu(references)

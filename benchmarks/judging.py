@@ -24,7 +24,7 @@ from npad.experiments.speed import clock
 from npad.rescoring.strategies import rescore
 from npad.search.hypotheses import Found
 from npad.search.rows import Problems
-from npad.text.files import lines
+from npad.text.files import read_lines
 
 
 def prefixes(found: Found) -> int:
@@ -50,7 +50,7 @@ def main() -> None:
     asked = parser.parse_args()
     device = device_named(asked.device)
     translator = load("en-de", device, asked.precision)
-    texts = list(lines(asked.text))[: asked.sentences]
+    texts = list(read_lines(asked.text))[: asked.sentences]
     source, model = translator.encode(texts), translator.model
     table = Table(
         title=f"{len(texts)} sentences × {asked.chains} chains, {asked.precision}, {device}"

@@ -15,7 +15,7 @@ import npad
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage import checkpoint
-from npad.storage.atomic import sweep, whole_folder
+from npad.storage.atomic import atomic_folder, recover
 from npad.text.subwords import Subwords
 from runs import TINY
 
@@ -270,7 +270,7 @@ def test_only_older_ones_of_a_kind_are_removed(tmp_path, folder):
 
 def test_a_folder_is_replaced_and_what_a_kill_left_is_put_right(tmp_path):
     for text in ("old", "new"):
-        with whole_folder(tmp_path / "model") as part:
+        with atomic_folder(tmp_path / "model") as part:
             (part / "file").write_text(text)
     assert (tmp_path / "model/file").read_text() == "new"
     (tmp_path / "model").rename(
@@ -278,21 +278,21 @@ def test_a_folder_is_replaced_and_what_a_kill_left_is_put_right(tmp_path):
     )  # as a process killed between the two renames leaves it
     (tmp_path / ".model.part").mkdir()
     (tmp_path / ".other.gone").mkdir()
-    sweep(tmp_path)
+    recover(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (tmp_path / "model/file").read_text() == "new"
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     def fail():
-        with whole_folder(tmp_path / "new") as part:
+        with atomic_folder(tmp_path / "new") as part:
             (part / "file").write_text("half")
             raise OSError(28, "No space left on device")
 
     with pytest.raises(StorageError, match=r"cannot write .*new: No space left on device"):
         fail()
     assert list(tmp_path.iterdir()) == []
-    with whole_folder(tmp_path / "new") as part:
+    with atomic_folder(tmp_path / "new") as part:
         (part / "file").write_text("whole")
         assert not (tmp_path / "new").exists()
     assert (tmp_path / "new/file").read_text() == "whole"

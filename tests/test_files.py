@@ -12,7 +12,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.text.files import LONGEST_LINE, lines, written
+from npad.text.files import LONGEST_LINE, open_output, read_lines
 
 TEXT = ["eins", "", "zwei\u2028drei", "žluťoučký\x0bkůň", " vier "]
 BYTES = "\n".join(TEXT).encode()
@@ -22,19 +22,19 @@ BYTES = "\n".join(TEXT).encode()
 @pytest.mark.parametrize("name", ["text", "text.gz"])
 def test_lines_come_as_they_were_written_whatever_the_packing_and_the_name(tmp_path, pack, name):
     (tmp_path / name).write_bytes(pack(BYTES))
-    assert list(lines(tmp_path / name)) == TEXT
+    assert list(read_lines(tmp_path / name)) == TEXT
     (tmp_path / name).write_bytes(pack(BYTES + b"\n"))
-    assert list(lines(tmp_path / name)) == TEXT
+    assert list(read_lines(tmp_path / name)) == TEXT
 
 
 def test_a_mark_at_the_start_and_carriage_returns_at_the_ends_are_no_text(tmp_path):
     (tmp_path / "text").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
-    assert list(lines(tmp_path / "text")) == ["one", "two"]
+    assert list(read_lines(tmp_path / "text")) == ["one", "two"]
 
 
 def test_an_empty_file_has_no_lines(tmp_path):
     (tmp_path / "text").write_bytes(b"")
-    assert list(lines(tmp_path / "text")) == []
+    assert list(read_lines(tmp_path / "text")) == []
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_an_empty_file_has_no_lines(tmp_path):
 def test_a_fault_is_named_with_its_line(tmp_path, content, message):
     (tmp_path / "text").write_bytes(content)
     with pytest.raises(InvalidInput, match=message):
-        list(lines(tmp_path / "text"))
+        list(read_lines(tmp_path / "text"))
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(InvalidInput, match=r"cannot read .*nowhere: No such file"):
-        list(lines(tmp_path / "nowhere"))
+        list(read_lines(tmp_path / "nowhere"))
     with pytest.raises(InvalidInput, match=r"cannot read .*: Is a directory"):
-        list(lines(tmp_path))
+        list(read_lines(tmp_path))
 
 
 def test_a_file_appears_when_all_of_it_is_there(tmp_path):
     target = tmp_path / "out"
     target.write_text("old")
-    with written(target) as out:
+    with open_output(target) as out:
         out.write("new\n")
         out.flush()
         assert target.read_text() == "old"
@@ -76,15 +76,18 @@ def test_a_file_appears_when_all_of_it_is_there(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
     with (
         pytest.raises(InvalidInput, match=r"cannot write .*out: No such file or directory$"),
-        written(tmp_path / "no/out"),
+        open_output(tmp_path / "no/out"),
     ):
         pass
-    with pytest.raises(InvalidInput, match=r"cannot write .*: it is a folder"), written(tmp_path):
+    with (
+        pytest.raises(InvalidInput, match=r"cannot write .*: it is a folder"),
+        open_output(tmp_path),
+    ):
         pass
 
 
 def test_two_writers_of_one_file_do_not_mix(tmp_path):
-    with written(tmp_path / "out") as first, written(tmp_path / "out") as second:
+    with open_output(tmp_path / "out") as first, open_output(tmp_path / "out") as second:
         for out, line in ((first, "first\n"), (second, "second\n")) * 3:
             out.write(line)
             out.flush()
@@ -94,14 +97,14 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
 
 def test_a_part_of_somebody_else_is_left_alone(tmp_path, monkeypatch):
     (tmp_path / "out.part").write_text("theirs\n")
-    with written(tmp_path / "out") as out:
-        out.writelines(f"{line}\n" for line in lines(tmp_path / "out.part"))
+    with open_output(tmp_path / "out") as out:
+        out.writelines(f"{line}\n" for line in read_lines(tmp_path / "out.part"))
     assert (tmp_path / "out").read_text() == (tmp_path / "out.part").read_text() == "theirs\n"
     monkeypatch.setattr("secrets.token_hex", lambda size: "0")
     (tmp_path / "out.0.part").write_text("theirs\n")
     with (
         pytest.raises(StorageError, match=r"cannot write .*out: File exists$"),
-        written(tmp_path / "out"),
+        open_output(tmp_path / "out"),
     ):
         pass
     assert (tmp_path / "out.0.part").read_text() == "theirs\n"
@@ -115,15 +118,15 @@ def test_a_file_may_be_written_while_it_is_read(tmp_path, link):
     text.write_text("one\ntwo\n")
     if link:
         link(text, copy)
-    with written(copy) as out:
-        out.writelines(f"{line}!\n" for line in lines(text))
+    with open_output(copy) as out:
+        out.writelines(f"{line}!\n" for line in read_lines(text))
     assert copy.read_text() == "one!\ntwo!\n"
     assert text.read_text() == ("one\ntwo\n" if link is os.link else "one!\ntwo!\n")
 
 
 def test_what_a_writer_that_fails_has_written_is_kept_and_named(tmp_path):
     def interrupted(text):
-        with written(tmp_path / "out") as out:
+        with open_output(tmp_path / "out") as out:
             out.write(text)
             raise KeyboardInterrupt
 
@@ -140,7 +143,7 @@ def test_what_a_writer_that_fails_has_written_is_kept_and_named(tmp_path):
 
 def test_a_name_may_be_as_long_as_the_system_allows(tmp_path):
     for name in ("n" * 255, "ž" * 127):
-        with written(tmp_path / name) as out:
+        with open_output(tmp_path / name) as out:
             out.write("short")
         assert (tmp_path / name).read_text() == "short"
 
@@ -156,18 +159,18 @@ def test_a_path_that_cannot_be_is_the_users_mistake(tmp_path):
     ):
         with (
             pytest.raises(InvalidInput, match=f"cannot write .*: {reason}"),
-            written(tmp_path / name),
+            open_output(tmp_path / name),
         ):
             pass
         with pytest.raises(InvalidInput, match=f"cannot read .*: {reason}"):
-            list(lines(tmp_path / name))
+            list(read_lines(tmp_path / name))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
 def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
     longest = b"a" * (LONGEST_LINE - 1) + b"\n"
     (tmp_path / "text").write_bytes(pack(longest + b"b\n" + longest))
-    assert [len(line) for line in lines(tmp_path / "text")] == [
+    assert [len(line) for line in read_lines(tmp_path / "text")] == [
         LONGEST_LINE - 1,
         1,
         LONGEST_LINE - 1,
@@ -177,7 +180,7 @@ def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
     with pytest.raises(
         InvalidInput, match=r"text, line 2 has more than 1,048,576 bytes.*; split it"
     ):
-        list(lines(tmp_path / "text"))
+        list(read_lines(tmp_path / "text"))
     assert tracemalloc.get_traced_memory()[1] < 16 * LONGEST_LINE  # xz looks back 8 MiB
     tracemalloc.stop()
 
@@ -185,7 +188,7 @@ def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
 def test_what_a_link_points_to_is_written_and_a_pipe_stays_one(tmp_path):
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with written(tmp_path / "link") as out:
+    with open_output(tmp_path / "link") as out:
         out.write("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "new"
@@ -193,7 +196,7 @@ def test_what_a_link_points_to_is_written_and_a_pipe_stays_one(tmp_path):
     heard = []
     reader = threading.Thread(target=lambda: heard.append((tmp_path / "pipe").read_text()))
     reader.start()
-    with written(tmp_path / "pipe") as out:
+    with open_output(tmp_path / "pipe") as out:
         out.write("through")
     reader.join()
     assert heard == ["through"]

@@ -13,7 +13,7 @@ import pytest
 from npad import InvalidInput
 from npad.errors import StorageError
 from npad.storage import atomic as folders
-from npad.storage.atomic import alone, remove, sweep, whole_folder, write_whole
+from npad.storage.atomic import atomic_folder, exclusive_lock, recover, remove, write_atomic
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def disk(monkeypatch):
 
 def test_a_folder_is_on_disk_before_it_has_its_name(tmp_path, disk):
     """Else a power cut leaves the name with nothing behind it."""
-    with whole_folder(tmp_path / "model") as part:
+    with atomic_folder(tmp_path / "model") as part:
         (part / "inner").mkdir()
         (part / "inner/b").write_text("b")
         (part / "a").write_text("a")
@@ -48,7 +48,7 @@ def test_a_folder_is_on_disk_before_it_has_its_name(tmp_path, disk):
 
 
 def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, disk):
-    write_whole(tmp_path / "run.json", "{}")
+    write_atomic(tmp_path / "run.json", "{}")
     file, folder = tmp_path / ".run.json.part", tmp_path
     assert disk == [("fsync", file), ("replace", tmp_path / "run.json"), ("fsync", folder)]
 
@@ -70,7 +70,7 @@ def test_half_a_folder_is_never_seen_under_its_name(tmp_path, monkeypatch):
         remove(folder)
     assert not folder.exists()
     monkeypatch.undo()
-    sweep(tmp_path)
+    recover(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,11 +82,11 @@ def test_two_never_hold_a_lock_whose_file_was_removed_in_between(tmp_path, monke
         def late(handle, operation):
             monkeypatch.setattr(fcntl, "flock", flock)
             lock.unlink()
-            others.enter_context(alone(lock, "C"))
+            others.enter_context(exclusive_lock(lock, "C"))
             flock(handle, operation)
 
         monkeypatch.setattr(fcntl, "flock", late)
-        with pytest.raises(InvalidInput, match="another process is A"), alone(lock, "A"):
+        with pytest.raises(InvalidInput, match="another process is A"), exclusive_lock(lock, "A"):
             pass
         assert lock.exists()
     assert not lock.exists()
@@ -101,25 +101,32 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path, monkeypatch):
         flock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with alone(lock, "A"), pytest.raises(InvalidInput, match="is B"), alone(lock, "B"):
+    with (
+        exclusive_lock(lock, "A"),
+        pytest.raises(InvalidInput, match="is B"),
+        exclusive_lock(lock, "B"),
+    ):
         pass
     assert not lock.exists()
 
 
 def test_a_lock_is_let_go_after_an_error(tmp_path):
     for _ in range(2):
-        with pytest.raises(KeyError), alone(tmp_path / ".lock", "here"):
+        with pytest.raises(KeyError), exclusive_lock(tmp_path / ".lock", "here"):
             raise KeyError
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_in_place_of_a_lock_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(StorageError, match=r"cannot write .*\.lock"), alone(tmp_path / ".lock", ""):
+    with (
+        pytest.raises(StorageError, match=r"cannot write .*\.lock"),
+        exclusive_lock(tmp_path / ".lock", ""),
+    ):
         pass
 
 
 def test_a_system_without_locks_goes_on_without(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "fcntl", None)
-    with alone(tmp_path / ".lock", "A"), alone(tmp_path / ".lock", "B"):
+    with exclusive_lock(tmp_path / ".lock", "A"), exclusive_lock(tmp_path / ".lock", "B"):
         pass

@@ -13,7 +13,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.storage.atomic import alone
+from npad.storage.atomic import exclusive_lock
 from npad.storage.regular import MOST_JSON as LIMIT
 from npad.storage.sealed import seal
 from npad.text.subwords import LETTERS, Subwords
@@ -150,7 +150,7 @@ def test_a_packed_stream_that_is_cut_off_is_named(tmp_path):
 
 def test_one_process_at_a_time_prepares_a_store(tmp_path):
     with (
-        alone(tmp_path / ".store.lock", "preparing it"),
+        exclusive_lock(tmp_path / ".store.lock", "preparing it"),
         pytest.raises(InvalidInput, match=r"another process is preparing .*store; wait for it"),
     ):
         small_store(tmp_path)

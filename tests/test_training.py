@@ -20,7 +20,7 @@ from npad.models.cgru.model import AttentionModel
 from npad.search.rows import Problems
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
-from npad.storage.atomic import alone
+from npad.storage.atomic import exclusive_lock
 from npad.storage.sealed import file_digest, seal
 from npad.training import run
 from npad.training.batches import Batcher
@@ -436,7 +436,7 @@ def test_a_mistake_leaves_no_run_behind(tmp_path, store):
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path, store):
     train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
     with (
-        alone(tmp_path / "run/.lock", "here"),
+        exclusive_lock(tmp_path / "run/.lock", "here"),
         pytest.raises(InvalidInput, match=r"another process is training in .*run; wait for it"),
     ):
         run.resume(tmp_path / "run", epochs=2)

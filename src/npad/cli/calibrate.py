@@ -28,7 +28,7 @@ from npad.experiments.calibrate import GRID, calibrate
 from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
-from npad.text.files import lines
+from npad.text.files import read_lines
 
 
 @decodes("npad")
@@ -75,7 +75,7 @@ def command(
     with bar("calibrating", calls, [source]) as show:
         found = calibrate(
             translator,
-            list(lines(source)),
+            list(read_lines(source)),
             decoder,
             calls,
             grid,

@@ -29,7 +29,7 @@ from npad.errors import InvalidInput
 from npad.evaluate.report import Report, evaluate
 from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
-from npad.text.files import lines, written
+from npad.text.files import open_output, read_lines
 
 
 @decodes()
@@ -59,7 +59,7 @@ def command(
 
         npad evaluate test.en.xz test.cs.xz --model runs/en-cs --decoder npad --chains 50 --sigma 0.5 --json
     """
-    sources, references = list(lines(source)), list(lines(reference))
+    sources, references = list(read_lines(source)), list(read_lines(reference))
     if len(sources) != len(references):
         rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
         raise InvalidInput(f"{rule}; line i of the two must be a pair")
@@ -67,7 +67,7 @@ def command(
         load(model, device_named(device, "--device"), precision), longest=max_source
     )
     with ExitStack() as open_files:
-        out = open_files.enter_context(written(output)) if output is not None else None
+        out = open_files.enter_context(open_output(output)) if output is not None else None
         with bar("evaluating", len(sources)) as show:
             report, outputs = evaluate(
                 translator,

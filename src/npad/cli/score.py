@@ -16,7 +16,7 @@ from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.translation import load
-from npad.text.files import lines, written
+from npad.text.files import open_output, read_lines
 
 CHUNK = 1000  # pairs at a time
 
@@ -52,9 +52,14 @@ def command(
     if source == target == "-" and not text:
         raise InvalidInput("source and target cannot both be standard input")
     translator = replace(load(model, device_named(device, "--device")), longest=max_source)
-    pairs = iter([(source, target)]) if text else zip_longest(lines(source), lines(target))
+    pairs = (
+        iter([(source, target)]) if text else zip_longest(read_lines(source), read_lines(target))
+    )
     done = 0
-    with written(output) as out, bar("scoring", inputs=[] if text else [source, target]) as show:
+    with (
+        open_output(output) as out,
+        bar("scoring", inputs=[] if text else [source, target]) as show,
+    ):
         while some := list(islice(pairs, CHUNK)):
             for i, (one, other) in enumerate(some, start=done + 1):
                 if one is None or other is None:

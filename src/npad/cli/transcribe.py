@@ -17,7 +17,7 @@ from npad.errors import InvalidInput
 from npad.pipelines.audio import read
 from npad.pipelines.transcription import load
 from npad.search.decoder import Decoder
-from npad.text.files import written
+from npad.text.files import open_output
 
 
 @decodes()
@@ -58,7 +58,7 @@ def command(
         if not path.is_file():
             raise InvalidInput(f"there is no file {path}")
     transcriber = load(model, device_named(device, "--device"), language)
-    with written(output) as out, bar("transcribing", len(file)) as show:
+    with open_output(output) as out, bar("transcribing", len(file)) as show:
         for i, path in enumerate(file):
             (found,) = transcriber.transcribe(
                 [read(path, transcriber.rate)], decoder, max_length, max_rows

@@ -30,7 +30,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
-from npad.text.files import lines, written
+from npad.text.files import open_output, read_lines
 
 
 @decodes()
@@ -120,7 +120,7 @@ def command(
             yield line if size is None else ""
 
     skipped = 0
-    with written(output) as out, bar("translating", total, files) as show:
+    with open_output(output) as out, bar("translating", total, files) as show:
         for i, one in enumerate(
             translator.stream(fitting(), decoder, max_length, max_rows, window)
         ):
@@ -143,5 +143,5 @@ def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], i
     if text:
         return iter(text), len(text)
     if file is not None and os.path.isfile(file):
-        return lines(file), sum(1 for _ in lines(file))
-    return lines(file or "-"), None
+        return read_lines(file), sum(1 for _ in read_lines(file))
+    return read_lines(file or "-"), None

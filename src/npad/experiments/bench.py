@@ -31,7 +31,7 @@ from npad.search.exact import Exact
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.signatures import signature
-from npad.storage.atomic import write_whole
+from npad.storage.atomic import write_atomic
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Bench:
             path = self._path(where, decoder)
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = [[one.log_prob, one.text, one.hypothesis.finished] for one in outputs]
-            write_whole(path, json.dumps(kept, ensure_ascii=False))
+            write_atomic(path, json.dumps(kept, ensure_ascii=False))
         row = Row(
             sentences=n,
             nll=-sum(one.log_prob for one in outputs) / n,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npad.errors import InvalidInput
 from npad.experiments.bench import Pairs
-from npad.text.files import lines, written
+from npad.text.files import open_output, read_lines
 
 PACKED = (".gz", ".xz")
 Files = tuple[Path, Path]  # source and target
@@ -84,7 +84,7 @@ class ParallelText:
 
 def read(source: Path, target: Path) -> Pairs:
     """Two files as pairs of lines."""
-    pairs = Pairs(list(lines(source)), list(lines(target)))
+    pairs = Pairs(list(read_lines(source)), list(read_lines(target)))
     if len(pairs.sources) != len(pairs.references):
         rule = (
             f"{source} has {len(pairs.sources):,} lines and {target} has {len(pairs.references):,}"
@@ -107,7 +107,7 @@ def joined(texts: dict[str, Files], folder: Path) -> Files:
     for source, target in texts.values():
         read(source, target)  # each must be pairs, or what follows it would shift
     for side, name in enumerate(("source", "target")):
-        with written(folder / f"train.{name}") as out:
+        with open_output(folder / f"train.{name}") as out:
             for pair in texts.values():
-                out.writelines(line + "\n" for line in lines(pair[side]))
+                out.writelines(line + "\n" for line in read_lines(pair[side]))
     return folder / "train.source", folder / "train.target"

@@ -9,7 +9,7 @@ from typing import Any
 
 from npad.errors import NpadError, StorageError
 from npad.storage import jsonl as log
-from npad.storage.atomic import write_whole
+from npad.storage.atomic import write_atomic
 
 
 class NotMeasured(NpadError):
@@ -32,7 +32,7 @@ class Record:
                     raise StorageError(
                         f"{path}, line {number}, is damaged; take it out to measure it again"
                     ) from error
-                write_whole(path, "".join(lines[:-1]))
+                write_atomic(path, "".join(lines[:-1]))
 
     def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
         """The result under a key, measured if need be."""

@@ -14,7 +14,7 @@ from npad.experiments import beyond, figures, tables
 from npad.experiments.bench import Bench
 from npad.experiments.claims import findings
 from npad.experiments.tables import markdown
-from npad.storage.atomic import write_whole
+from npad.storage.atomic import write_atomic
 
 LEGEND = """\
 NLL is the mean over sentences of −log p of the output under the clean model, its end included; BLEU is sacrebleu's,
@@ -48,7 +48,7 @@ class Setup:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(
+        write_atomic(
             folder / "setup.json", json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
         )
 
@@ -76,7 +76,7 @@ def render(folder: Path) -> str:
 
 def write(bench: Bench, setup: Setup) -> None:
     """README.md and its pictures, in the folder of the results."""
-    write_whole(bench.folder / "README.md", written(bench, setup))
+    write_atomic(bench.folder / "README.md", written(bench, setup))
     figures.draw(bench, bench.folder, setup.brief)
 
 

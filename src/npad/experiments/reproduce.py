@@ -27,7 +27,7 @@ from npad.model import name_of
 from npad.noise.noisy import Noise
 from npad.pipelines.translation import SHIPPED, Translator, load
 from npad.storage import checkpoint
-from npad.storage.atomic import alone
+from npad.storage.atomic import exclusive_lock
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.prepare import prepare
@@ -80,7 +80,7 @@ def reproduce(
     ensure_computes(plan.device, plan.precision)
     for sigma in plan.sigmas:
         ensure_number("the σ₀ to train with", sigma, above=0)
-    with alone(folder / ".lock", f"measuring in {folder}"):
+    with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
         models = {0.0: Path(SHIPPED.get(plan.model, plan.model))} if plan.model else {}
         for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
             models[sigma] = trained_model(folder, plan, sigma, training)

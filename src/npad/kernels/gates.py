@@ -25,7 +25,7 @@ def gates(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
 @triton.jit
 def _gates(
     inputs, recurrent, old, new, units, of_inputs, of_recurrent, of_old, BLOCK: tl.constexpr
-):  # noqa: N803
+):
     row, unit = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = unit < units
     inputs += row * of_inputs + unit

@@ -31,7 +31,7 @@ def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]
 @triton.jit
 def _normaliser(
     logits, norm, best, peaks, symbols, chunks, stride, BLOCK: tl.constexpr, CHUNK: tl.constexpr
-):  # noqa: N803
+):
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     largest = -float("inf")

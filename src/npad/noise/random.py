@@ -37,7 +37,7 @@ def fold(key: Tensor, field: Tensor | int) -> Tensor:
     return mix_((key ^ field) + GOLDEN)
 
 
-def word(name: str | bytes) -> int:
+def stable_hash(name: str | bytes) -> int:
     """A stable 64-bit number for a name."""
     content = name.encode() if isinstance(name, str) else name
     return signed(int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little"))
@@ -62,7 +62,11 @@ class Keys:
 
     def parts(self) -> tuple[int, list[Tensor], int]:
         """The seed, the four fields [rows] and the site's number, as a kernel folds them."""
-        return signed(self.seed), [self.ids, self.chains, self.steps, self.slots], word(self.site)
+        return (
+            signed(self.seed),
+            [self.ids, self.chains, self.steps, self.slots],
+            stable_hash(self.site),
+        )
 
     def streams(self) -> Tensor:
         """[rows], the 64-bit seed of each row's stream."""

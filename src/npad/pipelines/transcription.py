@@ -14,7 +14,7 @@ from npad.engine.devices import device_named
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.model import Model, ensure_length
-from npad.noise.random import word
+from npad.noise.random import stable_hash
 from npad.pipelines.audio import pieces
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
@@ -79,7 +79,7 @@ class Transcriber:
         down, room, found = max(1, max_rows // decoder.rows), RowBudget(max_rows), []
 
         def decoded(some: Sequence[Tensor]) -> list[list[Hypothesis]]:
-            ids = [word(sound.numpy().tobytes()) for sound in some]
+            ids = [stable_hash(sound.numpy().tobytes()) for sound in some]
             source = self.hear(some)
             if ensure_length(source, "what hear returns") != len(some):
                 raise InvalidInput(

@@ -20,7 +20,7 @@ from npad.models import toy
 from npad.models.cgru.fast import prepared
 from npad.models.huggingface.processed import Processed
 from npad.models.low_precision import LowPrecision
-from npad.noise.random import word
+from npad.noise.random import stable_hash
 from npad.scoring import score
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
@@ -29,7 +29,7 @@ from npad.search.npad import NPAD
 from npad.search.selectors import MBR
 from npad.signatures import signature
 from npad.storage import checkpoint
-from npad.text.subwords import LETTERS, Spelling
+from npad.text.subwords import LETTERS, Detokeniser
 from npad.validation import (
     as_list,
     brief,
@@ -166,7 +166,12 @@ class Translator:
             ready = tuple(batch) in sources  # half of one is not
             source = sources.pop(tuple(batch)) if ready else self._encoded(texts, batch, first)
             return decode(
-                self.model, source, judged, max_length, [word(texts[i]) for i in batch], max_rows
+                self.model,
+                source,
+                judged,
+                max_length,
+                [stable_hash(texts[i]) for i in batch],
+                max_rows,
             )
 
         for batch in batches:
@@ -282,7 +287,7 @@ def load(
     else:
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
-        made = Translator(prepared(saved.model), source.encode, Spelling(target), target.encode)
+        made = Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
     return (
         made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
     )

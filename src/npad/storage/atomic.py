@@ -20,7 +20,7 @@ except ImportError:  # no such lock on this system
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """A folder to write to, which becomes `folder` once all of it is on disk. One of that name is replaced."""
     part = folder.with_name(f".{folder.name}.part")
     try:
@@ -46,7 +46,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str) -> None:
     """A file whose old or new content is there at any moment."""
     part = path.with_name(f".{path.name}.part")
     try:
@@ -68,7 +68,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(grave, ignore_errors=True)
 
 
-def sweep(folder: Path) -> None:
+def recover(folder: Path) -> None:
     """Clear away what a process that was killed left unfinished."""
     for old in folder.glob(".*.old"):
         name = folder / old.name.removeprefix(".").removesuffix(".old")
@@ -82,7 +82,7 @@ def sweep(folder: Path) -> None:
 
 
 @contextmanager
-def alone(lock: Path, what: str) -> Iterator[None]:
+def exclusive_lock(lock: Path, what: str) -> Iterator[None]:
     """Hold a lock while this process works on something; the system frees it should we be killed.
 
     The lock file is removed at the end. A process that opened it before that would then lock a file

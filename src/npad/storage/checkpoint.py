@@ -23,7 +23,7 @@ from torch import Tensor
 from npad.engine.memory import total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
-from npad.storage.atomic import remove, whole_folder
+from npad.storage.atomic import atomic_folder, remove
 from npad.storage.int8 import SCALE, packed, unpacked
 from npad.storage.regular import ensure_regular
 from npad.storage.sealed import digest, file_digest, read_json
@@ -63,7 +63,7 @@ def save(
 
     small: the matrices in int8, for a model that ships.
     """
-    with whole_folder(folder) as part:
+    with atomic_folder(folder) as part:
         named = {
             name: weight.detach().cpu() for name, weight in model.named_parameters()
         }  # tied ones come once

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import StorageError
-from npad.storage.atomic import write_whole
+from npad.storage.atomic import write_atomic
 from npad.storage.sealed import parse, read_regular
 
 LIMIT = 1 << 30  # bytes: fifty million updates
@@ -37,7 +37,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def rewind(path: Path, update: int) -> None:
     """Forget what happened after an update, since it will happen again."""
     kept = [record for record in read(path) if record["update"] <= update]
-    write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
+    write_atomic(path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def append(path: Path, record: dict[str, Any]) -> None:

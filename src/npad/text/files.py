@@ -25,9 +25,9 @@ NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 MAGIC = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
-def lines(path: str | Path) -> Iterator[str]:
+def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, or of standard input for `-`, without their ends. Only a line feed ends a line."""
-    with opened(path) as file:
+    with open_input(path) as file:
         number = 0
         while line := _next(file, path, number):
             number += 1
@@ -37,7 +37,7 @@ def lines(path: str | Path) -> Iterator[str]:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[IO[bytes]]:
+def open_input(path: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked if they begin as gzip's or xz's do, whatever the file is called."""
     raw: Any
     try:
@@ -47,7 +47,7 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
         raise
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}"
+            f"cannot read {display_name(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
     try:
         unpack: Any = next((how for magic, how in MAGIC.items() if start.startswith(magic)), None)
@@ -63,33 +63,33 @@ def _stdin() -> Any:
     return sys.stdin.buffer
 
 
-def shown(path: str | Path) -> str:
+def display_name(path: str | Path) -> str:
     """What to call a file in a message."""
     return "standard input" if str(path) == "-" else str(path)
 
 
 @contextmanager
-def plain_errors(path: str | Path, line: int | None = None) -> Iterator[None]:
+def reading_errors(path: str | Path, line: int | None = None) -> Iterator[None]:
     """Say in one line what went wrong while reading."""
     where = "" if line is None else f" after line {line}"
     try:
         yield
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise InvalidInput(f"{shown(path)} is damaged{where}: {error}") from error
+        raise InvalidInput(f"{display_name(path)} is damaged{where}: {error}") from error
 
 
 def _next(file: IO[bytes], path: str | Path, number: int) -> bytes:
     """The bytes of the line after line `number`, its end included; none at the end of the file."""
     try:
-        with plain_errors(path, number):
+        with reading_errors(path, number):
             line = file.readline(LONGEST_LINE + 1)
     except OSError as error:
         raise InvalidInput(
-            f"cannot read {shown(path)} after line {number}: {error.strerror}"
+            f"cannot read {display_name(path)} after line {number}: {error.strerror}"
         ) from error
     if len(line) > LONGEST_LINE:
         raise InvalidInput(
-            f"{shown(path)}, line {number + 1} has more than {LONGEST_LINE:,} bytes, the most a line may have; "
+            f"{display_name(path)}, line {number + 1} has more than {LONGEST_LINE:,} bytes, the most a line may have; "
             "split it, one sentence a line"
         )
     return line
@@ -98,18 +98,20 @@ def _next(file: IO[bytes], path: str | Path, number: int) -> bytes:
 def _decoded(line: bytes, path: str | Path, number: int) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     if b"\0" in line:
-        raise InvalidInput(f"{shown(path)}, line {number}: a zero byte; this is no text file")
+        raise InvalidInput(
+            f"{display_name(path)}, line {number}: a zero byte; this is no text file"
+        )
     try:
         return line.decode()
     except UnicodeDecodeError as error:
         rule = f"byte {line[error.start]:#04x} at column {error.start + 1} is not UTF-8"
         raise InvalidInput(
-            f"{shown(path)}, line {number}: {rule}; convert the file first, for instance with iconv"
+            f"{display_name(path)}, line {number}: {rule}; convert the file first, for instance with iconv"
         ) from error
 
 
 @contextmanager
-def written(path: str | Path | None) -> Iterator[IO[str]]:
+def open_output(path: str | Path | None) -> Iterator[IO[str]]:
     """A place to write lines: a file, or standard output. A file appears when all of it is there.
 
     Until then the lines are in a file of their own, `FILE.<random>.part`, so that several writers of one file, or a

@@ -104,7 +104,7 @@ class Subwords:
 
 
 @dataclass(frozen=True)
-class Spelling:
+class Detokeniser:
     """Symbols as text."""
 
     subwords: Subwords

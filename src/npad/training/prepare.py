@@ -12,9 +12,9 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from npad.errors import InvalidInput
-from npad.storage.atomic import alone, whole_folder
+from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.sealed import file_digest, seal
-from npad.text.files import lines, opened, plain_errors, shown
+from npad.text.files import display_name, open_input, read_lines, reading_errors
 from npad.text.subwords import LETTERS, Subwords
 from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
 from npad.validation import (
@@ -76,8 +76,8 @@ def prepare(
             f"{one_line(folder)} is there already; choose another folder, or remove it first"
         )
     with (
-        alone(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"),
-        whole_folder(folder) as part,
+        exclusive_lock(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"),
+        atomic_folder(folder) as part,
     ):
         splits = {"train": _seekable(train, part)} | (
             {"valid": _seekable(valid, part)} if valid else {}
@@ -169,10 +169,10 @@ def _seekable(files: Files, folder: Path) -> Files:
 
 
 def _copy(file: str | Path, folder: Path) -> Path:
-    with opened(file) as stream:
+    with open_input(file) as stream:
         folder.mkdir(exist_ok=True)
         path = folder / str(len(os.listdir(folder)))
-        with open(path, "wb") as copy, plain_errors(file):
+        with open(path, "wb") as copy, reading_errors(file):
             shutil.copyfileobj(stream, copy)
     return path
 
@@ -181,17 +181,17 @@ def _aligned(files: Files, progress: Progress) -> int:
     """How many pairs there are, all of them UTF-8."""
     counts = [0, 0]
     for side, file in enumerate(files):
-        for counts[side], _ in enumerate(lines(file), start=1):
+        for counts[side], _ in enumerate(read_lines(file), start=1):
             if counts[side] % CHUNK == 0:
                 progress("reading", counts[side], 0)
     if counts[0] != counts[1]:
-        names = [shown(file) for file in files]
+        names = [display_name(file) for file in files]
         rule = "line i of the two must be a pair"
         raise InvalidInput(
             f"{names[0]} has {counts[0]:,} lines and {names[1]} has {counts[1]:,}; {rule}"
         )
     if counts[0] == 0:
-        raise InvalidInput(f"{shown(files[0])} and {shown(files[1])} are empty")
+        raise InvalidInput(f"{display_name(files[0])} and {display_name(files[1])} are empty")
     return counts[0]
 
 
@@ -224,7 +224,7 @@ def _subwords(
 
 def _sampled(file: str | Path, pairs: int, sample: int) -> Iterator[str]:
     """`sample` of a file's lines, evenly spread; all of them if there are no more."""
-    for i, line in enumerate(lines(file)):
+    for i, line in enumerate(read_lines(file)):
         if i * sample // pairs != (i + 1) * sample // pairs or sample >= pairs:
             yield line
 
@@ -239,7 +239,7 @@ def _encode(
 ) -> Counts:
     counts = Counts()
     with _writer(folder, [one.size for one in subwords]) as writer:
-        stream = _short(zip_longest(*map(lines, files), fillvalue=""), LETTERS * most, counts)
+        stream = _short(zip_longest(*map(read_lines, files), fillvalue=""), LETTERS * most, counts)
         while chunk := list(islice(stream, CHUNK)):
             sides = [
                 one.encode(texts)
@@ -261,7 +261,7 @@ def _encode(
         counts.symbols = list(writer.written)
     if counts.kept == 0:
         raise InvalidInput(
-            f"no pair of {shown(files[0])} and {shown(files[1])} is left: "
+            f"no pair of {display_name(files[0])} and {display_name(files[1])} is left: "
             f"{counts.empty:,} are empty and {counts.long:,} longer than {most} symbols"
         )
     return counts

@@ -25,7 +25,7 @@ from npad.engine.devices import device_named, ensure_computes
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
-from npad.storage.atomic import alone, sweep, write_whole
+from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.sealed import read_json, seal, unseal
 from npad.training.loop import Loop, Progress, Watch
@@ -59,7 +59,7 @@ class Plan:
             "model": self.options,
             "recipe": self.recipe.to_json(),
         }
-        write_whole(folder / "run.json", json.dumps(seal(plain), indent=2) + "\n")
+        write_atomic(folder / "run.json", json.dumps(seal(plain), indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
@@ -197,8 +197,8 @@ def _go(
     first = int(os.environ.get("RANK", 0)) == 0
     with ExitStack() as held:
         if first:  # before the others are joined: preparing may take longer than they would wait
-            held.enter_context(alone(folder / ".lock", f"training in {folder}"))
-            sweep(folder)
+            held.enter_context(exclusive_lock(folder / ".lock", f"training in {folder}"))
+            recover(folder)
             begin()
             plan = Plan.load(folder)
             if not isinstance(plan.data, str) and not plan.store(folder).exists():

@@ -139,7 +139,7 @@ class Writer:
         self.files = [
             [open(folder / f"{side}.{part}", "wb") for part in ("symbols", "ends")]
             for side in SIDES
-        ]  # noqa: SIM115
+        ]
         self.written = [0, 0]
 
     def add(self, pairs: Sequence[Sequence[Sequence[int]]]) -> None:

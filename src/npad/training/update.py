@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from npad.model import untouched
 from npad.models.cgru.model import AttentionModel
-from npad.noise.random import word
+from npad.noise.random import stable_hash
 from npad.training.batches import Batcher, Index
 from npad.training.cuda_graphs import Captured
 from npad.training.likelihood import nll
@@ -54,7 +54,7 @@ class Updater:
 
     def gradient(self, pairs: Index, number: int) -> Tensor:
         """The gradient of the mean over sentences of their summed NLL; returns the sum over all of them."""
-        torch.manual_seed(word(f"{self.recipe.seed} {number} {self.processes.rank}"))
+        torch.manual_seed(stable_hash(f"{self.recipe.seed} {number} {self.processes.rank}"))
         share, loss = self.processes.share(pairs), torch.zeros((), device=self.device)
         if len(share):
             batch = self.batcher.batch(share).to(self.device)
