@@ -29,13 +29,14 @@ Function = Callable[..., tuple[Any, ...]]
 
 
 @contextmanager
-def graphs_of(model: Any) -> Iterator[GraphCache | None]:
+def graphs_of(model: Any, capabilities: Capabilities | None = None) -> Iterator[GraphCache | None]:
     """Lend the graphs of a model to one caller at a time; None where there are none to use.
 
     There are none if the model cannot be captured, outside inference mode, or while another thread
-    decodes with them.
+    decodes with them. capabilities: the model's, if they are at hand.
     """
-    if not Capabilities.of(model).capturable or not torch.is_inference_mode_enabled():
+    capabilities = Capabilities.of(model) if capabilities is None else capabilities
+    if not capabilities.capturable or not torch.is_inference_mode_enabled():
         yield None
         return
     graphs: GraphCache = innermost(model).__dict__.setdefault("_graphs", GraphCache())

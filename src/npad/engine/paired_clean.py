@@ -7,6 +7,7 @@ two rows as for one (few rows on a GPU), a clean pair is the faster judge.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Generic
 
 import torch
@@ -36,7 +37,7 @@ class PairedClean(Wrapper[State]):
     def name(self) -> str:
         return name_of(self.model)
 
-    @property
+    @cached_property
     def capabilities(self) -> Capabilities:
         noisy = super().capabilities
         return replace(noisy, step_pair=self.step_pair)

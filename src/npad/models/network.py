@@ -21,6 +21,11 @@ class Network(nn.Module, Generic[State]):
     logits: Any  # a linear layer
     name = ""  # for messages and signatures, unless the class's will do
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; faster than looking through all parameters."""
+        return self.logits.weight.device  # type: ignore[no-any-return]
+
     @abstractmethod
     def transition(self, state: State, tokens: Tensor, perturb: Any) -> tuple[Tensor, State]:
         """One symbol read: the readout [rows, width of logits], and the state after. `perturb` is never None."""

@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Generic
 
 import torch
@@ -170,7 +171,7 @@ class Noisy(Wrapper[State]):
     def name(self) -> str:
         return f"Noisy({name_of(self.model)})"
 
-    @property
+    @cached_property
     def capabilities(self) -> Capabilities:
         forwarded = super().capabilities
         capturable = forwarded.capturable and self.noise.distribution.capturable

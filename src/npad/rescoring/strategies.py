@@ -280,14 +280,18 @@ def _log_probs_of_targets(
     hypotheses = reads.flatten().nonzero().squeeze(1)
     by_step = targets.flatten(0, 1)[hypotheses].t()  # [T, hypotheses]
     limit = MAX_LOGITS.get(device.type, MAX_LOGITS["cpu"]) // reader.vocabulary
-    parts = []
-    for offset, steps in spans([len(readout) for readout in readouts], limit):
+
+    def log_probs_of(offset: int, steps: slice) -> Tensor:
         rows = torch.cat(readouts[steps])
-        logits = reader.project(rows)
-        predicted = Prediction.of(model, logits, len(rows), capabilities.normalised)
+        predicted = Prediction.of(model, reader.project(rows), len(rows), capabilities.normalised)
         index = to_device(row_of[steps], device) - offset
         chosen = predicted.logits[index, to_device(by_step[steps], device)]
-        parts.append(chosen.to(predicted.norm.dtype) - predicted.norm[index])
+        return chosen.to(predicted.norm.dtype) - predicted.norm[index]
+
+    parts = [
+        log_probs_of(offset, steps)  # whose logits are freed before the next ones are made
+        for offset, steps in spans([len(readout) for readout in readouts], limit)
+    ]
     log_probs = parts[0].new_zeros(reads.numel(), targets.shape[-1])
     log_probs[to_device(hypotheses, device)] = torch.cat(parts).t()
     return log_probs.view(targets.shape)

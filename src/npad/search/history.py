@@ -127,14 +127,13 @@ class History:
         self, lengths: Tensor, finished: Tensor, pad: int
     ) -> tuple[Tensor, Tensor | None]:
         """Read rows that always continued themselves."""
-        inside = self._steps(lengths)[:, None, None] < lengths
-        tokens = self.tokens[: len(inside)].masked_fill(~inside, pad).permute(1, 2, 0)
+        step = self._steps(lengths)[:, None, None]
+        tokens = self.tokens[: len(step)].masked_fill(step >= lengths, pad).permute(1, 2, 0)
         if self.clean is None:
             return tokens, None
         gains = self.clean.tokens
-        counted = self._steps(lengths + 1)[:, None, None] < lengths + (finished & (lengths >= 0))
-        counted = counted[: len(gains)]
-        return tokens, gains[: len(counted)].masked_fill(~counted, 0).sum(0)
+        step = torch.arange(len(gains), device=lengths.device)[:, None, None]
+        return tokens, gains.masked_fill(step >= lengths + finished, 0).sum(0)
 
     def _traced(
         self, slots: Tensor, lengths: Tensor, finished: Tensor, pad: int

@@ -140,6 +140,8 @@ class Found:
 
 def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
     """Concatenate hypotheses: of the same groups side by side (dim 1), or of different groups (0)."""
+    if len(pieces) == 1:
+        return pieces[0]
     longest = max(piece.tokens.shape[-1] for piece in pieces)
     pieces = [
         replace(piece, tokens=F.pad(piece.tokens, (0, longest - piece.tokens.shape[-1]), value=pad))

@@ -51,7 +51,7 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     groups = torch.arange(len(problems), device=device)
     status = torch.zeros(3, dtype=torch.bool, device=device)
     pieces: list[tuple[Tensor, Found]] = []
-    with graphs_of(model) as graphs:
+    with graphs_of(model, steps.capabilities) as graphs:
         if graphs is None:
             state = model.select(state, groups)  # an eager step may change a state in place
         step = 0
@@ -116,8 +116,9 @@ class Steps:
 
     def __init__(self, model: Model[Any], max_rows: int, per_sentence: int) -> None:
         self.model, self.max_rows, self.per_sentence = model, max_rows, per_sentence
-        capabilities = Capabilities.of(model)
-        self.step_pair, self.normalised = capabilities.step_pair, capabilities.normalised
+        self.capabilities = Capabilities.of(model)
+        self.step_pair = self.capabilities.step_pair
+        self.normalised = self.capabilities.normalised
         self.vocabulary: int | None = None
 
     @property

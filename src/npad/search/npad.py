@@ -107,7 +107,7 @@ class NPAD(Decoder):
         candidates = self._runner().run(model, state, problems, self._chains())
         distinct = candidates.distinct().found
         rescored = rescore(model, state, distinct, coverage=self._needs_coverage())
-        return rank(rescored.best_first(), self.selector)
+        return rank(rescored, self.selector)
 
     def _chains(self) -> Chains:
         """The chains' numbers, 0 for the clean one, and their σ₀."""

@@ -150,8 +150,9 @@ def rank(found: Found, selector: Selector) -> Found:
     Raises:
         InvalidInput: the selector returned no number for a candidate.
     """
+    found = found.best_first()  # the order in which ties stay
     if isinstance(selector, MostProbable):
-        return found.best_first()
+        return found
     scores: object = selector(found)
     name = getattr(selector, "__name__", type(selector).__name__)
     shape = list(found.lengths.shape)
