@@ -51,7 +51,7 @@ def _cut(
     rectangle = Rectangle(groups, slice(places.start, places.start + width))
     height = inside[:, 0].max()
     area = len(groups) * width * height
-    options = [*_cuts_between_groups(inside, rectangle), *_cut_between_places(inside, rectangle)]
+    options = [*_cut_between_places(inside, rectangle), *_cuts_between_groups(inside, rectangle)]
     cost, cut = min(options, key=lambda option: option[0], default=(np.inf, None))
     if cut is None or area - cost <= step_cost * height:
         if area <= max_area or len(groups) * width == 1:
