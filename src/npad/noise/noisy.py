@@ -185,7 +185,7 @@ class Noisy(Wrapper[State]):
             )
         ids = torch.arange(len(source), device=self.device)
         sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=self.device)
-        sigma = sigma.expand(ids.shape)
+        sigma = sigma.repeat(len(ids))
         return self.attach(self.model.start(source), ids, torch.ones_like(ids), sigma)
 
     def rekey(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:
