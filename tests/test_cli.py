@@ -446,7 +446,7 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         ),
         (
             ["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"],
-            "a number is too large",
+            "steps must be a whole number of at most",
         ),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         (["translate", "--output", ".", "danke"], "it is a folder"),

@@ -1,8 +1,9 @@
-"""The project's promises about itself: its public names, and who may import whom."""
+"""The project's promises about itself: its public names, its layout, and who may import whom."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,69 +11,38 @@ import pytest
 import npad
 
 SOURCE = Path(npad.__file__).parent
-CENTRAL = [
-    "Model",
-    "Special",
-    "Perturb",
-    "Greedy",
-    "Sampling",
-    "Beam",
-    "Diverse",
-    "Exact",
-    "NPAD",
-    "Noise",
-    "Annealed",
-    "Gaussian",
-    "MostProbable",
-    "LengthNormalised",
-    "GNMTLength",
-    "MBR",
-    "Rerank",
-    "decode",
-    "Hypothesis",
-    "score",
-    "load",
-    "signature",
-    "testing",
-    "Translator",
-    "Translation",
-]
-# Each layer may import from itself and those before it.
+ROOT = Path(__file__).parent.parent
+CENTRAL = """
+    Model Special Perturb Layout Capabilities Greedy Sampling Beam Diverse Exact BestOf NPAD Noise
+    Annealed Gaussian Distribution Schedule Selector MostProbable LengthNormalised GNMTLength MBR
+    Rerank Keys walk decode Hypothesis score load signature testing hf schedules distributions
+    Translator Translation count_calls
+""".split()
+# Each layer may import from itself and from those above it. A module belongs to the most specific
+# entry that covers it: `engine.memory` before `engine`.
 LAYERS = [
-    ["startup"],
-    [
-        "errors",
-        "version",
-        "devices",
-        "rows",
-        "ragged",
-        "memory",
-        "named",
-        "tree",
-        "captured",
-        "alike",
-        "prefixes",
-    ],
-    ["hypotheses", "model"],
-    [
-        "noise",
-        "score",
-        "selectors",
-        "counted",
-        "testing",
-        "models",
-        "text",
-        "audio",
-        "kernels",
-        "prediction",
-    ],
-    ["search"],
-    ["signature", "decode"],
+    ["errors", "version"],
+    ["validation"],
+    ["specs", "kernels", "engine.pytree"],
+    ["model", "engine.memory", "engine.devices"],
+    ["engine.cuda_graphs", "engine.next_token", "engine.cost", "noise"],
+    ["search", "engine", "rescoring"],
+    ["decoding", "scoring", "signatures", "testing"],
+    ["text", "storage.atomic", "storage.regular", "storage.sealed", "storage.jsonl"],
+    ["models"],
+    ["storage"],
+    ["pipelines", "hf"],
+    ["evaluate"],
     ["training"],
-    ["translate", "transcribe", "hf"],
-    ["evaluate", "plots"],
     ["experiments"],
     ["cli", "__main__"],
+]
+# Inference never imports training, and no algorithm knows a concrete model.
+FORBIDDEN = [
+    ("search", {"models", "text", "storage", "cli"}),
+    ("models", {"search.npad", "search.beam", "rescoring", "training"}),
+    ("evaluate", {"training"}),
+    ("kernels", {"noise", "model", "search"}),
 ]
 
 
@@ -82,44 +52,92 @@ def test_every_public_name_is_importable(name):
     assert name in npad.__all__
 
 
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
 def imports(path: Path) -> set[str]:
-    """The npad modules a file imports, by their first part."""
-    modules = [
-        node.module
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom)
-    ]
-    return {module.split(".")[1] for module in modules if module and module.startswith("npad.")}
+    """The npad modules that a file imports, by any form of import, at any place in it."""
+    modules = {module_name(each) for each in SOURCE.rglob("*.py")}
+    package = module_name(path).split(".")[:-1]
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:  # from . import x
+                parents = ["npad", *package][: len(package) + 2 - node.level]
+                base = ".".join([*parents, *([base] if base else [])])
+            # `from npad.x import y` may import the module y or the name y of the module x
+            names = [
+                f"{base}.{alias.name}" if f"{base}.{alias.name}".removeprefix("npad.") in modules else base
+                for alias in node.names
+            ]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        else:
+            continue
+        imported |= {name.removeprefix("npad.") for name in names if name.startswith("npad.")}
+    return imported
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in SOURCE.rglob("*.py") if p.name != "__init__.py"], ids=lambda p: p.stem
-)
+def covers(entry: str, module: str) -> bool:
+    return module == entry or module.startswith(f"{entry}.")
+
+
+def layer_of(module: str) -> int:
+    """The layer of a module: that of the longest entry that covers it."""
+    entries = [(len(e), i) for i, layer in enumerate(LAYERS) for e in layer if covers(e, module)]
+    assert entries, f"{module} is in no layer"
+    return max(entries)[1]
+
+
+FILES = [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_imports_point_one_way(path):
-    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    level = next(i for i, layer in enumerate(LAYERS) if part in layer)
-    allowed = {name for layer in LAYERS[: level + 1] for name in layer}
-    if part == "search":
-        allowed -= {"models"}  # no decoder knows a concrete model
-    if part == "models":
-        allowed -= {"noise", "score", "selectors"}
-    assert imports(path) <= allowed
+    module = module_name(path)
+    for imported in imports(path):
+        assert layer_of(imported) <= layer_of(module), f"{module} imports {imported}"
+        for part, forbidden in FORBIDDEN:
+            if covers(part, module):
+                assert not any(covers(entry, imported) for entry in forbidden), imported
+
+
+def test_no_two_modules_import_each_other():
+    graph = {module_name(path): imports(path) for path in FILES}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail, module))
+        if module in done:
+            return
+        for imported in graph.get(module, ()):
+            visit(imported, (*trail, module))
+        done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_packages_are_those_in_the_picture_of_the_design():
+    """Every module of the top level and every package is drawn in docs/design.md."""
+    picture = re.search(r"## Layout\n.*?```\n(.*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)
+    assert picture
+    drawn = set(re.findall(r"\w+", picture[1]))
+    top = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
+    packages = {path.parent.name for path in SOURCE.rglob("__init__.py")} - {"npad"}
+    assert top | packages <= drawn
+    for name in ("search", "engine", "rescoring", "noise", "storage", "pipelines"):
+        assert {path.stem for path in (SOURCE / name).glob("*.py")} - {"__init__"} <= drawn
+
+
+def test_no_module_is_also_a_function():
+    for name in ("decode", "score", "signature"):
+        assert not (SOURCE / f"{name}.py").exists()
 
 
 def test_it_ships_its_types():
     assert (SOURCE / "py.typed").exists()
-
-
-@pytest.mark.parametrize("path", list(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
-def test_no_flag_of_torch_is_set(path):
-    """They belong to the whole process; threads would change them under each other."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    targets = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
-    assert not [
-        ast.unparse(target) for target in targets if "torch.backends" in ast.unparse(target)
-    ]
-    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
-    flags = [
-        call for call in calls if "torch.backends" in call and not call.endswith(".is_available")
-    ]
-    assert not flags + [call for call in calls if call.endswith("set_float32_matmul_precision")]
