@@ -61,13 +61,18 @@ PAGE = """\
 Written by `{command}`
 ({versions}, CPU, {threads} threads).
 
-{prompts} short prompts, at most {tokens} new tokens, each prompt alone. `log p` is the mean log-probability of the
-output under the clean model, its end included; `ended` the share of outputs that ended by themselves, which go before
-those that were cut; `distinct` the different outputs found; `noisy won` the share whose output a noisy chain found and
-the clean one did not. `time` is the median multiple of greedy search's on the same prompt.
+{prompts} short prompts, at most {tokens} new tokens, one prompt at a time.
+
+- `log p`: mean log-probability of the output under the clean model, end token included.
+- `ended`: share of outputs that finished by themselves; finished outputs rank above cut ones.
+- `tokens`: mean length of the output.
+- `distinct`: distinct outputs found per prompt.
+- `noisy won`: share of prompts whose output was found by a noisy chain and not by the clean one.
+- `time`: median over prompts of the time relative to greedy search on the same prompt.
 
 {strategies}
-σ (a share of the RMS where it enters), its site and the temperature were chosen on {trial} other prompts:
+σ (relative to the RMS of the perturbed vector), the noise site and the temperature were chosen
+on {trial} other prompts:
 
 {chosen}"""
 

@@ -50,7 +50,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie outside docs/: those of the root, of the API, and files that a page links to."""
+    """Add pages from outside docs/: the root's, the API's, and files that a page links to."""
     for uri, name in HOME.items():
         if (ROOT / name).exists():
             files.append(File.generated(config, uri, abs_src_path=str(ROOT / name)))
@@ -151,7 +151,7 @@ def linked(file: File) -> list[Path]:
 
 
 def site_uri(target: Path) -> str:
-    """What the site calls a path of the repository: a guide page, an API page, or the path itself."""
+    """Map a repository path to its URI on the site: a guide page, an API page, or the path."""
     path = target.relative_to(ROOT).as_posix()
     for uri, name in HOME.items():
         if name == path:

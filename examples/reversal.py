@@ -1,4 +1,4 @@
-"""Make a small parallel corpus: sentences of made-up words, and the same backwards without the noise words.
+"""Write a synthetic parallel corpus: invented words with fillers, and the same words reversed.
 
 python examples/reversal.py FOLDER        writes train, valid and test, each .src and .tgt
 """
@@ -13,25 +13,25 @@ SYLLABLES = [consonant + vowel for consonant in "bdgklmnprst" for vowel in "aeio
 WORDS = [
     first + second for first, second in zip(SYLLABLES[::2], SYLLABLES[1::2], strict=False)
 ]  # babe, bibo, …
-NOISE = ["uh", "um", "hm", "er"]
+FILLERS = ["uh", "um", "hm", "er"]
 SPLITS = {"train": 3000, "valid": 200, "test": 200}
 
 
-def pair(chance: random.Random) -> tuple[str, str]:
-    """A sentence of two to six words with noise among them, and its reversal."""
-    words = chance.choices(WORDS, k=chance.randint(2, 6))
-    noisy = [
-        one for word in words for one in (*chance.choices(NOISE, k=chance.random() < 0.25), word)
-    ]
-    return " ".join(noisy), " ".join(reversed(words))
+def sentence_pair(rng: random.Random) -> tuple[str, str]:
+    """Return a sentence of two to six words with fillers, and the words reversed without them."""
+    words = rng.choices(WORDS, k=rng.randint(2, 6))
+    source = []
+    for word in words:
+        source += [*rng.choices(FILLERS, k=rng.random() < 0.25), word]
+    return " ".join(source), " ".join(reversed(words))
 
 
 def main(folder: Path) -> None:
-    """Write the parallel texts of every split into a folder."""
+    """Write the parallel text of every split into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    chance = random.Random(1)
+    rng = random.Random(1)
     for split, size in SPLITS.items():
-        sources, targets = zip(*(pair(chance) for _ in range(size)), strict=True)
+        sources, targets = zip(*(sentence_pair(rng) for _ in range(size)), strict=True)
         (folder / f"{split}.src").write_text("\n".join(sources) + "\n")
         (folder / f"{split}.tgt").write_text("\n".join(targets) + "\n")
 
