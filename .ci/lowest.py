@@ -1,6 +1,6 @@
 """Print the requirements of `make test-lowest`: the lower bound of each dependency, and pinned tools to test with.
 
-python .ci/lowest.py [--torch VERSION] [EXTRA …]
+python .ci/lowest.py [--torch VERSION] core plot       npad's own dependencies, and those of the extra plot
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ TOOLS = ("pytest", "pytest-xdist", "hypothesis", "filelock", "hatchling", "edita
 BOUND = re.compile(r"(?P<name>[\w-]+)>=(?P<version>[\w.]+)$")
 
 
-def lowest(extras: list[str], torch: str = "") -> list[str]:
-    """Pin every dependency of npad and of the extras to its lower bound, torch to another version if one is given."""
+def lowest(groups: list[str], torch: str = "") -> list[str]:
+    """Pin every dependency of some groups to its lower bound, torch to another version if one is given."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"]]
-    for extra in extras:
-        requirements += project["optional-dependencies"][extra]
-    return [pin(requirement, torch) for requirement in requirements]
+    dependencies = {"core": project["dependencies"], **project["optional-dependencies"]}
+    return [pin(requirement, torch) for group in groups for requirement in dependencies[group]]
 
 
 def pin(requirement: str, torch: str) -> str:
@@ -42,6 +40,6 @@ def tools() -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torch", default="")
-    parser.add_argument("extras", nargs="*")
+    parser.add_argument("groups", nargs="+")
     arguments = parser.parse_args()
-    print(*lowest(arguments.extras, arguments.torch), *tools(), sep="\n")
+    print(*lowest(arguments.groups, arguments.torch), *tools(), sep="\n")
