@@ -13,7 +13,7 @@ if not GPU:
 pytest.importorskip("triton")
 
 import npad.kernels
-from cases import EVERY, by_name
+from cases import EVERY, NOISY, PLAIN, by_name
 from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_leaves
@@ -33,6 +33,9 @@ from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
 DEVICE = "cuda" if GPU else "cpu"
+# The interpreter runs a program at a time, and chains are many: half a minute for each case of NPAD.
+DECODERS = EVERY if GPU else PLAIN | {"npad-greedy": NOISY["npad-greedy"]}
+LENGTH = 8 if GPU else 4
 PRECISIONS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 precisions = pytest.mark.parametrize(
     ("dtype", "near"), PRECISIONS.items(), ids=map(str, PRECISIONS)
@@ -207,11 +210,11 @@ def _everywhere(monkeypatch):
 
 
 @pytest.mark.usefixtures("_everywhere")
-@pytest.mark.parametrize("decoder", **by_name(EVERY))
+@pytest.mark.parametrize("decoder", **by_name(DECODERS))
 def test_decoding_with_kernels_is_decoding(decoder):
     plain = build()
     fast = Prepared(build().float()).to(DEVICE)
-    found, expected = decode(fast, SOURCE, decoder, 8), decode(plain, SOURCE, decoder, 8)
+    found, expected = decode(fast, SOURCE, decoder, LENGTH), decode(plain, SOURCE, decoder, LENGTH)
     assert [[one.tokens for one in each] for each in found] == [
         [one.tokens for one in each] for each in expected
     ]
@@ -224,7 +227,7 @@ def test_low_precision_chains_are_judged_in_float32():
     plain = build().float()
     fast = Prepared(plain).to(DEVICE)
     for inner in (Greedy(), Beam(3)):
-        found = decode(LowPrecision(fast), SOURCE, NPAD(inner, 5, Noise(0.5)), 8)
+        found = decode(LowPrecision(fast), SOURCE, NPAD(inner, 5 if GPU else 2, Noise(0.5)), LENGTH)
         again = score(
             plain, SOURCE, [[one.tokens for one in each if one.finished] for each in found]
         )
