@@ -1,7 +1,8 @@
-"""The command line, as a process: every command works, and every mistake gets one line and a code."""
+"""The command line as a process: every command works; every mistake is one line and a code."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import lzma
@@ -14,19 +15,24 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import sacrebleu
 import torch
 
 import npad as package
+import npad.cli as npad_cli
 from cases import Small
 from npad.cli import outputs
+from npad.cli.commands import COMMANDS, build
+from npad.cli.decoder_options import make_decoder
 from npad.cli.main import main
-from npad.cli.options import make
 from npad.engine.devices import PRECISIONS
+from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.search.registry import DECODERS, SELECTORS
 from runs import SMALL_RUN, npad, once, printed_here, refused, refused_here, reversal
 
 
@@ -364,6 +370,34 @@ def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path):
     assert info["training"]["recipe"]["optimiser"] == "adam"
 
 
+def test_a_shipped_model_is_packed_by_its_name(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "small"
+    assert f"{folder}: " in printed_here(capsys, monkeypatch, "pack", "en-de", folder)
+    assert package.load(folder).translate(["Where is the library?"])
+
+
+@pytest.mark.parametrize("name", ["toy", "hf:some/model"])
+@pytest.mark.parametrize(
+    ("command", "use"),
+    [
+        (["pack", "MODEL", "folder"], "be packed"),
+        (["plot", "attention", "danke", "-m", "MODEL"], "be plotted"),
+        (["reproduce", "run", "--data", ".", "-m", "MODEL"], "be used by npad reproduce"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_commands_for_trained_models_refuse_others(
+    name, command, use, tmp_path, capsys, monkeypatch
+):
+    for file in ("test.en", "test.de", "valid.en", "valid.de"):
+        (tmp_path / file).write_text("danke\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = [name if argument == "MODEL" else argument for argument in command]
+    expected = f"{name} cannot {use}; give en-de or a folder that npad train wrote"
+    assert refused_here(capsys, monkeypatch, *arguments) == expected
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_info_tells_what_a_model_is(trained):
     shown = npad("info", trained).stdout
     for part in ("AttentionModel", "96", "hidden (96)", "3,000 pairs", "validation perplexity"):
@@ -382,16 +416,11 @@ def test_plot_attention_draws(trained, tmp_path, more):
     assert "<svg" in (tmp_path / "l.svg").read_text()
 
 
-COMMANDS = [
-    *(
-        [one]
-        for one in ("translate", "compare", "score", "evaluate", "prepare", "train", "info", "pack")
-    )
-]
-COMMANDS += [["plot", "attention"], ["plot", "loss"]]
+HELPS = [[name] for name in COMMANDS if name != "plot"]
+HELPS += [["plot", "attention"], ["plot", "loss"]]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", HELPS, ids=" ".join)
 def test_help_has_examples(command, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["npad", *command, "--help"])
     with pytest.raises(SystemExit, match="0"):
@@ -401,8 +430,37 @@ def test_help_has_examples(command, capsys, monkeypatch):
 
 def test_the_command_lists_its_commands_and_knows_its_version():
     shown = npad().stdout
-    assert all(command[0] in shown for command in COMMANDS)
+    assert all(name in shown for name in COMMANDS)
     assert npad("--version").stdout.strip() == package.__version__
+
+
+def test_the_help_needs_no_torch():
+    code = (
+        "import sys; sys.argv = ['npad', '--help']\n"
+        "from npad.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as exit: assert not exit.code\n"
+        "heavy = {'torch', 'tokenizers', 'transformers', 'numpy'}\n"
+        "print(heavy & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "translate" in done.stdout
+    assert done.stderr == "set()\n"
+
+
+def test_every_module_with_a_command_is_listed():
+    modules = {path.stem for path in Path(npad_cli.__file__).parent.glob("*.py")} - {"__init__"}
+    runnable = {
+        name
+        for name in modules
+        if {"command", "app"} & vars(importlib.import_module(f"npad.cli.{name}")).keys()
+    }
+    assert runnable - {"main", "commands"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
+    assert build(name).help.splitlines()[0] == COMMANDS[name]
 
 
 @pytest.mark.parametrize(
@@ -421,7 +479,7 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         ),
         (
             ["translate", "--chains", "5", "danke"],
-            "--chains does not go with --decoder beam, which has --width",
+            "--chains does not go with --decoder beam, which has --finish, --nbest, --width",
         ),
         (
             ["translate", "-d", "npad", "--width", "5", "danke"],
@@ -446,7 +504,7 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         ),
         (
             ["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"],
-            "steps must be a whole number of at most",
+            "Linear's steps must be a whole number of at most",
         ),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         (["translate", "--output", ".", "danke"], "it is a folder"),
@@ -456,7 +514,7 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         (["compare", " "], "the text is blank"),
         (
             ["train", "run", "--resume", "--preset", "paper"],
-            "--preset is the run's own and cannot change",
+            "--preset is fixed for a run and cannot change",
         ),
         (
             ["train", "run", "--data", "nowhere", "--units", "0"],
@@ -477,15 +535,18 @@ def test_the_command_lists_its_commands_and_knows_its_version():
         (["train", "run", "--resume"], "run holds no run to resume"),
         (
             ["train", "run", "--resume", "--units", "5"],
-            "--units is the run's own and cannot change",
+            "--units is fixed for a run and cannot change",
         ),
         (
             ["prepare", "s", "a", "b", "--vocabulary", "many"],
             "--vocabulary must be one or two whole numbers",
         ),
         (["info", "nowhere"], "there is no model nowhere"),
-        (["plot", "attention", "danke", "--model", "toy"], "toy has no attention to plot"),
-        (["plot", "loss", "."], "has no log of training"),
+        (
+            ["plot", "attention", "danke", "--model", "toy"],
+            "toy cannot be plotted; give en-de",
+        ),
+        (["plot", "loss", "."], "has no training log"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -604,7 +665,7 @@ def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path
     done = npad("translate", "-m", trained, "-o", tmp_path / "out", stdin="\n".join(texts), code=1)
     (line,) = done.stderr.splitlines()
     assert "npad: line 2 has 10,00" in line
-    assert "symbols, more than --max-source 1,000; it is left empty" in line
+    assert "tokens, more than --max-source 1,000; it is left empty" in line
     first, second, third = lines(tmp_path / "out")
     assert (first, second, third) == ("bibo babe", "", "babe bibo")
 
@@ -826,4 +887,136 @@ def test_a_reader_that_leaves_is_no_error(trained):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_options_make_the_decoder_they_describe(strategy, options, expected):
-    assert make(strategy, options) == expected
+    assert make_decoder(strategy, options) == expected
+
+
+@pytest.fixture
+def registered():
+    """Register parts for the time of a test."""
+    added = []
+
+    def register(registry, kind):
+        registry.add(kind)
+        added.append((registry, kind))
+        return kind
+
+    yield register
+    for registry, kind in added:
+        registry.remove(kind)
+
+
+@dataclass(frozen=True)
+class Widest(package.Decoder):
+    """A beam by another name."""
+
+    breadth: int = field(default=2, metadata={"help": "prefixes kept", "title": "{}"})
+
+    def search(self, model, state, problems):
+        return package.Beam(self.breadth).search(model, state, problems)
+
+    @property
+    def rows(self):
+        return self.breadth
+
+
+def test_a_decoder_added_at_run_time_has_its_options(registered, capsys, monkeypatch):
+    registered(DECODERS, Widest)
+    printed = partial(printed_here, capsys, monkeypatch)
+    shown = " ".join(printed("translate", "--help").split())
+    assert "widest: prefixes kept. [2]" in shown
+    assert "--breadth" in shown
+    record = json.loads(
+        printed("translate", "-m", "toy", "-d", "widest", "--breadth", 3, "--json", "danke")
+    )
+    assert record["signature"].startswith("widest|breadth:3|")
+    assert "widest, 4" in printed("compare", "-m", "toy", "--breadth", 4, "danke")
+    inner = ("translate", "-m", "toy", "-d", "npad", "--inner", "widest", "--breadth", 3, "--json")
+    assert "inner:widest(breadth=3)" in printed(*inner, "danke")
+
+
+@dataclass(frozen=True)
+class Early:
+    """A schedule that is 1 at the first step and then `floor`."""
+
+    floor: float = 0.0
+
+    def __call__(self, step, entropy):
+        return torch.where(step <= 1, 1.0, self.floor)
+
+
+@dataclass(frozen=True)
+class Coin(package.Distribution):
+    """Plus or minus `size`."""
+
+    size: float = 1.0
+
+    def unit(self, keys, width):
+        return self.size * package.Gaussian().unit(keys, width).sign()
+
+
+@dataclass(frozen=True)
+class Shortest:
+    """A selector by length."""
+
+    weight: float = 1.0
+
+    def __call__(self, found):
+        return -self.weight * found.lengths.double()
+
+
+@pytest.mark.parametrize(
+    ("registry", "kind", "flag", "spec"),
+    [
+        (SCHEDULES, Early, "--schedule", "early(floor=0.5)"),
+        (DISTRIBUTIONS, Coin, "--noise", "coin(size=2.0)"),
+        (SELECTORS, Shortest, "--selector", "shortest(weight=3.0)"),
+    ],
+    ids=["schedule", "distribution", "selector"],
+)
+def test_a_part_of_npad_added_at_run_time_is_an_option(
+    registry, kind, flag, spec, registered, capsys, monkeypatch
+):
+    command = ("translate", "-m", "toy", "-d", "npad", "-M", 4, flag, spec, "--json", "danke")
+    assert "must be one of" in refused_here(capsys, monkeypatch, *command)
+    registered(registry, kind)
+    assert f":{spec}" in json.loads(printed_here(capsys, monkeypatch, *command))["signature"]
+    shown = printed_here(capsys, monkeypatch, "translate", "--help")
+    assert spec.partition("(")[0] in shown
+
+
+def test_several_decoders_are_named_with_commas(capsys, monkeypatch):
+    command = ("translate", "-m", "toy", "-d", "best-of", "--decoders", "greedy,beam(width=3)")
+    record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "danke"))
+    decoder = package.BestOf((package.Greedy(), package.Beam(3)))
+    expected = package.load("toy").translate(["danke"], decoder)[0]
+    assert (record["text"], record["signature"]) == (expected.text, expected.signature)
+
+
+def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
+    """Every option of `npad train` is set, and arrives under its own name."""
+    received = {}
+    monkeypatch.setattr("npad.cli.train._print_summary", lambda *_: None)
+    monkeypatch.setattr(
+        "npad.training.run.train",
+        lambda folder, data, model, recipe, *_: (
+            received.update(data=data, model=model, recipe=recipe) or (None, "")
+        ),
+    )
+    model = {"units": 8, "embedding": 6, "cell": "lstm", "layers": 2, "dropout": 0.5}
+    model |= {"initialisation": "paper", "attention": True, "tied": True}
+    recipe = {"optimiser": "sgd", "learning_rate": 0.5, "decay": 0.9, "clip": 2.0, "batch": 64}
+    recipe |= {"epochs": 3, "updates": 7, "patience": 2, "validate": 5, "checkpoint": 6}
+    recipe |= {"precision": "float32", "seed": 4, "anneal": False}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in (model | recipe).items()]
+    flags = [flag.removesuffix("=True") for flag in flags if not flag.endswith("=False")]
+    noise = ["--sigma", "0.2", "--schedule", "power(p=1)", "--noise", "laplace", "--site", "output"]
+    monkeypatch.setattr(
+        "sys.argv", ["npad", "train", str(tmp_path), "--data", "s", *flags, *noise, "--relative"]
+    )
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert received["model"] == model
+    assert {name: getattr(received["recipe"], name) for name in recipe} == recipe
+    assert received["recipe"].noise == package.Noise(
+        0.2, package.Power(1.0), package.Laplace(), "output", True
+    )

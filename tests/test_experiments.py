@@ -388,7 +388,7 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
         (
             ["--train-sigmas", "a,b"],
-            "--train-sigmas must be numbers with commas between them, not 'a,b'",
+            "--train-sigmas must be numbers separated by commas, not 'a,b'",
         ),
         (
             ["--train-sigmas", "-1"],

@@ -10,7 +10,7 @@ import torch
 
 import npad
 from npad import NPAD, Beam, Greedy, Noise
-from npad.pipelines.translation import SHIPPED
+from npad.pipelines.names import SHIPPED
 from npad.storage import checkpoint
 from npad.storage.int8 import packed, unpacked
 from runs import npad as command

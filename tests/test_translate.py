@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count, islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ import npad
 from cases import Small, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import TooLong
 from npad.text.subwords import LETTERS
 
 TOY = npad.load("toy")
@@ -143,8 +147,8 @@ def test_a_stream_is_read_a_window_at_a_time():
 
 
 @pytest.mark.parametrize("bound", ["max_rows", "window"])
-def test_a_bound_may_be_as_large_as_one_likes(bound):
-    (found,) = TOY.stream(["danke"], **{bound: 10**20})
+def test_a_bound_may_be_the_largest_integer(bound):
+    (found,) = TOY.stream(["danke"], **{bound: 2**63 - 1})
     assert found.text == "thanks"
 
 
@@ -178,7 +182,7 @@ def test_what_did_not_fit_once_is_not_tried_again():
 
 
 def test_long_texts_take_the_place_of_several_rows():
-    """300 letters count for two rows and 600 for three, so that four texts or two of them fill eight rows."""
+    """300 letters count for two rows and 600 for three: four or two such texts fill eight rows."""
     translator = untrained()
     translator = replace(
         translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts]
@@ -221,15 +225,61 @@ def test_a_text_too_long_by_its_characters_is_not_tokenised():
     read = []
     translator = replace(TOY, longest=5, encode=lambda texts: read.extend(texts) or list(texts))
     long = "a" * (5 * LETTERS + 1)
-    sizes = {1: "6 symbols", 2: "321 characters (64 a symbol at most)"}
+    sizes = {1: "6 tokens", 2: "321 characters (at most 64 per token)"}
     assert translator.too_long(["danke", "danke!", long, "na ja"]) == sizes
     assert read == ["danke", "danke!", "na ja"]
     with pytest.raises(
         InvalidInput,
-        match="text 2 has 321 characters and 320 are allowed, 64 for each of 5 symbols",
+        match=r"text 2 has 321 characters \(at most 64 per token\) and 5 tokens are allowed; split",
     ):
         translator.translate(["danke", long])
     assert long not in read
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_every_text_is_tokenised_once(window):
+    read = []
+    translator = replace(
+        untrained(), longest=9, encode=lambda texts: read.extend(texts) or untrained().encode(texts)
+    )
+    small = replace(translator, model=Small(translator.model, 7))  # halves of batches are decoded
+    texts = sentences(40)
+    with one_warning() if window == 100 else nullcontext():
+        outcomes = list(small.stream_or_skip(texts, Greedy(), max_length=4, window=window))
+    assert sorted(read) == sorted(filter(None, texts))
+    skipped = [
+        text for text, outcome in zip(texts, outcomes, strict=True) if isinstance(outcome, TooLong)
+    ]
+    assert skipped == [text for text in texts if len(text) > 9]
+
+
+def test_texts_that_are_too_long_are_skipped_or_refused():
+    texts = ["danke", "danke!", "", "a" * (5 * LETTERS + 1), "na ja"]
+    skipping = replace(TOY, longest=5)
+    first, second, blank, fourth, last = skipping.stream_or_skip(texts, Greedy())
+    assert (first.text, blank.text, last.text) == ("thanks", "", "well yes")
+    assert second == TooLong("6 tokens")
+    assert fourth == TooLong("321 characters (at most 64 per token)")
+    with pytest.raises(InvalidInput, match="text 2 has 6 tokens and 5 tokens are allowed"):
+        list(skipping.stream(texts, Greedy()))
+
+
+def test_a_source_may_be_of_any_kind_that_can_be_sliced():
+    """A tuple cannot be filtered in place: it is encoded again without its long texts."""
+    translator = untrained()
+    as_tuple = replace(translator, longest=9, encode=lambda texts: tuple(translator.encode(texts)))
+    texts = sentences(20)
+    for text, outcome in zip(texts, as_tuple.stream_or_skip(texts, Greedy(), 4), strict=True):
+        if len(text) > 9:
+            assert outcome == TooLong(f"{len(text)} tokens")
+        else:
+            assert outcome.text == translator.translate([text], Greedy(), 4)[0].text
+
+
+def test_the_models_own_limit_bounds_the_users():
+    assert replace(TOY, positions=511).limited_to(1000).longest == 511
+    assert replace(TOY, positions=511).limited_to(100).longest == 100
+    assert TOY.limited_to(2000).longest == 2000
 
 
 def test_a_given_translation_has_the_score_it_had_when_found():
@@ -248,7 +298,7 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         ),
         (
             lambda: TOY.stream("danke"),
-            r"stream takes texts, one after the other; write stream\(\['danke'\]\)",
+            r"stream takes an iterable of texts; write stream\(\['danke'\]\)",
         ),
         (
             lambda: TOY.stream(["danke"], window=0),
@@ -257,24 +307,24 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         (lambda: TOY.stream(["danke"], Beam), r"write Beam\(\), not Beam"),
         (
             lambda: list(replace(TOY, longest=5).stream(["danke", "na ja", "danke!"], window=2)),
-            "text 3 has 6 symbols",
+            "text 3 has 6 tokens",
         ),
         (lambda: TOY.translate([1]), "translate takes texts, not 1"),
         (
             lambda: replace(TOY, encode=lambda texts: []).translate(["danke"]),
-            "encode must return one sentence a text: it made 0",
+            "encode must return one entry per text: it returned 0",
         ),
         (lambda: TOY.translate(["hallo"]), "toy has no table for 'hallo'"),
         (
             lambda: replace(TOY, longest=3).translate(["danke"]),
-            "text 1 has 5 symbols and 3 are allowed; split it",
+            "text 1 has 5 tokens and 3 tokens are allowed; split it",
         ),
         (lambda: TOY.translate(["danke"], Beam), r"write Beam\(\), not Beam"),
         (
             lambda: TOY.translate(["danke"], max_rows=0),
             "max_rows must be a whole number of at least 1, not 0",
         ),
-        (lambda: TOY.score(["danke"], []), "one translation a text: 1 texts, 0 translations"),
+        (lambda: TOY.score(["danke"], []), "one translation per text: 1 texts, 0 translations"),
         (lambda: TOY.score(["danke"], ["hello"]), "toy does not know the word 'hello'"),
         (lambda: replace(TOY, symbols=None).score(["danke"], ["thanks"]), "toy cannot score texts"),
         (lambda: npad.load("en-xx"), "there is no model en-xx"),
@@ -292,3 +342,23 @@ def test_a_given_translation_has_the_score_it_had_when_found():
 def test_mistakes_are_named(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+def test_model_names_are_parsed():
+    assert ModelReference.parse("toy") == ModelReference("toy")
+    assert ModelReference.parse("en-de").folder.name == "en-de"
+    assert ModelReference.parse("en-de").folder.is_dir()
+    assert ModelReference.parse("runs/x").folder == Path("runs/x")
+    assert ModelReference.parse(Path("runs/x")).folder == Path("runs/x")
+    assert ModelReference.parse("hf:a/b:eng-deu").pretrained == "a/b:eng-deu"
+
+
+@pytest.mark.parametrize("name", ["toy", "hf:a/b"])
+def test_a_model_without_a_folder_of_npads_says_so(name):
+    with pytest.raises(InvalidInput, match=f"{name} cannot be packed; give en-de or a folder that"):
+        ModelReference.parse(name).require_folder("be packed")
+
+
+def test_a_name_must_follow_the_prefix_of_hugging_face():
+    with pytest.raises(InvalidInput, match="hf: needs a model's name or folder"):
+        npad.load("hf:")

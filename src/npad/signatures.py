@@ -1,4 +1,4 @@
-"""How a result was made, in one line to paste into a paper, as sacrebleu's signatures are."""
+"""Signatures: how a result was decoded, in one line to paste into a paper, as in sacrebleu."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ from npad.version import __version__
 
 
 def signature(decoder: Any, model: Any) -> str:
-    """`npad|inner:greedy|chains:50|sigma:0.3|schedule:1/t|noise:gaussian|site:hidden|seed:0|model:…|version:…`."""
-    parts = _npad(decoder) if isinstance(decoder, NPAD) else _plain(decoder)
+    """Return how results are decoded, in one line.
+
+    `npad|inner:greedy|chains:50|sigma:0.3|schedule:1/t|noise:gaussian|site:hidden|seed:0|model:…`
+    with the version of npad at its end.
+
+    Args:
+        decoder: the decoder; all its hyper-parameters are written.
+        model: the model, which is written by name.
+    """
+    parts = _npad_parts(decoder) if isinstance(decoder, NPAD) else _parts(decoder)
     return "|".join([*parts, f"model:{name_of(model)}", f"version:{__version__}"])
 
 
-def _npad(decoder: NPAD) -> list[str]:
-    """What every NPAD result must tell, and then whatever differs from the default."""
+def _npad_parts(decoder: NPAD) -> list[str]:
+    """Return NPAD's main hyper-parameters, and those others that differ from their defaults."""
     noise = decoder.noise
-    always = {
+    main = {
         "inner": decoder.inner,
         "chains": decoder.chains,
         "sigma": noise.sigma,
@@ -29,13 +37,14 @@ def _npad(decoder: NPAD) -> list[str]:
         "site": noise.site,
         "seed": decoder.seed,
     }
-    rest = {name: value for name, value in _changed(decoder).items() if name not in always}
+    changed = {name: value for name, value in _changed(decoder).items() if name not in main}
     if noise.relative:
-        rest["relative"] = True
-    return ["npad", *(f"{name}:{label(value)}" for name, value in (always | rest).items())]
+        changed["relative"] = True
+    return ["npad", *(f"{name}:{label(value)}" for name, value in (main | changed).items())]
 
 
-def _plain(decoder: Any) -> list[str]:
+def _parts(decoder: Any) -> list[str]:
+    """Return a decoder's name and all its hyper-parameters."""
     shown = fields(decoder) if is_dataclass(decoder) else ()
     return [
         kebab(type(decoder)),
@@ -44,7 +53,7 @@ def _plain(decoder: Any) -> list[str]:
 
 
 def _changed(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not at their default."""
+    """Return the fields of a dataclass that differ from their defaults."""
     changed = {}
     for field in fields(value):
         default = field.default_factory() if field.default_factory is not MISSING else field.default

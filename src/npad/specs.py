@@ -1,5 +1,6 @@
-"""Parts by name: `power(p=0.7)` in a signature, on the command line and in a checkpoint is
-`Power(p=0.7)`. A `Registry` knows the parts of one kind.
+"""Parts by name: `power(p=0.7)` in signatures, options and checkpoints is `Power(p=0.7)`.
+
+A `Registry` knows the parts of one kind.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Registry:
     Example: `SCHEDULES.parse("power(p=0.7)")` is `Power(p=0.7)`.
     """
 
-    def __init__(self, what: str, *kinds: type) -> None:
-        self.what = what  # for error messages
+    def __init__(self, noun: str, *kinds: type) -> None:
+        self.noun = noun  # what error messages call a part
         self.kinds: dict[str, type] = {}
         for kind in kinds:
             self.add(kind)
@@ -78,18 +79,18 @@ class Registry:
         """
         name, inside = _split_call(text)
         if name not in self.kinds:
-            raise InvalidInput(f"{self.what} must be one of {', '.join(self.kinds)}, not {text!r}")
+            raise InvalidInput(f"{self.noun} must be one of {', '.join(self.kinds)}, not {text!r}")
         kind = self.kinds[name]
         types = get_type_hints(kind)
-        known = {field.name: types[field.name] for field in fields(kind)}
+        field_types = {field.name: types[field.name] for field in fields(kind)}
         values = {}
         for argument in split_commas(inside):
             field_name, equals, value = (part.strip() for part in argument.partition("="))
-            if field_name not in known or not equals or not value:
-                options = ", ".join(f"{field}=…" for field in known) or "none"
+            if field_name not in field_types or not equals or not value:
+                options = ", ".join(f"{field}=…" for field in field_types) or "none"
                 raise InvalidInput(f"{name} has no field {argument!r}; it has {options}")
-            where = f"{self.what} {name}'s {field_name}"
-            values[field_name] = parse_value(where, value, known[field_name], self)
+            described = f"{self.noun} {name}'s {field_name}"
+            values[field_name] = parse_value(described, value, field_types[field_name], self)
         return kind(**values)
 
     def parse_all(self, text: str) -> tuple[Any, ...]:
@@ -97,11 +98,11 @@ class Registry:
         return tuple(self.parse(part) for part in split_commas(text))
 
 
-def parse_value(where: str, text: str, kind: Any, registry: Registry) -> Any:
+def parse_value(name: str, text: str, kind: Any, registry: Registry) -> Any:
     """Return a field's value from its text, by the field's type.
 
     Args:
-        where: what to call the field in an error message.
+        name: the field, as error messages call it.
         text: the value as `label` writes it.
         kind: the field's type; one that is not plain is a part of the registry.
         registry: where nested parts are looked up.
@@ -109,7 +110,7 @@ def parse_value(where: str, text: str, kind: Any, registry: Registry) -> Any:
     options = [option for option in get_args(kind) or (kind,) if option is not type(None)]
     if get_origin(kind) is Literal:
         if text not in options:
-            raise InvalidInput(f"{where} must be one of {', '.join(options)}, not {text!r}")
+            raise InvalidInput(f"{name} must be one of {', '.join(options)}, not {text!r}")
         return text
     if get_origin(kind) is tuple:
         return registry.parse_all(text)
@@ -117,22 +118,22 @@ def parse_value(where: str, text: str, kind: Any, registry: Registry) -> Any:
         try:
             return float(text) if float in options else int(text)
         except ValueError as error:
-            raise InvalidInput(f"{where} must be a number, not {text!r}") from error
+            raise InvalidInput(f"{name} must be a number, not {text!r}") from error
     if bool in options:
         if text not in ("yes", "no"):
-            raise InvalidInput(f"{where} must be yes or no, not {text!r}")
+            raise InvalidInput(f"{name} must be yes or no, not {text!r}")
         return text == "yes"
     return text if str in options else registry.parse(text)
 
 
 def _split_call(text: str) -> tuple[str, str]:
     """Split `name(inside)` into its two parts; the second is empty without brackets."""
-    name, bracket, rest = text.strip().partition("(")
+    name, bracket, inside = text.strip().partition("(")
     if not bracket:
         return name, ""
-    if not rest.endswith(")"):
-        return text, ""  # which is the name of nothing
-    return name.strip(), rest[:-1]
+    if not inside.endswith(")"):
+        return text, ""  # no part has such a name
+    return name.strip(), inside[:-1]
 
 
 def split_commas(text: str) -> list[str]:

@@ -1,10 +1,12 @@
-"""npad calibrate: the σ₀ for a model."""
+"""npad calibrate: choose σ₀ for a model."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +26,7 @@ from npad.cli.options import (
 from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.experiments.calibrate import GRID, calibrate
+from npad.experiments.calibrate import GRID, Trial, calibrate
 from npad.pipelines.translation import load
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
@@ -34,46 +36,50 @@ from npad.text.files import read_lines
 @decodes("npad")
 def command(
     source: Annotated[
-        Path, typer.Argument(help="Sentences like those to come: plain, .gz, .xz, or -.")
+        Path, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
     ],
     model: ModelName = DEFAULT_MODEL,
     calls: Annotated[
-        int, typer.Option(help="Model calls to spend, re-scoring included, about.", min=1)
+        int, typer.Option(help="Approximate model calls to spend, re-scoring included.", min=1)
     ] = 500_000,
-    sigmas: Annotated[str, typer.Option(help="The σ₀ to choose from.")] = ",".join(
+    sigmas: Annotated[str, typer.Option(help="Candidates for σ₀, separated by commas.")] = ",".join(
         f"{sigma:g}" for sigma in GRID
     ),
     device: Device = "auto",
     precision: Precision = "float32",
     as_json: Annotated[
-        bool, typer.Option("--json", help="The trials as one JSON object.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option("--json", help="Print the trials as one JSON object.", rich_help_panel=OUTPUT),
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
     *,
     decoder: Decoder,
 ) -> None:
-    """Find the σ₀ with which NPAD's output is most probable, for a stated number of model calls.
+    """Find the σ₀ with which NPAD's output is most probable.
 
-    Many σ₀ are tried on a few sentences, the better half on more, and so on. Needs no references.
+    Successive halving within a budget of model calls: all candidates are tried on a few sentences,
+    the better half on more sentences, and so on. No references are needed.
 
     Examples:
 
         npad calibrate valid.en
 
-        npad calibrate valid.en --model runs/en-cs --inner beam --width 5 --chains 10 --calls 2000000
+        npad calibrate valid.en -m runs/en-cs --inner beam --width 5 --chains 10 --calls 2000000
     """
     if not isinstance(decoder, NPAD):
-        raise InvalidInput("only NPAD has a σ₀ to find: leave out --decoder, and see --inner")
+        raise InvalidInput(
+            "only NPAD has a σ₀ to calibrate; leave out --decoder, or choose its inner one: --inner"
+        )
     try:
         grid = tuple(float(part) for part in sigmas.split(","))
     except ValueError as error:
         raise InvalidInput(
-            f"--sigmas must be numbers with commas between them, not {sigmas!r}"
+            f"--sigmas must be numbers separated by commas, not {sigmas!r}"
         ) from error
     translator = load(model, device_named(device, "--device"), precision)
-    with bar("calibrating", calls, [source]) as show:
-        found = calibrate(
+    with bar("calibrating", calls, [source]) as progress:
+        calibration = calibrate(
             translator,
             list(read_lines(source)),
             decoder,
@@ -81,20 +87,27 @@ def command(
             grid,
             max_length,
             max_rows,
-            progress=partial(show, "calibrating"),
+            progress=partial(progress, "calibrating"),
         )
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(asdict(calibration)))
         return
+    console().print(_trials_table(calibration.trials))
+    console().print(
+        f"σ₀ = {calibration.sigma:g}, by {calibration.calls:,} model calls. "
+        f"Use it: --decoder npad --sigma {calibration.sigma:g}"
+    )
+
+
+def _trials_table(trials: Sequence[Trial]) -> Table:
+    """Return the trials as a table, with a line between rounds."""
     table = Table()
     for name in ("σ₀", "sentences", "NLL", "without noise", "gain"):
         table.add_column(name, justify="right")
-    for i, one in enumerate(found.trials):
-        new_round = i + 1 < len(found.trials) and found.trials[i + 1].sentences != one.sentences
-        figures = (f"{one.nll:.3f}", f"{one.inner:.3f}", f"{one.inner - one.nll:.3f}")
-        table.add_row(f"{one.sigma:g}", f"{one.sentences:,}", *figures, end_section=new_round)
-    out = console()
-    out.print(table)
-    out.print(
-        f"σ₀ = {found.sigma:g}, by {found.calls:,} model calls. Use it: --decoder npad --sigma {found.sigma:g}"
-    )
+    next_sizes = [trial.sentences for trial in trials[1:]]
+    for trial, next_size in zip_longest(trials, next_sizes):
+        gain = trial.inner - trial.nll
+        figures = (f"{trial.nll:.3f}", f"{trial.inner:.3f}", f"{gain:.3f}")
+        ends_round = next_size is not None and next_size != trial.sentences
+        table.add_row(f"{trial.sigma:g}", f"{trial.sentences:,}", *figures, end_section=ends_round)
+    return table

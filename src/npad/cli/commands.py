@@ -1,4 +1,4 @@
-"""The subcommands of `npad`, each imported when it is run: `npad --help` loads no torch."""
+"""The subcommands of `npad`, imported when they run: `npad --help` does not import torch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import typer.main
 from npad.cli.startup import importing
 from npad.version import __version__
 
-# Each module of this package with a function `command` or a typer `app`, and its line in the help.
+# Modules of this package with a function `command` or a typer `app`, and the first lines of their
+# docstrings.
 COMMANDS = {
     "translate": "Translate texts, a file or standard input, line by line and in order.",
-    "transcribe": "Transcribe recordings with Whisper or one of its kind, a line for each.",
-    "compare": "Translate with every strategy and show what each one finds, side by side.",
+    "transcribe": "Transcribe recordings with a speech model such as Whisper, one line each.",
+    "compare": "Translate with every decoder and show the outputs side by side.",
     "score": "Print the log-probability of given translations under the clean model.",
     "evaluate": "Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.",
     "calibrate": "Find the σ₀ with which NPAD's output is most probable.",
@@ -26,31 +27,35 @@ COMMANDS = {
     "info": "Show a model's sizes, noise sites, and how it was trained.",
     "pack": "Copy a model with its matrices in int8: a quarter of the size.",
     "bench": "Measure how fast this machine decodes, strategy by strategy.",
-    "plot": "Draw plots: attention, training curves, figures of a report.",
+    "plot": "Plot the attention of a model, or the loss of a training run.",
 }
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def build(name: str) -> Any:
-    """Import a subcommand and return it as a click command."""
+    """Import a subcommand and return it as a click command.
+
+    The options of decoders are read from the registries now, so that a decoder registered at run
+    time has its options, too.
+    """
     with importing():
         from npad.cli.decoder_options import with_decoder_options
 
         module = importlib.import_module(f"npad.cli.{name}")
     if hasattr(module, "app"):
         return typer.main.get_command(module.app)
-    single = typer.Typer(
+    group = typer.Typer(
         add_completion=False,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings=SETTINGS,
     )
-    single.command(name)(with_decoder_options(module.command))
-    return typer.main.get_command(single)
+    group.command(name)(with_decoder_options(module.command))
+    return typer.main.get_command(group)
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """A group whose help lists stubs, and which imports a subcommand when it is run."""
+    """A group that lists stubs in its help, and imports a subcommand when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -61,8 +66,8 @@ class LazyGroup(typer.core.TyperGroup):
         return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, stub, rest = super().resolve_command(ctx, args)
-        return name, stub if name is None else build(name), rest
+        name, stub, arguments = super().resolve_command(ctx, args)
+        return name, stub if name is None else build(name), arguments
 
 
 app = typer.Typer(
@@ -76,8 +81,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(__version__)
         raise typer.Exit
 
@@ -85,7 +90,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version."
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Decode better from the sequence model you already have."""

@@ -1,4 +1,4 @@
-"""npad compare: every strategy side by side."""
+"""npad compare: every decoder side by side."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 
 LEGEND = """\
-log p      of the output under the clean model, end included; best in green
+log p      of the output under the clean model, end token included; best in green
 calls      rows through one step of the model
-re-scored  the same, by the clean model that judges what noisy chains found
+re-scored  calls of the clean model that scores what noisy chains found
 """
 
 
@@ -29,14 +29,14 @@ def command(
     text: Annotated[list[str], typer.Argument(help="Texts to translate.")],
     model: ModelName = DEFAULT_MODEL,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Also search exactly; for small models.")
+        bool, typer.Option("--exact", help="Also run exact search; for small models.")
     ] = False,
     device: Device = "auto",
     max_length: MaxLength = 200,
     *,
     decoders: list[Decoder],
 ) -> None:
-    """Translate with every strategy and show what each one finds, side by side.
+    """Translate with every decoder and show the outputs side by side.
 
     Examples:
 
@@ -48,38 +48,38 @@ def command(
     """
     translator, out = load(model, device_named(device, "--device")), console()
     strategies = {decoder.title: decoder for decoder in [*decoders, *([Exact()] if exact else [])]}
-    for one in text:
-        if not one.strip():
+    for sentence in text:
+        if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")
-        out.print(_table(translator, one, strategies, max_length), "")
+        out.print(_table(translator, sentence, strategies, max_length), "")
     out.print(LEGEND)
 
 
 def _table(
     translator: Translator, text: str, strategies: dict[str, Decoder], max_length: int
 ) -> Table:
-    """One text: each strategy's output, its log-probability, and what it cost."""
-    out = Table(title=text, title_justify="left", title_style="bold")
-    out.add_column("strategy", min_width=17)
-    out.add_column("output", min_width=26)
+    """Return a table of each strategy's output, its log-probability and its cost."""
+    table = Table(title=text, title_justify="left", title_style="bold")
+    table.add_column("strategy", min_width=17)
+    table.add_column("output", min_width=26)
     for name in ("log p", "calls", "re-scored"):
-        out.add_column(name, justify="right", min_width=6)
+        table.add_column(name, justify="right", min_width=6)
     rows = {}
     for name, decoder in strategies.items():
         with count_calls() as calls:
             best = translator.translate([text], decoder, max_length)[0]
-        rows[name] = (best, calls.search, calls.rescoring)
-    top = max((best.hypothesis.finished, best.log_prob) for best, _, _ in rows.values())
-    for name, (best, searched, rescored) in rows.items():
+        rows[name] = best, calls
+    top = max((best.hypothesis.finished, best.log_prob) for best, _ in rows.values())
+    for name, (best, calls) in rows.items():
         name += ", proven" if best.hypothesis.proven else ""
         name += "" if best.hypothesis.finished else ", cut"
         style = "green" if (best.hypothesis.finished, best.log_prob + 1e-4) > top else ""
-        out.add_row(
+        table.add_row(
             name,
             best.text,
             f"{best.log_prob:.3f}",
-            f"{searched:,}",
-            f"{rescored:,}" if rescored else "–",
+            f"{calls.search:,}",
+            f"{calls.rescoring:,}" if calls.rescoring else "–",
             style=style,
         )
-    return out
+    return table

@@ -20,7 +20,7 @@ from npad.search.registry import DECODERS, SELECTORS
 from npad.search.selectors import Selector
 from npad.specs import Registry, label, name_of_kind, parse_value
 
-PANEL = "How to decode"
+PANEL = "How to decode"  # of the help
 PARTS: dict[Any, Registry] = {
     Schedule: SCHEDULES,
     Distribution: DISTRIBUTIONS,
@@ -124,7 +124,10 @@ def options_of(kind: type) -> Iterator[DecoderOption]:
 
 
 def all_options() -> list[inspect.Parameter]:
-    """Return the options of all registered decoders, each once."""
+    """Return the options of all registered decoders as parameters for typer, each once.
+
+    Decoders with options of the same name share the option.
+    """
     first: dict[str, DecoderOption] = {}
     owners: dict[str, list[str]] = {}
     for kind in DECODERS:
@@ -135,9 +138,10 @@ def all_options() -> list[inspect.Parameter]:
 
 
 def decodes(default: str = "beam") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a command that decodes: `with_decoder_options` gives it the options of all decoders.
+    """Mark a command that decodes: `with_decoder_options` adds the options of all decoders.
 
-    default: the decoder unless --decoder says another.
+    Args:
+        default: the decoder without --decoder.
     """
 
     def mark(command: Callable[..., None]) -> Callable[..., None]:
@@ -148,10 +152,11 @@ def decodes(default: str = "beam") -> Callable[[Callable[..., None]], Callable[.
 
 
 def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a marked command the options of all registered decoders, and others nothing.
+    """Add the options of all registered decoders to a marked command.
 
-    A command marked by `decodes` receives the decoder they describe, as `decoder`; one marked by
-    `compares` receives all that are compared, as `decoders`.
+    A command marked by `decodes` receives the decoder that the options describe, as `decoder`; one
+    marked by `compares` receives every compared decoder, as `decoders`. Other commands are returned
+    unchanged.
     """
     options = all_options()
     if hasattr(command, "default_decoder"):
@@ -164,9 +169,9 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
 
         @functools.wraps(command)
         def decoding(decoder: str, **values: Any) -> None:
-            given = {option.name: values.pop(option.name) for option in options}
-            given["nbest"] = values.get("nbest")
-            command(decoder=make_decoder(decoder, _given(given)), **values)
+            settings = {option.name: values.pop(option.name) for option in options}
+            settings["nbest"] = values.get("nbest")
+            command(decoder=make_decoder(decoder, _without_none(settings)), **values)
 
         return _with_parameters(decoding, command, [extra, *options], "decoder")
     if hasattr(command, "compared_defaults"):
@@ -174,15 +179,19 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
 
         @functools.wraps(command)
         def comparing(**values: Any) -> None:
-            given = {option.name: values.pop(option.name) for option in options}
-            command(decoders=compared_decoders(defaults | _given(given)), **values)
+            settings = {option.name: values.pop(option.name) for option in options}
+            command(decoders=compared_decoders(defaults | _without_none(settings)), **values)
 
         return _with_parameters(comparing, command, options, "decoders")
     return command
 
 
 def compares(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a command that compares decoders; `defaults` are of the options."""
+    """Mark a command that compares decoders.
+
+    Args:
+        defaults: options that differ from the decoders' defaults.
+    """
 
     def mark(command: Callable[..., None]) -> Callable[..., None]:
         command.compared_defaults = defaults  # type: ignore[attr-defined]
@@ -191,33 +200,37 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., N
     return mark
 
 
-def compared_decoders(given: dict[str, Any]) -> list[Decoder]:
-    """Return every decoder that is compared, with those of the options that it knows.
+def compared_decoders(settings: dict[str, Any]) -> list[Decoder]:
+    """Return every compared decoder, each with those settings that it has an option for.
 
-    Decoders over others, as NPAD is, come over greedy search and over a beam, unless --inner says.
+    A decoder with an inner one, such as NPAD, comes twice, with greedy and with beam search, unless
+    --inner is set.
     """
     decoders = []
     for name, kind in DECODERS.kinds.items():
         if not kind.compared:  # type: ignore[attr-defined]
             continue
-        known = names_of(kind)
-        if "inner" not in known:
-            own = {option: value for option, value in given.items() if option in known}
-            decoders.append(make_decoder(name, own))
+        names = option_names(kind)
+        if "inner" not in names:
+            decoders.append(make_decoder(name, _restrict(settings, names)))
             continue
-        for inner in [given["inner"]] if "inner" in given else ["greedy", "beam"]:
-            names = known | (names_of(DECODERS.kinds[inner]) if inner in DECODERS else set())
-            own = {option: value for option, value in given.items() if option in names}
-            decoders.append(make_decoder(name, own | {"inner": inner}))
+        for inner in [settings["inner"]] if "inner" in settings else ["greedy", "beam"]:
+            inner_names = option_names(DECODERS.kinds[inner]) if inner in DECODERS else set()
+            restricted = _restrict(settings, names | inner_names)
+            decoders.append(make_decoder(name, restricted | {"inner": inner}))
     return decoders
 
 
-def names_of(kind: type) -> set[str]:
+def option_names(kind: type) -> set[str]:
     """Return the names of a decoder's options."""
     return {option.name for option in options_of(kind)}
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _restrict(settings: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in names}
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -227,83 +240,88 @@ def _with_parameters(
     extra: list[inspect.Parameter],
     replaced: str,
 ) -> Callable[..., None]:
-    """Give `wrapped` the command's parameters but for `replaced`, and the extra ones."""
-    own = inspect.signature(command, eval_str=True)
-    parameters = [each for each in own.parameters.values() if each.name != replaced] + extra
-    wrapped.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+    """Give `wrapped` the parameters of `command` without `replaced`, and the extra ones."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [p for p in signature.parameters.values() if p.name != replaced] + extra
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
 
 
-def make_decoder(name: str, given: dict[str, Any]) -> Decoder:
+def make_decoder(name: str, settings: dict[str, Any]) -> Decoder:
     """Return the decoder that --decoder and its options describe.
 
     Args:
         name: a registered name, or one with its fields in brackets.
-        given: the options given, and `nbest`, which decoders use that know it.
+        settings: the values of the options that are set, and `nbest`, the outputs per text.
 
     Raises:
         InvalidInput: an option does not go with the decoder, or breaks a rule.
     """
     if "(" in name:
         decoder: Decoder = DECODERS.parse(name)
-        _refuse(set(given) - {"nbest"}, f"--decoder {name}", set())
+        _refuse(set(settings) - {"nbest"}, f"--decoder {name}", set())
         return decoder
-    return _build(name, dict(given), f"--decoder {name}")
+    return _build(name, dict(settings), f"--decoder {name}")
 
 
-def _build(name: str, given: dict[str, Any], who: str) -> Decoder:
+def _build(name: str, settings: dict[str, Any], choice: str) -> Decoder:
+    """Build a decoder, and consume the settings.
+
+    choice: the option that chose it, for error messages: `--inner beam`.
+    """
     if name not in DECODERS:
         raise InvalidInput(
-            f"{who.split()[0]} must be one of {', '.join(DECODERS.kinds)}, not {name!r}"
+            f"{choice.split()[0]} must be one of {', '.join(DECODERS.kinds)}, not {name!r}"
         )
     kind: Any = DECODERS.kinds[name]
     types = get_type_hints(kind)
     values: dict[str, Any] = {}
-    if given.get("nbest") == 1 or kind.returns_several:
-        given.pop("nbest", None)
-    elif "nbest" in given and "nbest" in types:
-        values["nbest"] = given.pop("nbest")
-    seed = given.get("seed")
+    if settings.get("nbest") == 1 or kind.returns_several:
+        settings.pop("nbest", None)
+    elif "nbest" in settings and "nbest" in types:
+        values["nbest"] = settings.pop("nbest")
+    seed = settings.get("seed")  # an inner decoder's, too
     for field in fields(kind):
         if types[field.name] is Noise:
-            values[field.name] = _noise(kind, given)
+            values[field.name] = _noise(kind, settings)
         elif types[field.name] is not Decoder and "help" in field.metadata:
             option = DecoderOption(field, types[field.name])
-            if option.name in given:
-                values[field.name] = option.parse(given.pop(option.name))
+            if option.name in settings:
+                values[field.name] = option.parse(settings.pop(option.name))
     inner_fields = [f for f in fields(kind) if types[f.name] is Decoder and "help" in f.metadata]
-    known = names_of(kind)
     for field in inner_fields:
-        values[field.name] = _inner(field.name, given, seed)
-    _refuse(set(given), who, known | ({"nbest"} if "nbest" in types else set()))
-    built: Decoder = kind(**values)
-    return built
+        values[field.name] = _inner(field.name, settings, seed)
+    offered = option_names(kind) | ({"nbest"} if "nbest" in types else set())
+    _refuse(set(settings), choice, offered)
+    decoder: Decoder = kind(**values)
+    return decoder
 
 
-def _inner(field: str, given: dict[str, Any], seed: int | None) -> Decoder:
-    """Return the decoder of a field such as `inner`, from what is left of the options."""
-    text = str(given.pop(field, "greedy"))
-    if text == "npad":
+def _inner(field: str, settings: dict[str, Any], seed: int | None) -> Decoder:
+    """Return the decoder of a field such as `inner`, from the settings that are left."""
+    name = str(settings.pop(field, "greedy"))
+    if name == "npad":
         raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
-    if "(" in text:
-        decoder: Decoder = DECODERS.parse(text)
+    if "(" in name:
+        decoder: Decoder = DECODERS.parse(name)
         return decoder
-    types = get_type_hints(DECODERS.kinds[text]) if text in DECODERS else {}
-    own = dict(given) | ({"seed": seed} if seed is not None and "seed" in types else {})
-    given.clear()
-    return _build(text, own, f"{flag_of(field)} {text}")
+    types = get_type_hints(DECODERS.kinds[name]) if name in DECODERS else {}
+    inherited = {"seed": seed} if seed is not None and "seed" in types else {}
+    inner_settings = settings | inherited
+    settings.clear()
+    return _build(name, inner_settings, f"{flag_of(field)} {name}")
 
 
-def _noise(kind: type, given: dict[str, Any]) -> Noise:
-    """Return a decoder's noise: its own, changed where options say so."""
+def _noise(kind: type, settings: dict[str, Any]) -> Noise:
+    """Return the default noise of a decoder, changed by the settings, which are consumed."""
     default = next(f for f in fields(kind) if f.name == "noise").default_factory
     assert callable(default)
     options = {option.name: option for option in options_of(Noise)}
     changes = {
-        option.field.name: option.parse(given.pop(name))
+        option.field.name: option.parse(settings.pop(name))
         for name, option in options.items()
-        if name in given
+        if name in settings
     }
     distribution = changes.get("distribution")
     if distribution is not None and distribution.relative_only and not changes.get("relative"):
@@ -319,12 +337,13 @@ def _sigma(text: str) -> float | tuple[float, ...]:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise InvalidInput(
-            f"--sigma must be a number, or numbers with commas between them, not {text!r}"
+            f"--sigma must be a number, or numbers separated by commas, not {text!r}"
         ) from error
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _refuse(names: set[str], who: str, known: set[str]) -> None:
+def _refuse(names: set[str], choice: str, offered: set[str]) -> None:
+    """Refuse settings that the chosen decoder has no option for."""
     for name in sorted(names):
-        options = ", ".join(flag_of(each) for each in sorted(known)) or "no options"
-        raise InvalidInput(f"{flag_of(name)} does not go with {who}, which has {options}")
+        options = ", ".join(map(flag_of, sorted(offered))) or "no options"
+        raise InvalidInput(f"{flag_of(name)} does not go with {choice}, which has {options}")

@@ -1,4 +1,4 @@
-"""Training as people watch it: a live line on a terminal, a line a validation elsewhere; all of it on stderr."""
+"""Progress of training on stderr: a live line on a terminal, elsewhere one line per validation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from npad.training.loop import Progress as Place
+from npad.training.loop import Progress as Position
 from npad.training.loop import Watch
 from npad.training.recipe import Recipe
 
-LIVE = "epoch {task.fields[epoch]}  update {task.completed:,}  {task.fields[speed]:,} symbols/s  {task.fields[losses]}"
+LIVE = (
+    "epoch {task.fields[epoch]}  update {task.completed:,}  {task.fields[speed]:,} tokens/s  "
+    "{task.fields[losses]}"
+)
 
 
 class Display(Watch):
-    """Step, symbols a second, loss, validation perplexity and the time left."""
+    """Shows epoch, update, tokens per second, loss, validation perplexity and the time left."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -40,22 +43,22 @@ class Display(Watch):
             )
             yield
 
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """A step of preparing the data."""
-        of = f" of {total:,}" if total else ""
+    def preparing(self, step: str, done: int, total: int) -> None:
+        """Show how far a step of preparing the data is; total: 0 if unknown."""
+        out_of = f" of {total:,}" if total else ""
         self.progress.update(self.task, visible=False)
         if self.console.is_terminal and done:
-            self.console.print(f"{what} {done:,}{of}", end="\r")
+            self.console.print(f"{step} {done:,}{out_of}", end="\r")
 
-    def measuring(self, what: str, done: int) -> None:
-        """A row of a report is being measured, and so many have been."""
+    def measuring(self, row: str, done: int) -> None:
+        """Show the row of a report that is being measured; `done` rows are finished."""
         self.progress.update(self.task, visible=False)
         if self.console.is_terminal:
             self.console.print(
-                f"{done:4} measured; {what}"[: self.console.width - 1], end="\r", highlight=False
+                f"{done:4} measured; {row}"[: self.console.width - 1], end="\r", highlight=False
             )
 
-    def epoch(self, place: Place, batches: int, recipe: Recipe) -> None:
+    def epoch(self, place: Position, batches: int, recipe: Recipe) -> None:
         total = place.update + (recipe.epochs - place.epoch) * batches - place.position
         total = total if recipe.updates is None else min(total, recipe.updates)
         epoch = f"{place.epoch + 1}/{recipe.epochs}"
@@ -68,9 +71,10 @@ class Display(Watch):
             perplexity = f"{record['valid_perplexity']:.2f}"
             self.losses["validation"] = f"validation {perplexity}"
             best = "  best so far" if record["best"] else ""
-            where = f"update {record['update']:,}  epoch {record['epoch']:g}  {_clock(record['seconds'])}"
+            update, epoch = f"update {record['update']:,}", f"epoch {record['epoch']:g}"
             self.console.print(
-                f"{where}  validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}",
+                f"{update}  {epoch}  {_clock(record['seconds'])}  "
+                f"validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -83,7 +87,7 @@ class Display(Watch):
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-    )
+    """Return a duration as m:ss or h:mm:ss."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

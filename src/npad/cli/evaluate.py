@@ -1,10 +1,10 @@
-"""npad evaluate: one decoder on one test set."""
+"""npad evaluate: quality and cost of one decoder on a test set."""
 
 from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +23,7 @@ from npad.cli.options import (
     ModelName,
     Precision,
 )
+from npad.cli.outputs import one_line
 from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -40,10 +41,10 @@ def command(
     device: Device = "auto",
     precision: Precision = "float32",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the translations here, too.")
+        Path | None, typer.Option("--output", "-o", help="File for the translations.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The figures as one JSON object.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
@@ -51,39 +52,37 @@ def command(
     *,
     decoder: Decoder,
 ) -> None:
-    """Translate a test set and measure: NLL, BLEU, chrF, lengths, variety, model calls and time.
+    """Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.
 
     Examples:
 
         npad evaluate test.en test.cs --model runs/en-cs
 
-        npad evaluate test.en.xz test.cs.xz --model runs/en-cs --decoder npad --chains 50 --sigma 0.5 --json
+        npad evaluate test.en.xz test.cs.xz -m runs/en-cs -d npad --chains 50 --sigma 0.5 --json
     """
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if len(sources) != len(references):
-        rule = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
-        raise InvalidInput(f"{rule}; line i of the two must be a pair")
-    translator = replace(
-        load(model, device_named(device, "--device"), precision), longest=max_source
-    )
+        counts = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
+        raise InvalidInput(f"{counts}; line i of both must be a pair")
+    translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
     with ExitStack() as open_files:
         out = open_files.enter_context(open_output(output)) if output is not None else None
-        with bar("evaluating", len(sources)) as show:
-            report, outputs = evaluate(
+        with bar("evaluating", len(sources)) as progress:
+            report, translations = evaluate(
                 translator,
                 sources,
                 references,
                 decoder,
                 max_length,
                 max_rows,
-                partial(show, "evaluating"),
+                partial(progress, "evaluating"),
             )
         if as_json:
             print(json.dumps(asdict(report)))
         else:
             console().print(_table(report))
         if out is not None:
-            out.writelines(one.text.replace("\n", " ") + "\n" for one in outputs)
+            out.writelines(one_line(translation.text) + "\n" for translation in translations)
 
 
 def _table(report: Report) -> Table:
@@ -97,7 +96,7 @@ def _table(report: Report) -> Table:
         "chrF": f"{report.chrf:.2f}",
         "length ratio": f"{report.length_ratio:.3f}",
         "distinct-1, -2": f"{report.distinct_1:.3f}, {report.distinct_2:.3f}",
-        "unique hypotheses": f"{report.unique:.1f} a sentence",
+        "unique hypotheses": f"{report.unique:.1f} per sentence",
         "finished": f"{report.finished:.1%}",
         "model calls": f"{report.calls:,}",
         "re-scored": f"{report.rescored:,}",

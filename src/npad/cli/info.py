@@ -1,9 +1,8 @@
-"""npad info: what a model is, and where it came from."""
+"""npad info: a model's sizes, noise sites and training."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,69 +10,102 @@ from rich.table import Table
 
 from npad.cli.terminal import console
 from npad.model import name_of
-from npad.pipelines.translation import SHIPPED, load
+from npad.models.huggingface.processed import Processed
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import load
 from npad.storage import checkpoint
 
 
 def command(
     model: Annotated[
-        str, typer.Argument(help="`en-de`, `toy`, or a folder that `npad train` wrote.")
+        str,
+        typer.Argument(help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What a model is: sizes, noise sites, and how it was trained.
+    """Show a model's sizes, noise sites, and how it was trained.
 
     Examples:
 
         npad info en-de
 
         npad info runs/en-cs --json
+
+        npad info hf:Helsinki-NLP/opus-mt-en-de
     """
-    translator = load(model)
-    about: dict[str, Any] = {}
-    if model != "toy":
-        folder = checkpoint.resolve(Path(SHIPPED.get(model, model)))
-        about = {"folder": str(folder), **checkpoint.read_config(folder)}
-    plain: Any = getattr(translator.model, "plain", translator.model)  # as it was trained
-    sites = dict(plain.sites)
-    counts = getattr(plain, "size", None)
-    parameters = counts() if counts else 0
+    loaded = _unwrap(load(model).model)
+    config = _config(ModelReference.parse(model))
+    name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
     if as_json:
-        print(
-            json.dumps(about | {"name": name_of(plain), "parameters": parameters, "sites": sites})
-        )
+        print(json.dumps(config | {"name": name, "parameters": parameters, "sites": sites}))
         return
-    rows = {"name": name_of(plain), "kind": type(plain).__name__, "parameters": f"{parameters:,}"}
+    rows = {"name": name, "kind": _kind(loaded), "parameters": f"{parameters:,}"}
     rows |= {
-        name.replace("_", " "): _shown(value) for name, value in about.get("model", {}).items()
+        option.replace("_", " "): _format(value)
+        for option, value in config.get("model", {}).items()
     }
     rows["noise sites"] = ", ".join(f"{site} ({width})" for site, width in sites.items())
-    if "training" in about:
-        made = about["training"]
-        rows["trained on"] = f"{made['data']['train']['kept']:,} pairs, {made['update']:,} updates"
-        rows["validation perplexity"] = f"{made['perplexity']:.3f}"
-        rows["recipe"] = ", ".join(
-            f"{name} {_shown(value)}" for name, value in made["recipe"].items() if value is not None
-        )
-    if about:
-        rows["folder"] = f"{about['folder']} (format {about['format']}, npad {about['npad']})"
+    if "training" in config:
+        rows |= _training_rows(config["training"])
+    if config:
+        rows["folder"] = f"{config['folder']} (format {config['format']}, npad {config['npad']})"
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, value)
+    for row, value in rows.items():
+        table.add_row(row, value)
     console().print(table)
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return " ".join(f"{name}={_shown(one)}" for name, one in value.items())
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+def _unwrap(model: Any) -> Any:
+    """Return the model without what npad wraps around it to decode faster or to steer it."""
+    if isinstance(model, Processed):
+        model = model.model
+    return getattr(model, "plain", model)
+
+
+def _config(reference: ModelReference) -> dict[str, Any]:
+    """Return the folder and config.json of a model that npad trained; empty for others."""
+    if reference.folder is None:
+        return {}
+    folder = checkpoint.resolve(reference.folder)
+    return {"folder": str(folder), **checkpoint.read_config(folder)}
+
+
+def _kind(model: Any) -> str:
+    """Return the class of a model; for a Hugging Face model, that of transformers."""
+    return type(getattr(model, "model", model)).__name__
+
+
+def _parameters(model: Any) -> int:
+    """Return the number of parameters; shared ones count once."""
+    if hasattr(model, "size"):
+        return int(model.size())
+    network = getattr(model, "model", model)
+    if not hasattr(network, "parameters"):
+        return 0
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _training_rows(training: dict[str, Any]) -> dict[str, str]:
+    recipe = {name: value for name, value in training["recipe"].items() if value is not None}
+    pairs = training["data"]["train"]["kept"]
+    return {
+        "trained on": f"{pairs:,} pairs, {training['update']:,} updates",
+        "validation perplexity": f"{training['perplexity']:.3f}",
+        "recipe": ", ".join(f"{name} {_format(value)}" for name, value in recipe.items()),
+    }
+
+
+def _format(value: Any) -> str:
+    """Return a value of a configuration as text."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case dict():
+            return " ".join(f"{name}={_format(entry)}" for name, entry in value.items())
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:g}"
+    return str(value)

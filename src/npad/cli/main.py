@@ -1,7 +1,7 @@
-"""The `npad` command, and what becomes of errors: one line on stderr and an exit code.
+"""The `npad` command. Every error is one line on stderr and an exit code.
 
 1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted. With
-NPAD_TRACEBACK=1 in the environment the traceback of any of them is shown as well.
+NPAD_TRACEBACK=1 in the environment the traceback is printed as well.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from npad.cli import startup
 
 if startup.is_command():
-    startup.begin()  # an interrupt while the rest is imported is one line, too
+    startup.begin()  # before the slow imports, so that an interrupt of those is one line, too
 
 import io
 import os
@@ -33,84 +33,86 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # click's, or t
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(_guarded(sys.argv[1:] or ["--help"]))
+    sys.exit(_run_guarded(sys.argv[1:] or ["--help"]))
 
 
-def _guarded(arguments: list[str]) -> int:
-    """The exit code; whatever goes wrong is one line on stderr."""
+def _run_guarded(arguments: list[str]) -> int:
+    """Run the command and return its exit code; report any error in one line on stderr."""
     startup.occupy_streams()
     try:
         with startup.interruptible():
-            return _printed(arguments)
+            return _run_with_streams(arguments)
     except SystemExit:
         raise
-    except BaseException as error:  # a panic of a library in Rust is no Exception
-        return _explained(error)
+    except BaseException as error:  # a panic in a Rust library is no Exception
+        return _report(error)
 
 
-def _printed(arguments: list[str]) -> int:
-    """Run the command with its streams as they should be; the exit code."""
+def _run_with_streams(arguments: list[str]) -> int:
+    """Run the command with UTF-8 streams and one-line warnings; return the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if sys.stdout is None:
         raise InvalidInput("standard output is closed")
     with warnings.catch_warnings():
-        warnings.showwarning = _warned
-        code = _invoked(arguments)
+        warnings.showwarning = _show_warning
+        code = _invoke(arguments)
     sys.stdout.flush()
     return code
 
 
-def _invoked(arguments: list[str]) -> int:
-    """Parse and run, without typer's own handling, which swallows an interrupt."""
+def _invoke(arguments: list[str]) -> int:
+    """Parse and run, without typer's error handling, which swallows an interrupt."""
     command = typer.main.get_command(app)
     try:
         with command.make_context("npad", arguments) as context:
             command.invoke(context)
-    except typer.Exit as done:
-        return done.exit_code
+    except typer.Exit as exit:
+        return exit.exit_code
     return 0
 
 
-def _explained(error: BaseException) -> int:
-    """Say in one line what went wrong; the exit code."""
+def _report(error: BaseException) -> int:
+    """Report an error in one line on stderr and return the exit code."""
     if os.environ.get("NPAD_TRACEBACK"):
         traceback.print_exception(error)
     notes = getattr(error, "__notes__", [])
     match error:
         case NpadError():
-            return _failed(str(error), 2 if isinstance(error, InvalidInput) else 1, notes)
+            return _fail(str(error), 2 if isinstance(error, InvalidInput) else 1, notes)
         case KeyboardInterrupt() | typer.Abort():
-            return _failed("interrupted", startup.INTERRUPTED, notes)
+            return _fail("interrupted", startup.INTERRUPTED, notes)
         case OverflowError():
-            return _failed(f"a number is too large: {error}", 2, notes)
+            return _fail(f"a number is too large: {error}", 2, notes)
         case MemoryError():
-            return _failed("out of memory; give it less at a time", 1, notes)
+            return _fail("out of memory; process less at a time", 1, notes)
         case RecursionError() if "JSON" in str(error):
-            return _failed(
+            return _fail(
                 "a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes
             )
-        case BrokenPipeError():  # whoever read our output has left
+        case BrokenPipeError():  # the reader of our output has exited
             _discard_output()
             return 1
         case OSError():
-            code = _failed(_storage(error), 2 if error.errno in NO_SUCH_PATH else 1, notes)
+            code = _fail(_storage_message(error), 2 if error.errno in NO_SUCH_PATH else 1, notes)
             if error.filename is None:  # it was standard output
                 _discard_output()
             return code
     if isinstance(error, ClickException):
-        return _failed(error.format_message(), 2, notes)  # type: ignore[attr-defined]
-    how = "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows"
-    return _failed(f"{how}: {type(error).__name__}: {error}", BUG, notes)
+        return _fail(error.format_message(), 2, notes)  # type: ignore[attr-defined]
+    advice = (
+        "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows"
+    )
+    return _fail(f"{advice}: {type(error).__name__}: {error}", BUG, notes)
 
 
-def _storage(error: OSError) -> str:
-    where = f" {error.filename}" if error.filename else ""
-    return f"cannot read or write{where}: {error.strerror}"
+def _storage_message(error: OSError) -> str:
+    path = f" {error.filename}" if error.filename else ""
+    return f"cannot read or write{path}: {error.strerror}"
 
 
-def _warned(
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -118,7 +120,7 @@ def _warned(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """npad's own warning as one line; those of others as Python shows them."""
+    """Print npad's warnings as one line, and others as Python does."""
     if issubclass(category, MemoryWarning):
         note(f"warning: {message}")
     else:
@@ -130,10 +132,10 @@ def _warned(
 
 
 def _discard_output() -> None:
-    """Else the interpreter would try once more to write it."""
+    """Redirect stdout to the null device: the interpreter flushes it once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _failed(message: str, code: int, notes: Sequence[str] = ()) -> int:
+def _fail(message: str, code: int, notes: Sequence[str] = ()) -> int:
     print(f"npad: {' '.join('; '.join((message, *notes)).split())}", file=sys.stderr)
     return code

@@ -1,10 +1,13 @@
-"""Options that several commands share: which model, which device, how large."""
+"""Options that several commands share: model, device, precision and limits."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from npad.pipelines.translation import Translator
 
 OUTPUT = "What to write"
 DEFAULT_MODEL = "en-de"
@@ -12,29 +15,39 @@ DEFAULT_MODEL = "en-de"
 ModelName = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`."
+        "--model", "-m", help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`."
     ),
 ]
 Device = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` takes a GPU if there is one."
+        metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one."
     ),
 ]
 Precision = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of NPAD's noisy chains: float32, bfloat16, float16, int8. Scores stay float32.",
+        help="Precision of NPAD's noisy chains: float32, bfloat16, float16, int8. "
+        "Scores stay in float32.",
     ),
 ]
 MaxLength = Annotated[
-    int, typer.Option(help="Symbols an output may have, its end included.", min=1)
+    int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]
-MaxSource = Annotated[int, typer.Option(help="Symbols a source may have.", min=1)]
+MaxSource = Annotated[
+    int, typer.Option(help="Tokens a source may have; the model's own limit holds, too.", min=1)
+]
 MaxRows = Annotated[
     int,
     typer.Option(
-        help="Rows (sentences × chains × beams) at a time; for memory and speed only.", min=1
+        help="Rows (sentences × chains × beams) at a time; affects memory and speed only.", min=1
     ),
 ]
+
+
+def source_limit(translator: Translator, max_source: int) -> str:
+    """Return the limit on sources that is in force, as error messages name it."""
+    if translator.longest < max_source:
+        return f"the model's limit of {translator.longest:,}"
+    return f"--max-source {max_source:,}"

@@ -1,4 +1,4 @@
-"""How outputs are written: as lines of text, in Moses' format, or as JSON."""
+"""Output formats: lines of text, Moses' n-best format, and JSON."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ def as_text(out: IO[str], number: int, source: str, best: Translation, nbest: in
 
 def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
     """Write an n-best list in Moses' format: number ||| text ||| features ||| score."""
-    for one in _first(best, nbest):
-        features = {"logp": one.log_prob, "length": len(one.hypothesis.tokens)}
-        if one.hypothesis.noisy_log_prob is not None:
-            features |= {"noisy": one.hypothesis.noisy_log_prob, "chain": one.hypothesis.chain}
+    for translation in _distinct(best, nbest):
+        hypothesis = translation.hypothesis
+        features = {"logp": translation.log_prob, "length": len(hypothesis.tokens)}
+        if hypothesis.noisy_log_prob is not None:
+            features |= {"noisy": hypothesis.noisy_log_prob, "chain": hypothesis.chain}
         shown = " ".join(f"{name}= {value:.6g}" for name, value in features.items())
-        text = one_line(one.text).replace("|", "&#124;")
-        out.write(f"{number} ||| {text} ||| {shown} ||| {one.log_prob:.6f}\n")
+        text = one_line(translation.text).replace("|", "&#124;")
+        out.write(f"{number} ||| {text} ||| {shown} ||| {translation.log_prob:.6f}\n")
 
 
 def as_json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
     """Write one JSON object per sentence."""
-    first, *others = (_record(one) for one in _first(best, nbest))
+    first, *alternatives = (_record(translation) for translation in _distinct(best, nbest))
     record = {"id": number, "source": source, **first, "signature": best.signature}
-    out.write(
-        json.dumps(record | ({"alternatives": others} if nbest > 1 else {}), ensure_ascii=False)
-        + "\n"
-    )
+    if nbest > 1:
+        record["alternatives"] = alternatives
+    out.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _record(one: Translation) -> dict[str, Any]:
-    hypothesis = one.hypothesis
+def _record(translation: Translation) -> dict[str, Any]:
+    hypothesis = translation.hypothesis
+    scored = math.isfinite(translation.log_prob)  # a text that is too long is not
     return {
-        "text": one.text,
-        "log_prob": one.log_prob
-        if math.isfinite(one.log_prob)
-        else None,  # null: it was too long to translate
+        "text": translation.text,
+        "log_prob": translation.log_prob if scored else None,
         "noisy_log_prob": hypothesis.noisy_log_prob,
         "chain": hypothesis.chain,
         "finished": hypothesis.finished,
     }
 
 
-def _first(best: Translation, nbest: int) -> list[Translation]:
-    """The first `nbest` distinct texts, in order; of several segmentations of one text the best is kept."""
+def _distinct(best: Translation, nbest: int) -> list[Translation]:
+    """Return the first `nbest` distinct texts, each in its best segmentation."""
     distinct: dict[str, Translation] = {}
     for translation in (best, *best.alternatives):
         distinct.setdefault(translation.text, translation)
@@ -57,5 +56,5 @@ def _first(best: Translation, nbest: int) -> list[Translation]:
 
 
 def one_line(text: str) -> str:
-    """A model may write a line feed; a line of output may not."""
+    """Replace line breaks, which a model may generate, by spaces."""
     return text.replace("\n", " ").replace("\r", " ")

@@ -1,4 +1,4 @@
-"""npad pack: a trained model, small enough to ship."""
+"""npad pack: a trained model in int8."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Annotated
 import typer
 
 from npad.errors import InvalidInput
+from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A folder that `npad train` wrote.")],
-    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    model: Annotated[str, typer.Argument(help="Folder that `npad train` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> None:
-    """Make a copy of a model with its matrices in int8, a scale per row: a quarter of the size.
+    """Copy a model with its matrices in int8: a quarter of the size.
+
+    Each row of a matrix has its own scale.
 
     Example:
 
         npad pack runs/en-de models/en-de
     """
     if folder.exists():
-        raise InvalidInput(f"{folder} is there already; choose another folder, or remove it first")
-    saved = checkpoint.load(model)
+        raise InvalidInput(f"{folder} exists already; choose another folder, or remove it first")
+    saved = checkpoint.load(ModelReference.parse(model).require_folder("be packed"))
     about = {name: saved.about[name] for name in ("training",) if name in saved.about}
     checkpoint.save(folder, saved.model, saved.subwords, about, small=True)
     size = sum(path.stat().st_size for path in folder.iterdir())

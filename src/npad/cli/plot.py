@@ -1,4 +1,4 @@
-"""npad plot: pictures of a model's attention and of a run's loss."""
+"""npad plot: plots of a model's attention and of a run's loss."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ import typer
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput
 from npad.evaluate import plots
-from npad.pipelines.translation import SHIPPED, load
-from npad.storage import checkpoint
-from npad.storage import jsonl as log
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import load
+from npad.storage import checkpoint, jsonl
 from npad.text.subwords import END
 
-app = typer.Typer(help="Pictures: `attention` of a model, `loss` of a run.")
+MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
+
+app = typer.Typer(help="Plot the attention of a model, or the loss of a training run.")
 
 
 @app.callback()
 def group() -> None:
-    """Pictures: `attention` of a model, `loss` of a run."""
+    """Plot the attention of a model, or the loss of a training run."""
 
 
 @app.command()
 def attention(
-    text: Annotated[str, typer.Argument(help="The text to translate.")],
+    text: Annotated[str, typer.Argument(help="Text to translate.")],
     model: ModelName = DEFAULT_MODEL,
     target: Annotated[
-        str | None, typer.Option(help="Its translation; otherwise the model's own, by beam search.")
+        str | None, typer.Option(help="Its translation; by default the model's, by beam search.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The picture: .png, .svg, .pdf.")
+        Path, typer.Option("--output", "-o", help="File of the plot: .png, .svg, .pdf.")
     ] = Path("attention.png"),
     max_length: MaxLength = 200,
 ) -> None:
-    """Show where a model looks while it writes each symbol.
+    """Plot the attention weights of every output token.
 
     Example:
 
@@ -44,46 +46,49 @@ def attention(
     """
     if not text.strip():
         raise InvalidInput("there is nothing to plot: the text is blank")
-    if model == "toy":
-        raise InvalidInput("toy has no attention to plot; give a folder that npad train wrote")
-    saved = checkpoint.load(SHIPPED.get(model, model))
-    source, written = saved.subwords
+    folder = ModelReference.parse(model).require_folder("be plotted")
+    saved = checkpoint.load(folder)
+    source_side, target_side = saved.subwords
     if target is None:
         target = load(model).translate([text], max_length=max_length)[0].text
-    if len(source.encode([text])[0]) > 200:
+    source, output_tokens = source_side.encode([text])[0], target_side.encode([target])[0]
+    if len(source) > MAX_TOKENS:
         raise InvalidInput(
-            "the text is too long for a picture; give a sentence of at most 200 symbols"
+            f"the text has {len(source):,} tokens and a plot shows at most {MAX_TOKENS}; shorten it"
         )
-    symbols, outputs = source.encode([text])[0], written.encode([target])[0]
     weights = []
     with torch.inference_mode():
-        state = saved.model.start([symbols])
-        for symbol in [saved.model.special.bos, *outputs]:
-            _, state = saved.model.step(state, torch.tensor([symbol]))
+        state = saved.model.start([source])
+        for token in [saved.model.special.bos, *output_tokens]:
+            _, state = saved.model.step(state, torch.tensor([token]))
             weights.append(saved.model.attention(state)[0].tolist())
-    if len(weights[0]) != len(symbols) + 1:
+    if len(weights[0]) != len(source) + 1:
         raise InvalidInput(f"{model} was trained without attention")
     plots.attention(
-        weights, source.pieces([*symbols, END]), written.pieces([*outputs, END]), output
+        weights,
+        source_side.pieces([*source, END]),
+        target_side.pieces([*output_tokens, END]),
+        output,
     )
     print(f"{target}\n{output}")
 
 
 @app.command()
 def loss(
-    run: Annotated[Path, typer.Argument(help="A folder that `npad train` wrote.")],
+    run: Annotated[Path, typer.Argument(help="Folder that `npad train` wrote.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The picture. [RUN/loss.png]")
+        Path | None, typer.Option("--output", "-o", help="File of the plot. [RUN/loss.png]")
     ] = None,
 ) -> None:
-    """Show how training went: perplexity against updates.
+    """Plot perplexity against updates.
 
     Example:
 
         npad plot loss runs/en-cs
     """
-    records = log.read(run / "log.jsonl")
+    path = output or run / "loss.png"
+    records = jsonl.read(run / "log.jsonl")
     if not records:
-        raise InvalidInput(f"{run} has no log of training (log.jsonl)")
-    plots.losses(records, output or run / "loss.png")
-    print(output or run / "loss.png")
+        raise InvalidInput(f"{run} has no training log (log.jsonl)")
+    plots.losses(records, path)
+    print(path)

@@ -1,4 +1,4 @@
-"""npad prepare: parallel text to a token store."""
+"""npad prepare: turn parallel text into a token store."""
 
 from __future__ import annotations
 
@@ -14,32 +14,30 @@ from npad.training.prepare import prepare
 from npad.training.store import Store
 
 Valid = Annotated[
-    tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="The validation pairs.")
+    tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation pairs.")
 ]
 Vocabulary = Annotated[
     str | None,
-    typer.Option(help="Symbols to learn: one number for both sides, or two: 8000,6000. [8000]"),
+    typer.Option(help="Vocabulary size: one number for both sides, or two: 8000,6000. [8000]"),
 ]
-Joint = Annotated[
-    bool | None, typer.Option("--joint", help="One vocabulary for both sides, learnt from both.")
-]
+Joint = Annotated[bool | None, typer.Option("--joint", help="Learn one vocabulary for both sides.")]
 Tokenizers = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
-        metavar="SOURCE TARGET", help="A tokenizer.json a side, instead of learning them."
+        metavar="SOURCE TARGET", help="A tokenizer.json per side, instead of learning them."
     ),
 ]
 Longest = Annotated[
-    int | None, typer.Option(help="Symbols; pairs with a longer side are dropped. [100]", min=1)
+    int | None, typer.Option(help="Drop pairs with more tokens than this on a side. [100]", min=1)
 ]
 Sample = Annotated[
     int | None,
-    typer.Option(help="Pairs to learn the subwords from, evenly spread. [2000000]", min=1),
+    typer.Option(help="Pairs to learn subwords from, evenly spaced. [2000000]", min=1),
 ]
 
 
 def command(
-    store: Annotated[Path, typer.Argument(help="The folder to make.")],
+    store: Annotated[Path, typer.Argument(help="Folder to create.")],
     source: Annotated[
         Path, typer.Argument(help="Source lines of the training pairs: plain, .gz, .xz, or -.")
     ],
@@ -51,54 +49,63 @@ def command(
     longest: Longest = None,
     sample: Sample = None,
 ) -> None:
-    """Turn parallel text into a token store to train from: subwords learnt, pairs encoded, the rest counted.
+    """Turn parallel text into a token store to train from.
 
-    Streams: memory does not grow with the text. Line i of the two files is a pair.
+    Learns subwords, encodes the pairs, and counts those that are dropped. Line i of the two files
+    is a pair. Memory does not grow with the text.
 
     Examples:
 
-        npad prepare stores/en-cs train.en.gz train.cs.gz --valid valid.en valid.cs --vocabulary 30000
+        npad prepare stores/en-cs train.en.gz train.cs.gz --valid valid.en valid.cs
 
-        npad prepare stores/en-de train.en train.de --valid valid.en valid.de --vocabulary 8000 --joint
+        npad prepare stores/en-de train.en train.de --vocabulary 8000 --joint
     """
-    changes: dict[str, Any] = {
+    options: dict[str, Any] = {
         "joint": joint,
         "max_length": longest,
         "sample": sample,
         "tokenizers": tokenizers,
+        "vocabulary": parse_sizes(vocabulary) if vocabulary else None,
     }
-    changes["vocabulary"] = sizes(vocabulary) if vocabulary else None
-    given = {name: value for name, value in changes.items() if value is not None}
-    with bar("reading", inputs=[source, target, *(valid or ())]) as show:
-        made = prepare(store, (source, target), valid, progress=show, **given)
-    console().print(summary(made))
+    options = {name: value for name, value in options.items() if value is not None}
+    with bar("reading", inputs=[source, target, *(valid or ())]) as progress:
+        prepared = prepare(store, (source, target), valid, progress=progress, **options)
+    console().print(summary(prepared))
 
 
-def sizes(text: str) -> tuple[int, int]:
-    """The two numbers of a --vocabulary."""
+def parse_sizes(text: str) -> tuple[int, int]:
+    """Parse --vocabulary: the sizes of both sides.
+
+    Raises:
+        InvalidInput: `text` is not one or two whole numbers.
+    """
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) not in (1, 2):
         raise InvalidInput(
-            f"--vocabulary must be one or two whole numbers, such as 8000 or 8000,6000, not {text!r}"
+            f"--vocabulary must be one or two whole numbers, such as 8000 or 8000,6000, "
+            f"not {text!r}"
         )
     return numbers[0], numbers[-1]
 
 
 def summary(store: Store) -> Table:
-    """What became of the pairs."""
+    """Return a table of the pairs kept and dropped."""
     table = Table(title=f"{store.folder}", title_justify="left", title_style="bold")
     table.add_column("")
-    for name in ("pairs", "empty", "too long", "kept", "source symbols", "target symbols"):
+    for name in ("pairs", "empty", "too long", "kept", "source tokens", "target tokens"):
         table.add_column(name, justify="right")
     splits: dict[str, Any] = store.about["splits"]
-    for split, one in splits.items():
-        numbers = (one["pairs"], one["empty"], one["long"], one["kept"], *one["symbols"])
-        table.add_row(split, *(f"{number:,}" for number in numbers))
+    for split, counts in splits.items():
+        columns = (
+            *(counts[name] for name in ("pairs", "empty", "long", "kept")),
+            *counts["symbols"],
+        )
+        table.add_row(split, *(f"{count:,}" for count in columns))
     source, target = store.about["vocabulary"]
-    table.caption = f"vocabulary: {source:,} + {target:,} symbols" + (
+    table.caption = f"vocabulary: {source:,} + {target:,} tokens" + (
         " (joint)" if store.about["joint"] else ""
     )
     return table

@@ -1,4 +1,4 @@
-"""npad reproduce: the paper's tables, and beyond them."""
+"""npad reproduce: the paper's tables and further experiments, on one's data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 
 from npad.cli.display import Display
 from npad.cli.options import Device, MaxLength, MaxRows, Precision
-from npad.cli.prepare import sizes
+from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -24,8 +24,8 @@ from npad.models.cgru.model import PRESETS
 from npad.training.recipe import Recipe
 from npad.validation import ensure_choice
 
-TRAINING = "The model, where none is given"
-# What `adam` says is what learns on some ten thousand pairs; `paper` is the paper's throughout.
+TRAINING = "Training, without --model"  # panel of the help
+# Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "paper": (
         {"initialisation": "paper", "dropout": 0.0},
@@ -43,32 +43,39 @@ def _training(help: str) -> Any:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Where the results go; run it again to go on.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the results; run again to continue.")],
     data: Annotated[
         Path,
-        typer.Option(help="Parallel text: NAME.LANGUAGE[.gz|.xz], NAME valid…, test… or other."),
+        typer.Option(
+            help="Folder of parallel text, NAME.LANGUAGE[.gz|.xz]; NAME begins with valid or test, "
+            "others are for training."
+        ),
     ],
     source: Annotated[
-        str, typer.Option("--from", help="The source language, as the files are called.")
+        str, typer.Option("--from", help="Source language, as in the files' names.")
     ] = "en",
     target: Annotated[
-        str | None, typer.Option("--to", help="The target language. [the other one]")
+        str | None, typer.Option("--to", help="Target language. [the other one]")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="A model to take: `en-de`, or a folder of `npad train`."
+            "--model",
+            "-m",
+            help="Model to measure instead of training one: `en-de` or a folder of `npad train`.",
         ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="The report's title. [the name of FOLDER]")
+        str | None, typer.Option(help="Title of the report. [the name of FOLDER]")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of every row with chance in it.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds for every random row.", min=1)] = 3,
     brief: Annotated[
-        bool, typer.Option("--brief", help="The paper's tables and their claims, no more.")
+        bool, typer.Option("--brief", help="Only the paper's tables and their claims.")
     ] = False,
-    exact: Annotated[int, typer.Option(help="Test sentences to search exactly.", min=1)] = 100,
-    budget: Annotated[int, typer.Option(help="Model calls for each of them.", min=1)] = 500,
+    exact: Annotated[int, typer.Option(help="Test sentences for exact search.", min=1)] = 100,
+    budget: Annotated[
+        int, typer.Option(help="Model calls of exact search per sentence.", min=1)
+    ] = 500,
     device: Device = "auto",
     precision: Precision = "float32",
     max_length: MaxLength = 200,
@@ -76,22 +83,21 @@ def command(
     recipe: Annotated[
         str, _training("`paper` (Adadelta, as Cho, 2016) or `adam` (for little data).")
     ] = "adam",
-    units: Annotated[int, _training("Units of every recurrent layer.")] = PRESETS["paper"]["units"],
-    embedding: Annotated[int, _training("Dimensions of the embeddings.")] = PRESETS["paper"][
-        "embedding"
-    ],
+    units: Annotated[int, _training("Units per recurrent layer.")] = PRESETS["paper"]["units"],
+    embedding: Annotated[int, _training("Embedding dimensions.")] = PRESETS["paper"]["embedding"],
     vocabulary: Annotated[
-        str, _training("Subwords: one number for both sides, or two: 8000,6000.")
+        str, _training("Vocabulary size: one number for both sides, or two: 8000,6000.")
     ] = "8000",
-    epochs: Annotated[int, _training("Passes over the training text, at most.")] = 20,
+    epochs: Annotated[int, _training("Maximum passes over the training text.")] = 20,
     train_sigmas: Annotated[
-        str, _training("Train again with noise of each of these σ₀, 0.1,0.3, and compare.")
+        str, _training("Also train with noise of these σ₀, such as 0.1,0.3, and compare.")
     ] = "",
 ) -> None:
-    """Run the paper's Tables 1 to 4 on your data, and what goes beyond them, and write a report.
+    """Reproduce the paper's tables on your data, with a report.
 
-    Trains a model or takes one; chooses every hyper-parameter on the validation text; measures each row with its cost.
-    FOLDER gets README.md, plots, and results.jsonl with a signature for every row. Stopped, it goes on where it was.
+    Trains a model unless --model names one, tunes all hyper-parameters on the validation text, and
+    measures quality and cost of every row. Writes README.md, plots, and results.jsonl with a
+    signature per row. An interrupted run continues where it stopped.
 
     Examples:
 
@@ -100,19 +106,21 @@ def command(
         npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
     """
     ensure_choice("recipe", recipe, tuple(RECIPES))
-    where, text = device_named(device, "--device"), ParallelText.find(data, source, target)
-    options, habits = RECIPES[recipe]
+    resolved, text = device_named(device, "--device"), ParallelText.find(data, source, target)
+    model_options, recipe_options = RECIPES[recipe]
     training = experiment.Training(
-        {"units": units, "embedding": embedding, **options},
+        {"units": units, "embedding": embedding, **model_options},
         Recipe(
-            **habits, epochs=epochs, precision="bfloat16" if where.type == "cuda" else "float32"
+            **recipe_options,
+            epochs=epochs,
+            precision="bfloat16" if resolved.type == "cuda" else "float32",
         ),
-        sizes(vocabulary),
+        parse_sizes(vocabulary),
     )
-    noisy = _numbers(train_sigmas)
-    if model is not None and noisy:
+    sigmas = _parse_sigmas(train_sigmas)
+    if model is not None and sigmas:
         raise InvalidInput(
-            "--train-sigmas trains models to compare with one trained here: leave out --model"
+            "--train-sigmas compares models that are trained here; leave out --model"
         )
     plan = experiment.Plan(
         text=text,
@@ -120,13 +128,13 @@ def command(
         command=shlex.join(["npad", *sys.argv[1:]]),
         model=model,
         training=None if model else training,
-        sigmas=noisy,
+        sigmas=sigmas,
         seeds=seeds,
         brief=brief,
         exact=(exact, budget),
         max_length=max_length,
         max_rows=max_rows,
-        device=where,
+        device=resolved,
         precision=precision,
     )
     watch = Display()
@@ -136,10 +144,10 @@ def command(
     note(f"the report is in {folder}/README.md")
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _parse_sigmas(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",") if part)
     except ValueError as error:
         raise InvalidInput(
-            f"--train-sigmas must be numbers with commas between them, not {text!r}"
+            f"--train-sigmas must be numbers separated by commas, not {text!r}"
         ) from error

@@ -1,6 +1,7 @@
-"""The first moments of the `npad` command, before its imports, which take seconds.
+"""Interrupts and standard streams while the `npad` command imports its modules.
 
-An interrupt while importing is one line and exit code 130; one while the interpreter itself starts is beyond us.
+The imports take seconds; an interrupt meanwhile is one line and exit code 130. npad cannot catch
+one that comes while the interpreter itself starts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 def is_command() -> bool:
-    """Whether this process is `npad …` or `python -m npad …`, and no other program that imports npad."""
+    """Return whether this process is `npad …` or `python -m npad …`, not a program using npad."""
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     if name == "-m":  # while Python looks for the module
         return "npad" in sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1]
@@ -24,37 +25,36 @@ def is_command() -> bool:
 
 
 def begin() -> None:
-    """Make the standard streams safe, and an interrupt quiet until `main` takes over."""
+    """Make the standard streams safe, and an interrupt one line until `main` takes over."""
     occupy_streams()
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # it may be ignored, as nohup has it
-        signal.signal(signal.SIGINT, _leave)
+    # An ignored interrupt, as under nohup, stays ignored.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _exit_interrupted)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let interrupts raise KeyboardInterrupt within, and ignore them after, while the interpreter ends.
+    """Raise KeyboardInterrupt on interrupts inside, and ignore them afterwards, during shutdown.
 
-    Only for a process that `begin` began; another program's own handler is left alone.
+    Only if `begin` installed its handler; another program's handler is left alone.
     """
-    begun = signal.getsignal(signal.SIGINT) is _leave
-    if begun:
+    installed = signal.getsignal(signal.SIGINT) is _exit_interrupted
+    if installed:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        if begun:
+        if installed:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """End at once if interrupted within: an import can swallow or replace KeyboardInterrupt."""
+    """Exit at once on an interrupt inside: an import can swallow or replace KeyboardInterrupt."""
     handler = signal.getsignal(signal.SIGINT)
     command = is_command() and handler is signal.default_int_handler
     if command:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, _exit_interrupted)
     try:
         yield
     finally:
@@ -63,20 +63,21 @@ def importing() -> Iterator[None]:
 
 
 def occupy_streams() -> None:
-    """Open the null device in place of closed standard streams, whose numbers another file would be given.
+    """Open the null device in place of closed standard streams.
 
-    What goes to stderr is dropped where that is closed: `print` would write it to stdout instead.
+    Otherwise the next file opened would get such a stream's number. Messages for a closed stderr
+    are dropped: `print` would write them to stdout instead.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End at once: an exception could be caught, or turned into another, by what is being imported."""
+def _exit_interrupted(number: int, frame: FrameType | None) -> None:
+    """Exit at once: a module being imported could catch or replace an exception."""
     os.write(2, b"npad: interrupted\n")
     os._exit(INTERRUPTED)

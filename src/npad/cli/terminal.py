@@ -1,4 +1,4 @@
-"""What people see while they wait: on stderr, and only on a terminal."""
+"""Notes, tables and progress bars on the terminal."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rich.progress import (
 
 
 def note(message: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"npad: {message}", file=sys.stderr)
 
 
 def console() -> Console:
-    """Standard output for tables and sentences. Brackets in a text are a text's own, not markup."""
+    """Return standard output for tables and sentences; brackets in a text are not markup."""
     return Console(markup=False, highlight=False)
 
 
 def is_terminal(path: str | Path) -> bool:
-    """Whether lines of this input are typed: standard input (`-`) or a device that is a terminal."""
+    """Return whether this input, `-` for standard input, is a terminal where lines are typed."""
     if str(path) == "-":
         return sys.stdin is not None and sys.stdin.isatty()
     try:
@@ -37,21 +37,30 @@ def is_terminal(path: str | Path) -> bool:
             return False
         with open(path, "rb") as device:
             return device.isatty()
-    except OSError:  # named once it is read
+    except OSError:  # reported when it is read
         return False
 
 
 @contextmanager
 def bar(
-    what: str, total: int | None = None, inputs: Iterable[str | Path] = ()
+    description: str, total: int | None = None, inputs: Iterable[str | Path] = ()
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar; what it yields takes (what, done, of how many; 0: not known).
+    """Show a progress bar on stderr if that is a terminal.
 
-    There is none while one of the `inputs` is a terminal: redrawing it would erase the line being typed.
+    There is no bar if one of the `inputs` is a terminal: redrawing it would erase the line being
+    typed.
+
+    Args:
+        description: what is in progress.
+        total: the number of steps, if it is known.
+        inputs: the files that are read meanwhile.
+
+    Yields:
+        A function of (description, steps done, total; 0 if unknown) that updates the bar.
     """
     console = Console(stderr=True)
     if not console.is_terminal or any(map(is_terminal, inputs)):
-        yield lambda what, done, of: None
+        yield lambda description, done, total: None
         return
     columns = (
         SpinnerColumn(),
@@ -61,7 +70,7 @@ def bar(
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda what, done, of: progress.update(
-            task, description=what, completed=done, total=of or None
+        task = progress.add_task(description, total=total)
+        yield lambda description, done, total: progress.update(
+            task, description=description, completed=done, total=total or None
         )

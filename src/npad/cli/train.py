@@ -1,4 +1,4 @@
-"""npad train: a token store, or parallel text, to a model."""
+"""npad train: train a model from a token store or from parallel text."""
 
 from __future__ import annotations
 
@@ -10,47 +10,39 @@ from typing import Annotated, Any
 
 import typer
 
+from npad.cli.decoder_options import flag_of
 from npad.cli.display import Display
 from npad.cli.options import Device
-from npad.cli.prepare import Joint, Longest, Sample, Tokenizers, Valid, Vocabulary, sizes
+from npad.cli.prepare import (
+    Joint,
+    Longest,
+    Sample,
+    Tokenizers,
+    Valid,
+    Vocabulary,
+    parse_sizes,
+)
 from npad.cli.terminal import console, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
 from npad.noise.registry import noise_from_names
-from npad.storage import jsonl as log
+from npad.storage import jsonl
 from npad.training import run
 from npad.training.loop import Progress
 from npad.training.recipe import LONGER, Recipe
 from npad.validation import ensure_choice
 
-# What a preset stands for, besides its sizes.
-HABITS: dict[str, dict[str, Any]] = {
+# Options of a preset besides its sizes.
+PRESET_OPTIONS: dict[str, dict[str, Any]] = {
     "paper": {"initialisation": "paper", "dropout": 0.0, "optimiser": "adadelta"},
     "small": {"initialisation": "glorot", "dropout": 0.2, "optimiser": "adam"},
 }
-DATA = ("data", "train", "valid", "vocabulary", "joint", "tokenizers", "longest", "sample")
-MODEL = ("units", "embedding", "cell", "layers", "attention", "tied", "dropout", "initialisation")
-RECIPE = (
-    *(
-        "optimiser",
-        "learning_rate",
-        "decay",
-        "anneal",
-        "clip",
-        "batch",
-        "epochs",
-        "updates",
-        "patience",
-    ),
-    *("validate", "checkpoint", "precision", "seed"),
-)
-NOISE = ("sigma", "schedule", "noise", "site", "relative")
 
 
-def _data(help: str, *names: str, **rest: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The data", **rest)
+def _data(help: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="The data", **options)
 
 
 def _model(help: str, *names: str) -> Any:
@@ -62,14 +54,13 @@ def _recipe(help: str, *names: str) -> Any:
 
 
 def command(
-    folder: Annotated[
-        Path, typer.Argument(help="The run's folder: its checkpoints, log and plot.")
-    ],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in FOLDER.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
     device: Device = "auto",
-    data: Annotated[Path | None, _data("A store that `npad prepare` made.")] = None,
+    data: Annotated[Path | None, _data("Store that `npad prepare` wrote.")] = None,
     train: Annotated[
-        tuple[Path, Path] | None, _data("Or the training pairs as text.", metavar="SOURCE TARGET")
+        tuple[Path, Path] | None,
+        _data("Training pairs as text, instead of --data.", metavar="SOURCE TARGET"),
     ] = None,
     valid: Valid = None,
     vocabulary: Vocabulary = None,
@@ -81,59 +72,58 @@ def command(
         str | None,
         _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]"),
     ] = None,
-    units: Annotated[int | None, _model("Units of every recurrent layer.")] = None,
-    embedding: Annotated[int | None, _model("Dimensions of the embeddings.")] = None,
+    units: Annotated[int | None, _model("Units per recurrent layer.")] = None,
+    embedding: Annotated[int | None, _model("Embedding dimensions.")] = None,
     cell: Annotated[str | None, _model("`gru` or `lstm`. [gru]")] = None,
-    layers: Annotated[int | None, _model("Layers of encoder and decoder. [1]")] = None,
-    attention: Annotated[bool | None, _model("Attend to the source, or see only its mean.")] = None,
+    layers: Annotated[int | None, _model("Layers of the encoder and of the decoder. [1]")] = None,
+    attention: Annotated[
+        bool | None, _model("Attend to the source, or read only its mean.")
+    ] = None,
     tied: Annotated[
-        bool | None, _model("Output matrix and target embeddings are one.", "--tied")
+        bool | None, _model("Share the output matrix with the target embeddings.", "--tied")
     ] = None,
-    dropout: Annotated[
-        float | None, _model("Share of units dropped, of embeddings and readout.")
-    ] = None,
+    dropout: Annotated[float | None, _model("Dropout rate of embeddings and readout.")] = None,
     initialisation: Annotated[str | None, _model("`paper` (0.01·N(0, 1)) or `glorot`.")] = None,
     optimiser: Annotated[str | None, _recipe("`adam`, `adadelta` or `sgd`.")] = None,
     learning_rate: Annotated[
-        float | None, _recipe("The optimiser's own unless given.", "--learning-rate", "--lr")
+        float | None, _recipe("Learning rate. [the optimiser's default]", "--learning-rate", "--lr")
     ] = None,
     decay: Annotated[
-        float | None, _recipe("The rate's factor after a validation without a new best. [1]")
+        float | None, _recipe("Learning-rate factor after a validation without a new best. [1]")
     ] = None,
     anneal: Annotated[
-        bool | None, _recipe("The rate falls to zero along a cosine, over all epochs.", "--anneal")
+        bool | None, _recipe("Anneal the learning rate to zero along a cosine.", "--anneal")
     ] = None,
     clip: Annotated[
-        float | None, _recipe("The gradient's norm is brought down to this when above. [1]")
+        float | None, _recipe("Maximum gradient norm; larger gradients are rescaled. [1]")
     ] = None,
     batch: Annotated[
-        int | None, _recipe("Symbols a side and batch, padding included. [4096]")
+        int | None, _recipe("Tokens per side of a batch, padding included. [4096]")
     ] = None,
-    epochs: Annotated[int | None, _recipe("Times through the data at most. [20]")] = None,
-    updates: Annotated[int | None, _recipe("Updates at most.")] = None,
+    epochs: Annotated[int | None, _recipe("Maximum epochs. [20]")] = None,
+    updates: Annotated[int | None, _recipe("Maximum updates.")] = None,
     patience: Annotated[
         int | None, _recipe("Validations without a new best before stopping. [5]")
     ] = None,
     validate: Annotated[int | None, _recipe("Updates between validations. [an epoch]")] = None,
     checkpoint: Annotated[int | None, _recipe("Updates between checkpoints. [1000]")] = None,
     precision: Annotated[
-        str | None, _recipe("`float32`, or `bfloat16` for products. [bfloat16 on a GPU]")
+        str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
     ] = None,
-    seed: Annotated[int | None, _recipe("Of weights, order and noise. [0]")] = None,
+    seed: Annotated[int | None, _recipe("Seed of weights, order and noise. [0]")] = None,
     sigma: Annotated[float | None, _recipe("Train with noise of this σ₀.")] = None,
-    schedule: Annotated[
-        str | None, _recipe("Its σ over time, as in `npad translate`. [1/t]")
-    ] = None,
-    noise: Annotated[str | None, _recipe("Its distribution. [gaussian]")] = None,
-    site: Annotated[str | None, _recipe("Where it enters. [hidden]")] = None,
+    schedule: Annotated[str | None, _recipe("Schedule of σ, as in `npad translate`. [1/t]")] = None,
+    noise: Annotated[str | None, _recipe("Distribution of the noise. [gaussian]")] = None,
+    site: Annotated[str | None, _recipe("Where the noise enters. [hidden]")] = None,
     relative: Annotated[
-        bool | None, _recipe("σ is a share of the RMS of what it perturbs.", "--relative")
+        bool | None, _recipe("Scale σ by the RMS of what it perturbs.", "--relative")
     ] = None,
 ) -> None:
     """Train the paper's translation model, from text or from a prepared store.
 
-    Killed at any moment, it loses no more than the updates since its last checkpoint: `npad train FOLDER --resume` goes
-    on to the same weights. On several GPUs: `torchrun --nproc-per-node 4 -m npad train …`.
+    An interrupted run loses at most the updates since its last checkpoint, and
+    `npad train FOLDER --resume` continues it, bit-identically. On several GPUs:
+    `torchrun --nproc-per-node 4 -m npad train …`.
 
     Examples:
 
@@ -143,29 +133,78 @@ def command(
 
         npad train runs/en-cs --resume --epochs 40
     """
-    given = {name: value for name, value in locals().items() if value is not None}
-    where = device_named(device, "--device")
-    watch = Display() if int(os.environ.get("RANK", 0)) == 0 else None
-    with _resumable(folder), watch.live() if watch else nullcontext():
+    text_options = _set_options(
+        train=train,
+        valid=valid,
+        vocabulary=vocabulary,
+        joint=joint,
+        tokenizers=tokenizers,
+        longest=longest,
+        sample=sample,
+    )
+    model_options = _set_options(
+        units=units,
+        embedding=embedding,
+        cell=cell,
+        layers=layers,
+        attention=attention,
+        tied=tied,
+        dropout=dropout,
+        initialisation=initialisation,
+    )
+    recipe_options = _set_options(
+        optimiser=optimiser,
+        learning_rate=learning_rate,
+        decay=decay,
+        anneal=anneal,
+        clip=clip,
+        batch=batch,
+        epochs=epochs,
+        updates=updates,
+        patience=patience,
+        validate=validate,
+        checkpoint=checkpoint,
+        precision=precision,
+        seed=seed,
+    )
+    noise_options = _set_options(
+        sigma=sigma, schedule=schedule, noise=noise, site=site, relative=relative
+    )
+    resolved = device_named(device, "--device")
+    display = Display() if int(os.environ.get("RANK", 0)) == 0 else None
+    with _resumable(folder), display.live() if display else nullcontext():
         if resume:
-            for name in set(given) & {"preset", *DATA, *MODEL, *RECIPE, *NOISE} - {*LONGER}:
-                flag = "--" + name.replace("_", "-")
-                raise InvalidInput(
-                    f"{flag} is the run's own and cannot change with --resume; start another run"
-                )
-            longer = {name: given[name] for name in LONGER if name in given}
-            progress, reason = run.resume(folder, where, watch, **longer)
+            fixed = _set_options(data=data, preset=preset)
+            fixed |= text_options | model_options | recipe_options | noise_options
+            _refuse_changes(fixed)
+            longer = {name: fixed[name] for name in LONGER if name in fixed}
+            progress, reason = run.resume(folder, resolved, display, **longer)
         else:
-            progress, reason = run.train(
-                folder, _text_or_store(given), *_plan(given, where.type), where, watch
+            source = _text_or_store(data, text_options)
+            model, recipe = _plan(
+                preset or "small", resolved.type, model_options, recipe_options, noise_options
             )
-    if watch:
-        _tell(folder, progress, reason)
+            progress, reason = run.train(folder, source, model, recipe, resolved, display)
+    if display:
+        _print_summary(folder, progress, reason)
+
+
+def _set_options(**options: Any) -> dict[str, Any]:
+    """Return the options that the user set."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse_changes(options: dict[str, Any]) -> None:
+    """Refuse every option with --resume that does not merely make training longer."""
+    for name in options.keys() - {*LONGER}:
+        raise InvalidInput(
+            f"{flag_of(name)} is fixed for a run and cannot change with --resume; start another run"
+        )
 
 
 @contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
-    """Say of an interrupted run how it continues, where there is something to continue."""
+    """Add to an interrupt how the run continues, if it has begun."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -174,61 +213,64 @@ def _resumable(folder: Path) -> Iterator[None]:
         raise
 
 
-def _plan(given: dict[str, Any], device: str) -> tuple[dict[str, Any], Recipe]:
-    """The model's options and the recipe: a preset's, changed where asked."""
-    preset = given.get("preset", "small")
+def _plan(
+    preset: str,
+    device: str,
+    model_options: dict[str, Any],
+    recipe_options: dict[str, Any],
+    noise_options: dict[str, Any],
+) -> tuple[dict[str, Any], Recipe]:
+    """Return the options of the model and the recipe: the preset's, overridden by the user's."""
     ensure_choice("preset", preset, tuple(PRESETS))
-    habits = {
-        **PRESETS[preset],
-        **HABITS[preset],
+    if noise_options and "sigma" not in noise_options:
+        raise InvalidInput("noise in training needs its --sigma")
+    defaults = PRESETS[preset] | PRESET_OPTIONS[preset]
+    recipe_defaults = {
+        "optimiser": defaults.pop("optimiser"),
         "precision": "bfloat16" if device == "cuda" else "float32",
     }
-    asked = habits | given
-    noise = {
-        "distribution" if name == "noise" else name: given[name] for name in NOISE if name in given
-    }
-    if noise and "sigma" not in noise:
-        raise InvalidInput("noise in training needs its --sigma")
-    recipe = Recipe(
-        **{name: asked[name] for name in RECIPE if name in asked},
-        noise=noise_from_names(**noise) if noise else None,
-    )
-    return {name: asked[name] for name in MODEL if name in asked}, recipe
+    if "noise" in noise_options:
+        noise_options["distribution"] = noise_options.pop("noise")
+    noise = noise_from_names(**noise_options) if noise_options else None
+    recipe = Recipe(**recipe_defaults | recipe_options, noise=noise)
+    return defaults | model_options, recipe
 
 
-def _text_or_store(given: dict[str, Any]) -> Path | dict[str, Any]:
-    """Where the data is: a store, or what `prepare` needs to make one."""
-    if ("data" in given) == ("train" in given):
+def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[str, Any]:
+    """Return the folder of the store, or the arguments with which `prepare` makes one."""
+    if (store is not None) == ("train" in options):
         raise InvalidInput(
             "training needs --data STORE, or --train SOURCE TARGET and --valid SOURCE TARGET"
         )
-    text = {name: given[name] for name in DATA if name in given and name != "data"}
-    if "data" in given:
-        if text:
-            flag = "--" + next(iter(text))
-            raise InvalidInput(f"{flag} does not go with --data: a store is prepared already")
-        return Path(given["data"])
-    if "valid" not in text:
+    if store is not None:
+        for name in options:
+            raise InvalidInput(
+                f"{flag_of(name)} does not go with --data: a store is prepared already"
+            )
+        return store
+    if "valid" not in options:
         raise InvalidInput(
             "training needs validation pairs, to know when to stop: --valid SOURCE TARGET"
         )
-    if "vocabulary" in text:
-        text["vocabulary"] = sizes(text["vocabulary"])
-    if "longest" in text:
-        text["max_length"] = text.pop("longest")
+    if "vocabulary" in options:
+        options["vocabulary"] = parse_sizes(options["vocabulary"])
+    if "longest" in options:
+        options["max_length"] = options.pop("longest")
     for name in ("train", "valid", "tokenizers"):
-        if name in text:
-            text[name] = [one if str(one) == "-" else str(one.resolve()) for one in text[name]]
-    return text
+        if name in options:
+            options[name] = [
+                "-" if str(path) == "-" else str(path.resolve()) for path in options[name]
+            ]
+    return options
 
 
-def _tell(folder: Path, progress: Progress, reason: str) -> None:
-    """How it ended, and where things are."""
+def _print_summary(folder: Path, progress: Progress, reason: str) -> None:
+    """Print why training stopped, its best model, and where the files are."""
     best = f"best-{progress.best_update}: validation perplexity {progress.best:.2f}"
     out = console()
     out.print(f"Stopped after {reason}. {folder}/{best}", soft_wrap=True)
     try:
-        plots.losses(log.read(folder / "log.jsonl"), folder / "loss.png")
+        plots.losses(jsonl.read(folder / "log.jsonl"), folder / "loss.png")
         out.print(f"The curve is in {folder}/loss.png", soft_wrap=True)
     except NpadError as error:
         note(str(error))

@@ -22,21 +22,21 @@ from npad.text.files import open_output
 
 @decodes()
 def command(
-    file: Annotated[list[Path], typer.Argument(help="WAV files, of any rate.")],
+    file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A Whisper of Hugging Face, `hf:NAME_OR_PATH`.")
+        str, typer.Option("--model", "-m", help="Whisper model of Hugging Face, `hf:NAME_OR_PATH`.")
     ],
     language: Annotated[
-        str | None, typer.Option(help="Of a model that knows several: en, de, … [en]")
+        str | None, typer.Option(help="Language of a multilingual model: en, de, … [en]")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")
+        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
     ] = None,
     device: Device = "auto",
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="One JSON object a piece: output, scores.", rich_help_panel=OUTPUT
+            "--json", help="One JSON object per piece: output, scores.", rich_help_panel=OUTPUT
         ),
     ] = False,
     max_length: MaxLength = 200,
@@ -44,29 +44,29 @@ def command(
     *,
     decoder: Decoder,
 ) -> None:
-    """Transcribe recordings with Whisper or one of its kind, a line for each.
+    """Transcribe recordings with a speech model such as Whisper, one line each.
 
-    Recordings longer than the model hears at once (Whisper: 30 seconds) are cut at pauses.
+    Recordings longer than the model's input (Whisper: 30 seconds) are cut at pauses.
 
     Examples:
 
         npad transcribe --model hf:openai/whisper-tiny.en talk.wav
 
-        npad transcribe --model hf:openai/whisper-small --language de -d npad -M 10 -s 0.1 --relative *.wav
+        npad transcribe -m hf:openai/whisper-small --language de -d npad -M 10 --relative *.wav
     """
     for path in file:
         if not path.is_file():
             raise InvalidInput(f"there is no file {path}")
     transcriber = load(model, device_named(device, "--device"), language)
-    with open_output(output) as out, bar("transcribing", len(file)) as show:
+    with open_output(output) as out, bar("transcribing", len(file)) as progress:
         for i, path in enumerate(file):
-            (found,) = transcriber.transcribe(
+            (pieces,) = transcriber.transcribe(
                 [read(path, transcriber.rate)], decoder, max_length, max_rows
             )
             if as_json:
-                for one in found:
-                    write_json(out, i, str(path), one, 1)
+                for piece in pieces:
+                    write_json(out, i, str(path), piece, 1)
             else:
-                out.write(one_line(" ".join(one.text for one in found)) + "\n")
+                out.write(one_line(" ".join(piece.text for piece in pieces)) + "\n")
             out.flush()
-            show("transcribing", i + 1, len(file))
+            progress("transcribing", i + 1, len(file))

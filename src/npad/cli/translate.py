@@ -6,7 +6,6 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,27 +21,31 @@ from npad.cli.options import (
     MaxSource,
     ModelName,
     Precision,
+    source_limit,
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.translation import load
+from npad.pipelines.translation import TooLong, Translation, load
 from npad.search.decoder import Decoder
+from npad.search.hypotheses import Hypothesis
+from npad.signatures import signature
 from npad.text.files import open_output, read_lines
 
 
 @decodes()
 def command(
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts to translate; without any, --input or stdin.")
+        list[str] | None,
+        typer.Argument(help="Texts to translate; --input or stdin if there are none."),
     ] = None,
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write, instead of stdout.")
+        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
     ] = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
@@ -50,14 +53,14 @@ def command(
     nbest: Annotated[
         int,
         typer.Option(
-            help="Outputs a text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
+            help="Outputs per text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
         ),
     ] = 1,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="One JSON object a text: outputs, scores, signature.",
+            help="One JSON object per text: outputs, scores, signature.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -73,7 +76,7 @@ def command(
     window: Annotated[
         int | None,
         typer.Option(
-            help="Lines read before their outputs are written; 1 answers each as it comes. "
+            help="Lines read before their outputs are written; 1 answers line by line. "
             "[8 batches of --max-rows; 1 on a terminal]",
             metavar="N",
             min=1,
@@ -84,7 +87,8 @@ def command(
 ) -> None:
     """Translate texts, a file or standard input, line by line and in order.
 
-    A blank line gives an empty line. The same text gets the same result in any file, at any place.
+    A blank line becomes an empty line. A text's result does not depend on the other lines. A line
+    that is too long is reported, left empty in the output, and makes the exit code 1.
 
     Examples:
 
@@ -92,7 +96,7 @@ def command(
 
         npad translate --decoder npad --chains 50 --sigma 0.3 "How do I get to the station?"
 
-        npad translate --model runs/en-cs -i test.en.xz -o test.cs --decoder npad --inner beam --width 5 -M 10
+        npad translate -m runs/en-cs -i test.en.xz -o test.cs -d npad --inner beam --width 5 -M 10
 
         cat test.en | npad translate --model runs/en-cs --nbest 5 > nbest.txt
     """
@@ -100,46 +104,44 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    translator = replace(
-        load(model, device_named(device, "--device"), precision), longest=max_source
-    )
+    translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
-    inputs, total = _inputs(text, input)
+    lines, total = _input_lines(text, input)
     files = [] if text else [input or Path("-")]
     if any(map(is_terminal, files)):
-        note("reading from the terminal, one text a line; Ctrl-D ends")
+        note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
-    read: deque[tuple[str, str | None]] = (
-        deque()
-    )  # lines still to be written, with their sizes if too long
+    pending: deque[str] = deque()  # lines that were read and not yet written
 
-    def fitting() -> Iterator[str]:
-        for line in inputs:
-            size = translator.too_long([line]).get(0)
-            read.append((line, size))
-            yield line if size is None else ""
+    def read() -> Iterator[str]:
+        for line in lines:
+            pending.append(line)
+            yield line
 
     skipped = 0
-    with open_output(output) as out, bar("translating", total, files) as show:
-        for i, one in enumerate(
-            translator.stream(fitting(), decoder, max_length, max_rows, window)
-        ):
-            line, size = read.popleft()
-            if size is not None:
-                note(
-                    f"line {i + 1} has {size}, more than --max-source {max_source:,}; it is left empty"
-                )
+    with open_output(output) as out, bar("translating", total, files) as progress:
+        outcomes = translator.stream_or_skip(read(), decoder, max_length, max_rows, window)
+        for i, outcome in enumerate(outcomes):
+            if isinstance(outcome, TooLong):
+                limit = source_limit(translator, max_source)
+                note(f"line {i + 1} has {outcome.size}, more than {limit}; it is left empty")
+                outcome = _untranslated(signature(decoder, translator.model))
                 skipped += 1
-            write(out, i, line, one if size is None else replace(one, log_prob=-math.inf), nbest)
-            if not read:  # the next line may be long in coming
+            write(out, i, pending.popleft(), outcome, nbest)
+            if not pending:  # reading the next line may block
                 out.flush()
-                show("translating", i + 1, total or 0)
+                progress("translating", i + 1, total or 0)
     if skipped:
         raise typer.Exit(1)
 
 
-def _inputs(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], int | None]:
-    """The lines, and how many there are if that is known."""
+def _untranslated(signed: str) -> Translation:
+    """Return the empty output of a line that is too long; −inf tells it from a blank line's."""
+    return Translation("", -math.inf, Hypothesis((), 0.0, finished=True), signed)
+
+
+def _input_lines(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], int | None]:
+    """Return the input lines, and their number if it is known."""
     if text:
         return iter(text), len(text)
     if file is not None and os.path.isfile(file):

@@ -25,7 +25,8 @@ from npad.experiments.data import ParallelText, joined
 from npad.experiments.report import Setup
 from npad.model import name_of
 from npad.noise.noisy import Noise
-from npad.pipelines.translation import SHIPPED, Translator, load
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import Translator, load
 from npad.storage import checkpoint
 from npad.storage.atomic import exclusive_lock
 from npad.training import run
@@ -74,6 +75,9 @@ def reproduce(
     watch: Callable[[str, int], None] = lambda what, n: None,
 ) -> Bench:
     """Train if need be, measure what has not been, and write the report. Stopped at any moment, it goes on there."""
+    models: dict[float, Path] = {}
+    if plan.model:
+        models[0.0] = ModelReference.parse(plan.model).require_folder("be used by npad reproduce")
     sets = plan.text.sets()
     plots.ensure_there()
     ensure_choice("precision", plan.precision, tuple(PRECISIONS))
@@ -81,7 +85,6 @@ def reproduce(
     for sigma in plan.sigmas:
         ensure_number("the σ₀ to train with", sigma, above=0)
     with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
-        models = {0.0: Path(SHIPPED.get(plan.model, plan.model))} if plan.model else {}
         for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
             models[sigma] = trained_model(folder, plan, sigma, training)
 

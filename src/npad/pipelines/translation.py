@@ -1,13 +1,14 @@
-"""Text in, text out: a model together with what turns text into its input and its symbols into text."""
+"""Text in, text out: a model with the functions from text to sources and from tokens to text."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import torch
 
@@ -21,6 +22,7 @@ from npad.models.cgru.fast import prepared
 from npad.models.huggingface.processed import Processed
 from npad.models.low_precision import LowPrecision
 from npad.noise.random import stable_hash
+from npad.pipelines.names import ModelReference
 from npad.scoring import score
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
@@ -30,26 +32,23 @@ from npad.search.selectors import MBR
 from npad.signatures import signature
 from npad.storage import checkpoint
 from npad.text.subwords import LETTERS, Detokeniser
-from npad.validation import (
-    as_list,
-    brief,
-    ensure_callable,
-    ensure_choice,
-    ensure_integer,
-    ensure_path,
-)
+from npad.validation import as_list, brief, ensure_callable, ensure_choice, ensure_integer
 
-SHIPPED = {
-    path.name: path
-    for path in (Path(__file__).parent.parent / "shipped").iterdir()
-    if path.is_dir()
-}
-WINDOW = 8  # batches that a stream reads ahead, to put texts of like length together
+WINDOW_BATCHES = 8  # batches that a stream reads ahead, to group texts of similar length
+CHARACTERS_PER_ROW = 256  # a text counts as one more row for every so many characters
 
 
 @dataclass(frozen=True)
 class Translation:
-    """What one text became. `alternatives` are the decoder's other hypotheses, best first, without their own."""
+    """The translation of one text.
+
+    Attributes:
+        text: the best hypothesis as text.
+        log_prob: its clean log-probability, the end token included if it is finished.
+        hypothesis: the best hypothesis.
+        signature: how it was decoded, as `npad.signature` writes it.
+        alternatives: the decoder's other hypotheses, best first, without alternatives.
+    """
 
     text: str
     log_prob: float
@@ -58,21 +57,57 @@ class Translation:
     alternatives: tuple[Translation, ...] = ()
 
     @classmethod
-    def of(cls, found: Sequence[Hypothesis], texts: Iterator[str], how: str) -> Translation:
-        """The best of some hypotheses, with the others as alternatives; `texts` are theirs, and go on with others'."""
-        best, *rest = [
-            cls(text, one.log_prob, one, how) for one, text in zip(found, texts, strict=False)
+    def of(
+        cls, hypotheses: Sequence[Hypothesis], texts: Iterator[str], signature: str
+    ) -> Translation:
+        """Return the first hypothesis as a translation, with the others as its alternatives.
+
+        Args:
+            hypotheses: one sentence's hypotheses, best first.
+            texts: their texts; only as many as there are hypotheses are consumed.
+            signature: how they were decoded.
+        """
+        best, *alternatives = [
+            cls(text, hypothesis.log_prob, hypothesis, signature)
+            for hypothesis, text in zip(hypotheses, texts, strict=False)
         ]
-        return replace(best, alternatives=tuple(rest))
+        return replace(best, alternatives=tuple(alternatives))
+
+
+@dataclass(frozen=True)
+class TooLong:
+    """A text that is not translated: it exceeds the translator's limit."""
+
+    size: str  # such as "1,204 tokens"
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """The source of some texts of a window."""
+
+    places: list[int]  # of the texts in their window
+    source: Any  # what `encode` returned for them
+
+    def part(self, places: Sequence[int]) -> Any:
+        """Return the source of consecutive places of this batch."""
+        if len(places) == len(self.places):
+            return self.source
+        start = self.places.index(places[0])
+        return self.source[start : start + len(places)]
 
 
 @dataclass(frozen=True)
 class Translator:
-    """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
+    """A model with the functions that connect it to text.
 
-    symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have,
-    and `LETTERS` characters for each of them.
-    Where `detokenise` has a method `all`, of many hypotheses at once, that is used.
+    Attributes:
+        model: the model that decodes and scores.
+        encode: maps texts to the model's source, one entry per text.
+        detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
+            hypotheses at once, that is called instead.
+        symbols: maps translations to their tokens; needed only by `score`.
+        longest: tokens that a source may have; also bounds its characters, at `LETTERS` per token.
+        positions: tokens that the model can read at most; None if it has no limit.
     """
 
     model: Model[Any]
@@ -80,15 +115,27 @@ class Translator:
     detokenise: Callable[[tuple[int, ...]], str]
     symbols: Callable[[Sequence[str]], list[list[int]]] | None = None
     longest: int = 1000
+    positions: int | None = None
 
     def __post_init__(self) -> None:
         ensure_callable("encode", self.encode, "a function from texts to the model's source")
-        ensure_callable("detokenise", self.detokenise, "a function from symbols to text")
+        ensure_callable("detokenise", self.detokenise, "a function from tokens to text")
         if self.symbols is not None:
             ensure_callable(
-                "symbols", self.symbols, "a function from texts to their symbols, or None"
+                "symbols", self.symbols, "a function from texts to their tokens, or None"
             )
         ensure_integer("longest", self.longest, 1)
+        if self.positions is not None:
+            ensure_integer("positions", self.positions, 1)
+
+    def limited_to(self, tokens: int) -> Translator:
+        """Return this translator with sources of at most `tokens` tokens.
+
+        The model's own limit, `positions`, stays in force where it is lower.
+        """
+        return replace(
+            self, longest=tokens if self.positions is None else min(tokens, self.positions)
+        )
 
     def translate(
         self,
@@ -97,10 +144,20 @@ class Translator:
         max_length: int = 200,
         max_rows: int = 1024,
     ) -> list[Translation]:
-        """Translate texts, in their order; a blank one becomes an empty one.
+        """Translate texts and return the translations in the same order.
 
-        A text's noise depends on the text alone, not on its neighbours. max_rows: rows (sentences × chains × beams)
-        decoded at a time, fewer where sources are long or memory is short; it decides memory and speed, not the result.
+        A blank text becomes an empty one. A text's noise depends on the text alone, not on its
+        neighbours.
+
+        Args:
+            texts: the texts; a single string is refused.
+            decoder: the search; `Beam(5)` by default.
+            max_length: tokens that an output may have, its end token included.
+            max_rows: rows (sentences × chains × beams) decoded at a time, fewer if sources are long
+                or memory is short; it decides memory and speed, not the result.
+
+        Raises:
+            InvalidInput: a text is longer than `longest` allows, or an argument breaks its rule.
         """
         texts = _ensure_texts(texts)
         return list(self.stream(texts, decoder, max_length, max_rows, window=max(1, len(texts))))
@@ -113,150 +170,230 @@ class Translator:
         max_rows: int = 1024,
         window: int | None = None,
     ) -> Iterator[Translation]:
-        """Translate texts as they come, in their order, with one window of them in memory at a time.
+        """Translate texts as they arrive, in order, with one window of them in memory at a time.
 
-        So many texts as `window` says are read, translated and handed on before more are read; eight batches' worth
-        unless given. It decides memory, speed and how soon there is a result, not the result.
+        Args:
+            texts: an iterable of texts, which may be endless.
+            decoder: as in `translate`.
+            max_length: as in `translate`.
+            max_rows: as in `translate`.
+            window: texts read before their translations are yielded; enough for eight batches by
+                default. It decides memory, speed and latency, not the result.
+
+        Raises:
+            InvalidInput: a text is longer than `longest` allows, or an argument breaks its rule.
         """
+        translations = self._stream(texts, decoder, max_length, max_rows, window, self._refuse_long)
+        return cast("Iterator[Translation]", translations)
+
+    def stream_or_skip(
+        self,
+        texts: Iterable[str],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 1024,
+        window: int | None = None,
+    ) -> Iterator[Translation | TooLong]:
+        """Translate texts as `stream` does, but yield a `TooLong` for each text over the limit."""
+        return self._stream(texts, decoder, max_length, max_rows, window, _accept_long)
+
+    def _stream(
+        self,
+        texts: Iterable[str],
+        decoder: Decoder | None,
+        max_length: int,
+        max_rows: int,
+        window: int | None,
+        on_long: Callable[[int, TooLong], None],
+    ) -> Iterator[Translation | TooLong]:
+        """Check the arguments at once; read the texts when the first translation is asked for."""
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
         ensure_integer("max_length", max_length, 1)
         ensure_integer("max_rows", max_rows, 1)
         if window is None:
-            window = WINDOW * max(1, max_rows // decoder.rows)
+            window = min(WINDOW_BATCHES * max(1, max_rows // decoder.rows), sys.maxsize)
         ensure_integer("window", window, 1)
         if isinstance(texts, str):
-            raise InvalidInput(
-                f"stream takes texts, one after the other; write stream([{brief(texts)}])"
-            )
-        return self._windows(
-            _iterator(texts), decoder, max_length, max_rows, min(window, sys.maxsize)
+            raise InvalidInput(f"stream takes an iterable of texts; write stream([{brief(texts)}])")
+        windows = _windows(_iterator(texts), window)
+        return self._translate_windows(
+            windows, decoder, max_length, max_rows, RowBudget(max_rows), on_long
         )
 
-    def _windows(
-        self, texts: Iterator[str], decoder: Decoder, max_length: int, max_rows: int, window: int
-    ) -> Iterator[Translation]:
-        room, first = RowBudget(max_rows), 1
-        while some := _ensure_texts(islice(texts, window)):
-            yield from self._window(some, first, decoder, max_length, max_rows, room)
-            first += len(some)
-
-    def _window(
+    def _translate_windows(
         self,
-        texts: list[str],
-        first: int,
+        windows: Iterator[list[str]],
         decoder: Decoder,
         max_length: int,
         max_rows: int,
-        room: RowBudget,
-    ) -> list[Translation]:
-        """What texts become that are at hand together; `first` is the number of the first one."""
-        how, judged = signature(decoder, self.model), self._in_words(decoder)
-        done: dict[int, Translation] = {
-            i: _nothing(how) for i, text in enumerate(texts) if not text.strip()
-        }
-        todo = [i for i in range(len(texts)) if i not in done]
-        lengths = [len(texts[i]) for i in todo]
-        batches = [[todo[i] for i in batch] for batch in _batches(lengths, decoder.rows, max_rows)]
-        sources = {
-            tuple(batch): self._encoded(texts, batch, first) for batch in batches
-        }  # the mistakes come first
+        budget: RowBudget,
+        on_long: Callable[[int, TooLong], None],
+    ) -> Iterator[Translation | TooLong]:
+        """Yield the translations of each window.
 
-        def decoded(batch: Sequence[int]) -> list[list[Hypothesis]]:
-            ready = tuple(batch) in sources  # half of one is not
-            source = sources.pop(tuple(batch)) if ready else self._encoded(texts, batch, first)
-            return decode(
-                self.model,
-                source,
-                judged,
-                max_length,
-                [stable_hash(texts[i]) for i in batch],
-                max_rows,
+        on_long: called with the number of each text that is too long, before its window is decoded.
+        """
+        number = 1  # of the window's first text
+        for texts in windows:
+            batches, too_long = self._encode_window(texts, decoder.rows, max_rows)
+            for place, excess in sorted(too_long.items()):
+                on_long(number + place, excess)
+            translations = self._translate_batches(
+                texts, batches, decoder, max_length, max_rows, budget
             )
+            blank = _blank_translation(signature(decoder, self.model))
+            outcomes = translations | too_long
+            yield from (outcomes.get(place, blank) for place in range(len(texts)))
+            number += len(texts)
 
+    def _translate_batches(
+        self,
+        texts: list[str],
+        batches: list[EncodedBatch],
+        decoder: Decoder,
+        max_length: int,
+        max_rows: int,
+        budget: RowBudget,
+    ) -> dict[int, Translation | TooLong]:
+        """Return the translations by place."""
+        search, signed = self._with_texts(decoder), signature(decoder, self.model)
+
+        def decode_part(batch: EncodedBatch, places: Sequence[int]) -> list[list[Hypothesis]]:
+            ids = [stable_hash(texts[place]) for place in places]
+            return decode(self.model, batch.part(places), search, max_length, ids, max_rows)
+
+        translations: dict[int, Translation | TooLong] = {}
         for batch in batches:
-            found = room.run(decoded, batch, decoder.rows * _weight(len(texts[batch[-1]])))
-            written = iter(self._texts([one.tokens for hypotheses in found for one in hypotheses]))
-            for i, hypotheses in zip(batch, found, strict=True):
-                done[i] = Translation.of(hypotheses, written, how)
-        return [done[i] for i in range(len(texts))]
+            rows = decoder.rows * _row_weight(len(texts[batch.places[-1]]))
+            decoded = budget.run(partial(decode_part, batch), batch.places, rows)
+            outputs = iter(
+                self._detokenise(
+                    [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
+                )
+            )
+            for place, hypotheses in zip(batch.places, decoded, strict=True):
+                translations[place] = Translation.of(hypotheses, outputs, signed)
+        return translations
 
     def score(
         self, texts: Sequence[str], translations: Sequence[str], max_rows: int = 1024
     ) -> list[float]:
-        """The clean log-probability of each text's given translation, spelt in symbols as the tokenizer spells it."""
+        """Return the clean log-probability of each text's translation, end token included.
+
+        Args:
+            texts: the sources.
+            translations: one per text, tokenised as `symbols` does.
+            max_rows: rows scored at a time; it decides memory and speed, not the result.
+
+        Raises:
+            InvalidInput: the translator has no `symbols`, a source is too long, or the numbers of
+                texts and translations differ.
+        """
         if self.symbols is None:
             raise InvalidInput(
-                f"{name_of(self.model)} cannot score texts: it does not know their symbols"
+                f"{name_of(self.model)} cannot score texts: its translator has no `symbols`, "
+                "the function from texts to tokens"
             )
         texts, translations = _ensure_texts(texts, "score"), _ensure_texts(translations, "score")
         ensure_integer("max_rows", max_rows, 1)
         if len(texts) != len(translations):
             raise InvalidInput(
-                f"score takes one translation a text: {len(texts)} texts, {len(translations)} translations"
+                f"score takes one translation per text: {len(texts)} texts, "
+                f"{len(translations)} translations"
             )
-        scores, targets = (
-            [0.0] * len(texts),
-            _one_each(self.symbols(translations), len(texts), "symbols"),
-        )
-        sizes = [len(one) + len(other) for one, other in zip(texts, translations, strict=True)]
-        room = RowBudget(max_rows)
+        targets = _ensure_count(self.symbols(translations), len(texts), "symbols")
+        lengths = [
+            len(text) + len(translation)
+            for text, translation in zip(texts, translations, strict=True)
+        ]
+        budget = RowBudget(max_rows)
 
-        def scored(batch: Sequence[int]) -> list[list[float]]:
-            return score(self.model, self._encoded(texts, batch), [[targets[i]] for i in batch])
+        def score_part(batch: EncodedBatch, places: Sequence[int]) -> list[list[float]]:
+            return score(self.model, batch.part(places), [[targets[place]] for place in places])
 
-        for batch in _batches(sizes, 1, max_rows):
-            for i, (one,) in zip(
-                batch, room.run(scored, batch, _weight(sizes[batch[-1]])), strict=True
-            ):
-                scores[i] = one
+        scores = [0.0] * len(texts)
+        for places in _batches(lengths, 1, max_rows):
+            batch, too_long = self._encode_batch(texts, places)
+            for place, excess in sorted(too_long.items()):
+                self._refuse_long(place + 1, excess)
+            rows = _row_weight(lengths[places[-1]])
+            scored = budget.run(partial(score_part, batch), places, rows)
+            for place, (log_prob,) in zip(places, scored, strict=True):
+                scores[place] = log_prob
         return scores
 
     def too_long(self, texts: Sequence[str]) -> dict[int, str]:
-        """The places of texts that are longer than allowed, with their sizes: `1,204 symbols`.
+        """Return the sizes of the texts that are longer than allowed, by their index.
 
-        A text of more than `LETTERS` characters for every symbol allowed is not tokenised.
+        A size is a text such as `1,204 tokens`. A text of more than `LETTERS` characters per
+        allowed token is not tokenised.
         """
         texts = _ensure_texts(texts, "too_long")
-        most = LETTERS * self.longest
-        rule = f"characters ({LETTERS} a symbol at most)"
-        found = {i: f"{len(text):,} {rule}" for i, text in enumerate(texts) if len(text) > most}
-        short = [i for i in range(len(texts)) if i not in found]
-        encoded = (
-            _one_each(self.encode([texts[i] for i in short]), len(short), "encode") if short else []
+        _, too_long = self._encode_batch(texts, range(len(texts)))
+        return {place: excess.size for place, excess in sorted(too_long.items())}
+
+    def _encode_window(
+        self, texts: list[str], rows: int, max_rows: int
+    ) -> tuple[list[EncodedBatch], dict[int, TooLong]]:
+        """Encode the texts of a window that are not blank, in batches of similar length."""
+        places = [place for place, text in enumerate(texts) if text.strip()]
+        encoded: list[EncodedBatch] = []
+        too_long: dict[int, TooLong] = {}
+        for indices in _batches([len(texts[place]) for place in places], rows, max_rows):
+            batch, excess = self._encode_batch(texts, [places[index] for index in indices])
+            encoded += [batch] if batch.places else []
+            too_long |= excess
+        return encoded, too_long
+
+    def _encode_batch(
+        self, texts: Sequence[str], places: Sequence[int]
+    ) -> tuple[EncodedBatch, dict[int, TooLong]]:
+        """Encode the texts at `places`, each once; those that are too long are returned apart."""
+        max_characters = LETTERS * self.longest
+        too_long = {
+            place: TooLong(f"{len(texts[place]):,} characters (at most {LETTERS} per token)")
+            for place in places
+            if len(texts[place]) > max_characters
+        }
+        short = [place for place in places if place not in too_long]
+        source = self._encode([texts[place] for place in short])
+        too_long |= {
+            place: TooLong(f"{len(tokens):,} tokens")
+            for place, tokens in zip(short, source, strict=True)
+            if isinstance(tokens, Sized) and len(tokens) > self.longest
+        }
+        kept = [index for index, place in enumerate(short) if place not in too_long]
+        if len(kept) < len(short):
+            source = (
+                [source[index] for index in kept]
+                if isinstance(source, list)
+                else self._encode([texts[short[index]] for index in kept])
+            )
+        return EncodedBatch([short[index] for index in kept], source), too_long
+
+    def _encode(self, texts: list[str]) -> Any:
+        return _ensure_count(self.encode(texts), len(texts), "encode") if texts else []
+
+    def _refuse_long(self, number: int, excess: TooLong) -> NoReturn:
+        raise InvalidInput(
+            f"text {number} has {excess.size} and {self.longest:,} tokens are allowed; split it"
         )
-        for i, symbols in zip(short, encoded, strict=True):
-            if isinstance(symbols, Sized) and len(symbols) > self.longest:
-                found[i] = f"{len(symbols):,} symbols"
-        return dict(sorted(found.items()))
 
-    def _encoded(self, texts: Sequence[str], batch: Sequence[int], first: int = 1) -> Any:
-        """The source of some of the texts, none of them too long; `first` is the number of the first text."""
-        most = LETTERS * self.longest
-        for i in batch:
-            if len(texts[i]) > most:
-                rule = f"{most:,} are allowed, {LETTERS} for each of {self.longest:,} symbols"
-                raise InvalidInput(
-                    f"text {first + i} has {len(texts[i]):,} characters and {rule}; split it"
-                )
-        source = _one_each(self.encode([texts[i] for i in batch]), len(batch), "encode")
-        for i, one in zip(batch, source, strict=True):
-            if isinstance(one, Sized) and len(one) > self.longest:
-                raise InvalidInput(
-                    f"text {first + i} has {len(one):,} symbols and {self.longest:,} are allowed; split it"
-                )
-        return source
-
-    def _texts(self, many: list[tuple[int, ...]]) -> list[str]:
-        together: Callable[[Any], list[str]] | None = getattr(self.detokenise, "all", None)
-        texts = [self.detokenise(one) for one in many] if together is None else together(many)
+    def _detokenise(self, outputs: list[tuple[int, ...]]) -> list[str]:
+        """Return the texts of many hypotheses' tokens."""
+        detokenise_all: Callable[[Any], list[str]] | None = getattr(self.detokenise, "all", None)
+        if detokenise_all is None:
+            texts = [self.detokenise(tokens) for tokens in outputs]
+        else:
+            texts = detokenise_all(outputs)
         for text in texts:
             if not isinstance(text, str):
                 raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
         return texts
 
-    def _in_words(self, decoder: Decoder) -> Decoder:
-        """MBR compares texts, where there are texts."""
+    def _with_texts(self, decoder: Decoder) -> Decoder:
+        """Let MBR compare texts instead of tokens."""
         if (
             isinstance(decoder, NPAD)
             and isinstance(decoder.selector, MBR)
@@ -269,53 +406,67 @@ class Translator:
 def load(
     name: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
 ) -> Translator:
-    """A translator: `en-de` (English to German, everyday sentences), `toy`, or a folder that `npad train` wrote.
+    """Load a model by name and return its translator.
 
-    `hf:NAME_OR_PATH` is a model of Hugging Face with its tokenizer, `hf:NAME:eng_Latn-deu_Latn` one of many languages;
-    a decoder-only one goes on with the text.
-    `toy` is an exact model of four German phrases: every probability is known. device: "cpu", "cuda", "cuda:1" or
-    "auto". precision: of NPAD's noisy chains, "float32", "bfloat16", "float16", or "int8" on a CPU; all else, and every
-    score, is in float32.
+    Args:
+        name: `en-de` (English to German, everyday sentences); `toy`, an exact model of four German
+            phrases; a folder that `npad train` wrote; `hf:NAME_OR_PATH`, a Hugging Face model with
+            its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
+            one. A decoder-only model continues the text.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
+            Everything else, and every score, is in float32.
+
+    Raises:
+        InvalidInput: there is no such model, device or precision.
+        StorageError: the model's files are damaged.
     """
-    ensure_path("name", name)
+    reference = ModelReference.parse(name)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
-    if str(name).startswith("hf:"):
-        made = _pretrained(str(name).removeprefix("hf:"), device)
-    elif str(name) == "toy":
-        made = Translator(toy.model(), list, toy.text, toy.symbols)
+    if reference.pretrained is not None:
+        translator = _load_pretrained(reference.pretrained, device)
+    elif reference.folder is not None:
+        translator = _load_folder(reference.folder, device)
     else:
-        saved = checkpoint.load(SHIPPED.get(str(name), name), device)
-        source, target = saved.subwords
-        made = Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
-    return (
-        made if precision == "float32" else replace(made, model=LowPrecision(made.model, precision))
-    )
+        translator = Translator(toy.model(), list, toy.text, toy.symbols)
+    if precision == "float32":
+        return translator
+    return replace(translator, model=LowPrecision(translator.model, precision))
 
 
-def _pretrained(name: str, device: str | torch.device) -> Translator:
-    from npad.models.huggingface.loading import text_model  # an extra
+def _load_folder(folder: Path, device: torch.device) -> Translator:
+    """Load a model that npad trained."""
+    saved = checkpoint.load(folder, device)
+    source, target = saved.subwords
+    return Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
+
+
+def _load_pretrained(name: str, device: torch.device) -> Translator:
+    """Load a Hugging Face model with its tokenizer."""
+    from npad.models.huggingface.loading import text_model  # needs the extra `hf`
 
     model, tokenizer = text_model(name, device)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [list(ids) for ids in tokenizer(list(texts))["input_ids"]]
 
-    def symbols(texts: Sequence[str]) -> list[list[int]]:
-        ids = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
-        return [list(each) for each in ids]
+    def encode_target(texts: Sequence[str]) -> list[list[int]]:
+        batch = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
+        return [list(ids) for ids in batch]
 
     def detokenise(tokens: tuple[int, ...]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
+    translator = Translator(model, encode, detokenise, encode_target)
     longest = (model.model if isinstance(model, Processed) else model).longest
-    return Translator(
-        model, encode, detokenise, symbols, **({} if longest is None else {"longest": longest - 1})
-    )
+    if longest is None:
+        return translator
+    return replace(translator, longest=longest - 1, positions=longest - 1)
 
 
 def _ensure_texts(texts: Iterable[str], method: str = "translate") -> list[str]:
-    """The texts that a method was given, as a list."""
+    """Return a method's texts as a list."""
     if isinstance(texts, str):
         raise InvalidInput(f"{method} takes a list of texts; write {method}([{brief(texts)}])")
     texts = as_list("texts", texts, "a list of texts")
@@ -331,38 +482,52 @@ def _iterator(texts: Iterable[str]) -> Iterator[str]:
     try:
         return iter(texts)
     except TypeError as error:
-        raise InvalidInput(
-            f"texts must be texts, one after the other, not {brief(texts)}"
-        ) from error
+        raise InvalidInput(f"texts must be an iterable of texts, not {brief(texts)}") from error
 
 
-def _one_each(made: Any, texts: int, function: str) -> Any:
-    """What a function of a translator made of some texts: one entry a text."""
-    count = ensure_length(made, f"what {function} returns")
+def _ensure_count(entries: Any, texts: int, function: str) -> Any:
+    """Require that a function of a translator returned one entry per text."""
+    count = ensure_length(entries, f"what {function} returns")
     if count != texts:
         raise InvalidInput(
-            f"{function} must return one sentence a text: it made {count} of {texts}"
+            f"{function} must return one entry per text: it returned {count} for {texts}"
         )
-    return made
+    return entries
 
 
-def _nothing(how: str) -> Translation:
-    """What a blank text becomes; no model is asked."""
-    return Translation("", 0.0, Hypothesis((), 0.0, finished=True), how)
+def _accept_long(number: int, excess: TooLong) -> None:
+    """Let a text that is too long be skipped."""
 
 
-def _batches(lengths: list[int], rows: int, most: int) -> Iterator[list[int]]:
-    """Places of texts, those of like length together; a long one counts for more rows."""
+def _blank_translation(signed: str) -> Translation:
+    """Return the translation of a blank text, which is not decoded."""
+    return Translation("", 0.0, Hypothesis((), 0.0, finished=True), signed)
+
+
+def _windows(texts: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Yield consecutive lists of `size` texts, the last of which may be shorter."""
+    while window := _ensure_texts(islice(texts, size)):
+        yield window
+
+
+def _batches(lengths: list[int], rows: int, max_rows: int) -> Iterator[list[int]]:
+    """Yield the indices of texts in batches of similar length, shortest first.
+
+    Args:
+        lengths: characters of the texts.
+        rows: rows that a short text takes.
+        max_rows: rows that a batch may take; a long text counts for more.
+    """
     batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * rows * _weight(lengths[i]) > most:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * rows * _row_weight(lengths[index]) > max_rows:
             yield batch
             batch = []
-        batch.append(i)
+        batch.append(index)
     if batch:
         yield batch
 
 
-def _weight(letters: int) -> int:
-    """For how many rows one counts whose text is so long: one more for every 256 letters."""
-    return 1 + letters // 256
+def _row_weight(characters: int) -> int:
+    """Return how many short texts' rows a text of this length counts for."""
+    return 1 + characters // CHARACTERS_PER_ROW

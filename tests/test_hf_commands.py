@@ -1,0 +1,53 @@
+"""The commands on a model of Hugging Face, tiny and random."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from npad.cli.main import main
+from runs import printed_here
+from test_huggingface import V, build
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """An encoder–decoder and a decoder-only model, with a tokenizer of words."""
+    folder = tmp_path_factory.mktemp("models")
+    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
+    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+    for kind in ("bart", "llama"):
+        build(kind, torch.float32).save_pretrained(folder / kind)
+        tokenizer.save_pretrained(folder / kind)
+    return folder
+
+
+def test_a_line_over_the_models_own_limit_is_left_empty(folders, capsys, monkeypatch):
+    """Bart has 1,024 positions, whatever --max-source allows."""
+    arguments = ["translate", "-m", f"hf:{folders / 'bart'}", "-d", "greedy", "--json"]
+    texts = ["w5 w6", "w7 " * 1100, "w8"]
+    monkeypatch.setattr("sys.argv", ["npad", *arguments, "--max-source", "5000", *texts])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    out, err = capsys.readouterr()
+    scores = [json.loads(line)["log_prob"] for line in out.splitlines()]
+    assert [score is None for score in scores] == [False, True, False]
+    assert "npad: line 2 has 1,100 tokens, more than the model's limit of 1,023;" in err
+
+
+@pytest.mark.parametrize(("kind", "name"), [("bart", "Bart"), ("llama", "Llama")])
+def test_info_shows_the_model(folders, kind, name, capsys, monkeypatch):
+    shown = printed_here(capsys, monkeypatch, "info", f"hf:{folders / kind}")
+    parameters = sum(weight.numel() for weight in build(kind).parameters())
+    for part in (f"{name}For", f"{parameters:,}", "hidden (32)", "embedding (16)"):
+        assert part in shown
+    record = json.loads(printed_here(capsys, monkeypatch, "info", "--json", f"hf:{folders / kind}"))
+    assert (record["parameters"], record["sites"]["hidden"]) == (parameters, 32)
