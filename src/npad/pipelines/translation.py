@@ -283,7 +283,7 @@ def load(
     if str(name).startswith("hf:"):
         made = _pretrained(str(name).removeprefix("hf:"), device)
     elif str(name) == "toy":
-        made = Translator(toy.model(), list, toy.text, toy.symbols)
+        made = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
     else:
         saved = checkpoint.load(SHIPPED.get(str(name), name), device)
         source, target = saved.subwords
