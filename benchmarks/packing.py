@@ -29,7 +29,7 @@ def in_turn(work: Callable[[], Any]) -> list[float]:
     taken: list[list[float]] = [[], []]
     for _ in range(2):
         for seconds, packs in zip(taken, (False, True), strict=True):
-            product.packs = lambda packs=packs: packs
+            product.can_pack = lambda packs=packs: packs
             work()  # which packs, and brings the weights into the cache
             for _ in range(3):
                 start = time.perf_counter()
@@ -51,7 +51,7 @@ def main() -> None:
     }.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     asked = parser.parse_args()
-    if not product.packs():
+    if not product.can_pack():
         raise SystemExit("this torch packs no weights for this processor")
     model, console = (
         Prepared(untrained(asked.units, asked.embedding, asked.symbols)).eval(),
@@ -63,8 +63,8 @@ def main() -> None:
         title=f"GFLOP/s, plain → packed; a large product {rate:.0f}; {torch.get_num_threads()} threads"
     )
     products = {
-        "recurrence": model.recur,
-        "attention and GRU₂": model.between,
+        "recurrence": model.recurrence,
+        "attention and GRU₂": model.query_and_recurrence,
         "logits": model.logits,
     }
     for column in ("rows", *products):

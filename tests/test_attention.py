@@ -32,7 +32,7 @@ def sigmoid(x):
 
 
 def gru(p, prefix, x, h, suffix=""):
-    """One step of a GRU for one sequence, as torch writes it: the reset gate after the matrix product."""
+    """One step of a GRU for one sequence, its reset gate after the matrix product, as in torch."""
     a = p[f"{prefix}.weight_ih{suffix}"] @ x + p[f"{prefix}.bias_ih{suffix}"]
     b = p[f"{prefix}.weight_hh{suffix}"] @ h + p[f"{prefix}.bias_hh{suffix}"]
     (ar, az, an), (br, bz, bn) = np.split(a, 3), np.split(b, 3)
@@ -44,7 +44,7 @@ def plain(model, sentence, targets):
     """The logits and attention of each step for one sentence, alone and without padding."""
     p = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
     units = model.units
-    xs = [p["source_embedding.weight"][symbol] for symbol in [*sentence, model.special.eos]]
+    xs = [p["source_embedding.weight"][token] for token in [*sentence, model.special.eos]]
     forward, backward = [], []
     h = np.zeros(units)
     for x in xs:
@@ -126,7 +126,7 @@ def test_every_decoder_decodes_alike_alone_and_in_a_batch(decoder):
 def covered(model, sentence, hypothesis) -> float:
     """The coverage penalty of one hypothesis, stepped through by hand."""
     read = [model.special.bos, *hypothesis.tokens][: len(hypothesis.tokens) + hypothesis.finished]
-    state, seen = model.start([sentence]), 0.0
+    state, seen = model.start([sentence]), torch.zeros(())
     for token in read:
         _, state = model.step(state, torch.tensor([token]))
         seen = seen + model.attention(state)[0]
@@ -183,7 +183,7 @@ def test_it_starts_as_the_paper_does():
 @pytest.fixture
 def padded(monkeypatch):
     """Sizes as small as 5 are held in 8."""
-    monkeypatch.setattr("npad.models.cgru.padding.LEAST", 1)
+    monkeypatch.setattr("npad.models.cgru.padding.MIN_PADDED_UNITS", 1)
 
 
 KINDS = [
@@ -203,7 +203,7 @@ def test_units_held_in_a_multiple_of_eight_are_the_same_model(kind, initialisati
         return model, decode(model, SOURCE, NPAD(Beam(3), 4, Noise(3.0)), max_length=6)
 
     plain, expected = decoded()
-    monkeypatch.setattr("npad.models.cgru.padding.LEAST", 1)
+    monkeypatch.setattr("npad.models.cgru.padding.MIN_PADDED_UNITS", 1)
     model, found = decoded()
     assert (model.width, model.units, plain.width) == (8, 5, 5)
     assert model.sites == plain.sites
@@ -249,25 +249,25 @@ def test_presets():
     ("call", "message"),
     [
         (lambda: AttentionModel(9, 9, cell="rnn"), "cell must be one of 'gru', 'lstm', not 'rnn'"),
-        (lambda: AttentionModel(9, 5, eos=7), "eos must be a symbol of both vocabularies, not 7"),
+        (lambda: AttentionModel(9, 5, eos=7), "eos must be a token of both vocabularies, not 7"),
         (
             lambda: AttentionModel.preset("huge", 9, 9),
             "preset must be one of 'paper', 'small', not 'huge'",
         ),
         (
             lambda: decode(build(), [[3], [99]], Beam(2)),
-            r"sentence 1 must be a list of symbols from 0 to 11, not \[99\]",
+            r"sentence 1 must be a list of tokens from 0 to 11, not \[99\]",
         ),
         (
             lambda: decode(build(), ["ab"], Beam(2)),
-            "sentence 0 must be a list of symbols from 0 to 11, not 'ab'",
+            "sentence 0 must be a list of tokens from 0 to 11, not 'ab'",
         ),
         (
             lambda: decode(build(), [[None], [2**70]], Beam(2)),
-            "sentence 0 must be a list of symbols",
+            "sentence 0 must be a list of tokens",
         ),
-        (lambda: decode(build(), [[-1]], Beam(2)), "sentence 0 must be a list of symbols from 0"),
-        (lambda: decode(build(), [[0.5]], Beam(2)), "sentence 0 must be a list of symbols from 0"),
+        (lambda: decode(build(), [[-1]], Beam(2)), "sentence 0 must be a list of tokens from 0"),
+        (lambda: decode(build(), [[0.5]], Beam(2)), "sentence 0 must be a list of tokens from 0"),
     ],
 )
 def test_mistakes_are_named(call, message):
@@ -290,12 +290,12 @@ encoders = pytest.mark.parametrize("how", ENCODERS.values(), ids=ENCODERS)
 @encoders
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(
-    "source", [SOURCE, [[3, 4, 5], [5, 6, 7]], [[]]], ids=["padded", "as long", "one symbol"]
+    "source", [SOURCE, [[3, 4, 5], [5, 6, 7]], [[]]], ids=["padded", "as long", "one token"]
 )
 def test_the_encoder_step_by_step_is_torchs(how, dtype, source):
     model = build(dtype, **how)
-    symbols, lengths = model.padded(source)
-    embedded = model.source_embedding(symbols)
+    tokens, lengths = model.padded(source)
+    embedded = model.source_embedding(tokens)
     expected, found = (
         model._annotated(embedded, lengths),
         bidirectional(model.encoder, embedded, lengths),

@@ -23,8 +23,11 @@ from transformers import (
 
 import npad
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, hf
+from npad.model import Capabilities
+from npad.models.huggingface import loading as pretrained
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.adapter import loading as pretrained
+from npad.models.huggingface.processed import Processed
+from npad.models.table import TableModel
 from runs import ROOT, refused_here
 from runs import npad as command
 from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, source
@@ -200,13 +203,9 @@ def test_stopping_criteria_stop():
     ("how", "message"),
     [
         ({"do_sample": True}, "do_sample does not go with npad.hf.npad"),
-        (
-            {"streamer": type("Quiet", (), {"put": lambda self, x: None})()},
-            "streamer does not reach a custom_generate",
-        ),
         ({"npad_site": "layer"}, "no noise site 'layer'; it offers 'hidden'"),
     ],
-    ids=["sampling", "streamer", "site"],
+    ids=["sampling", "site"],
 )
 def test_what_it_cannot_do_it_says(how, message):
     model, given = build("llama"), tensors("llama")
@@ -214,6 +213,18 @@ def test_what_it_cannot_do_it_says(how, message):
         model.generate(
             **given, **({"do_sample": False, "max_new_tokens": 3} | how), custom_generate=hf.npad
         )
+
+
+def test_a_caller_may_name_its_variables_as_it_likes():
+    """`generate` hands over neither a streamer nor an assistant model: both are ignored."""
+    model, given = build("llama"), tensors("llama")
+    how = {"do_sample": False, "max_new_tokens": 3}
+
+    def ignored(*args, streamer="of the caller's own", assistant_model=build("llama"), **kwargs):
+        return hf.npad(*args, **kwargs)
+
+    expected = model.generate(**given, **how, custom_generate=hf.npad)
+    assert torch.equal(model.generate(**given, **how, custom_generate=ignored), expected)
 
 
 # Text in, text out
@@ -413,6 +424,27 @@ def test_a_model_is_steered_as_its_configuration_says(saved):
             assert one.log_prob == pytest.approx(
                 own_score(translator.model.model, source[0], one), abs=1e-4
             )
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [Greedy(), Beam(3, nbest=3), Sampling(4), NPAD(Beam(2), 4, Noise(0.5))],
+    ids=["greedy", "beam", "sampling", "npad"],
+)
+def test_a_model_without_teacher_forcing_judges_what_its_steered_self_writes(decoder):
+    model, forbidden = TableModel.random(4, 3, sentences=2), 2
+    assert Capabilities.of(model).forced is None
+
+    def forbid(written, scores):
+        return scores.index_fill(1, torch.tensor([forbidden]), -torch.inf)
+
+    prefix = torch.full((2, 1), model.special.bos)
+    steered = Processed(model, prefix, forbid, beam=isinstance(decoder, Beam))
+    for key, hypotheses in enumerate(decode(steered, [0, 1], decoder, 4)):
+        own = {output.tokens: output.log_prob for output in model.outputs(key, 4)}
+        for hypothesis in hypotheses:
+            assert forbidden not in hypothesis.tokens
+            assert hypothesis.log_prob == pytest.approx(own[hypothesis.tokens], abs=1e-5)
 
 
 def own_score(model, source, hypothesis):

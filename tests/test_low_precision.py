@@ -1,4 +1,4 @@
-"""Noisy chains in fewer bits: what they find is judged by the model itself, and all else is the model's own."""
+"""Noisy chains in lower precision: the model itself re-scores them and does all else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import npad
 from cases import PLAIN, by_name, key, recurrent, summaries
 from npad import NPAD, Beam, Counted, Greedy, InvalidInput, Noise, decode, score, signature
 from npad.engine.pytree import tree_leaves
-from npad.models.low_precision import LowPrecision, lowered
+from npad.models.low_precision import LowPrecision, cast_state
 from test_attention import SOURCE, build
 
 MODELS = {
@@ -64,15 +64,15 @@ def test_the_chains_are_in_lower_precision_indeed(model, source):
 
 def test_what_is_no_number_stays_as_it_is():
     state = build(torch.float32).start(SOURCE)
-    low = lowered(state, torch.bfloat16)
+    low = cast_state(state, torch.bfloat16)
     assert (low.hidden.dtype, low.mask.dtype, low.layout) == (
         torch.bfloat16,
         torch.bool,
         state.layout,
     )
     nested = {"a": [torch.ones(2), (torch.arange(2), 3)]}
-    assert lowered(nested, torch.float16)["a"][0].dtype == torch.float16
-    assert lowered(nested, torch.float16)["a"][1][1] == 3
+    assert cast_state(nested, torch.float16)["a"][0].dtype == torch.float16
+    assert cast_state(nested, torch.float16)["a"][1][1] == 3
 
 
 def test_a_translator_has_it_by_name():
@@ -98,11 +98,11 @@ def test_mistakes_are_named():
     ):
         npad.load("en-de", precision="int4")
     with pytest.raises(
-        InvalidInput, match="toy is no torch module, and has no weights to lower to bfloat16"
+        InvalidInput, match="toy is no torch module: it has no weights to convert to bfloat16"
     ):
         npad.load("toy", precision="bfloat16")
 
 
 def test_a_state_may_be_any_dictionary():
     state = OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3])
-    assert [x.dtype for x in tree_leaves(lowered(state, torch.bfloat16))] == [torch.bfloat16] * 2
+    assert [x.dtype for x in tree_leaves(cast_state(state, torch.bfloat16))] == [torch.bfloat16] * 2

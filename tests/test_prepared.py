@@ -53,22 +53,22 @@ def test_noise_enters_where_it_did(site):
 @pytest.mark.parametrize("block", [1, 50, 400])
 def test_the_attention_in_blocks_is_the_attention(block, monkeypatch):
     plain, fast = pair()
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "ATTENTION_BLOCK_NUMBERS", block)
     assert_same(decode(fast, SOURCE, Beam(3), 8), decode(plain, SOURCE, Beam(3), 8))
 
 
-def test_symbols_are_looked_up_once_as_many_were_read_as_there_are(monkeypatch):
+def test_tokens_are_looked_up_once_as_many_were_read_as_there_are(monkeypatch):
     plain, fast = pair()
     targets = [[[3, 4], [5]]] * len(SOURCE)
-    fast._read(torch.arange(10))
-    assert fast.table is None  # of 11 symbols
+    fast._token_input(torch.arange(10))
+    assert fast.table is None  # of 11 tokens
     before = score(plain, SOURCE, targets)
     assert score(fast, SOURCE, targets) == [pytest.approx(one, abs=1e-12) for one in before]
     assert fast.table is not None
     assert_same(decode(fast, SOURCE, Beam(3), 8), decode(plain, SOURCE, Beam(3), 8))
-    monkeypatch.setitem(module.LARGEST, "cpu", 1)
+    monkeypatch.setitem(module.MAX_TABLE_NUMBERS, "cpu", 1)
     _, small = pair()
-    assert torch.allclose(small._read(torch.arange(11)), fast.table[:11])
+    assert torch.allclose(small._token_input(torch.arange(11)), fast.table[:11])
     assert small.table is None
 
 

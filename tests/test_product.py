@@ -10,16 +10,16 @@ import torch
 from torch.nn import functional as F
 
 from npad.models.cgru import linear as product
-from npad.models.cgru.linear import FEW, NARROW, Product
+from npad.models.cgru.linear import MIN_PACKED_OUTPUTS, MIN_PACKED_ROWS, Product
 
-here = product.packs()
+here = product.can_pack()
 
 
 @pytest.fixture(params=[True, False], ids=["packed", "as they are"])
 def kind(request, monkeypatch):
     if request.param and not here:
         pytest.skip("this torch packs no weights")
-    monkeypatch.setattr(product, "packs", lambda: request.param)
+    monkeypatch.setattr(product, "can_pack", lambda: request.param)
     return request.param
 
 
@@ -29,7 +29,7 @@ def build(out=40, bias=True):
 
 
 @pytest.mark.parametrize(
-    "shape", [(0, 24), (1, 24), (FEW, 24), (50, 24), (2, 3, 24), (4, 1, 5, 24)], ids=str
+    "shape", [(0, 24), (1, 24), (MIN_PACKED_ROWS, 24), (50, 24), (2, 3, 24), (4, 1, 5, 24)], ids=str
 )
 @pytest.mark.parametrize("bias", [True, False])
 def test_rows_of_any_shape(kind, shape, bias):
@@ -40,13 +40,13 @@ def test_rows_of_any_shape(kind, shape, bias):
 
 
 def test_weights_are_packed_where_that_is_faster(kind):
-    for rows, out in ((FEW - 1, 40), (FEW, NARROW - 1)):
+    for rows, out in ((MIN_PACKED_ROWS - 1, 40), (MIN_PACKED_ROWS, MIN_PACKED_OUTPUTS - 1)):
         made = build(out)
         made(torch.randn(rows, 24))
-        assert made.laid_out is None
+        assert made.kernel_weight is None
     made = build()
-    made(torch.randn(FEW, 24))
-    assert (made.laid_out is not None) == kind
+    made(torch.randn(MIN_PACKED_ROWS, 24))
+    assert (made.kernel_weight is not None) == kind
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_torch_that_packs_nothing_multiplies(monkeypatch):
         raise RuntimeError("no kernel")
 
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", fails)
-    assert not product.packs.__wrapped__()
+    assert not product.can_pack.__wrapped__()
 
 
 WAYS = [
@@ -79,7 +79,7 @@ WAYS = [
 def test_a_gpu_multiplies_rows_of_float32_in_parts(rows, dtype, way, monkeypatch):
     used = []
     monkeypatch.setattr(product, "fused", lambda x: True)
-    monkeypatch.setattr(Product, "_in_parts", lambda self, x: used.append(len(x)))
+    monkeypatch.setattr(Product, "_split", lambda self, x: used.append(len(x)))
     build().to(dtype)(torch.randn(rows, 24, dtype=dtype))
     assert used == [rows] * way
 

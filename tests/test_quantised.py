@@ -70,9 +70,9 @@ def test_the_copy_keeps_the_contract_and_its_state_is_float32(how):
     whole = model(**how)
     low = LowPrecision(whole, "int8").low
     check_model(low, SOURCE)
-    assert isinstance(low.between, Int8Linear)
+    assert isinstance(low.query_and_recurrence, Int8Linear)
     assert isinstance(low.energy, Product)  # one output
-    assert isinstance(whole.between, Product)
+    assert isinstance(whole.query_and_recurrence, Product)
     logits, state = low.step(low.start(SOURCE), torch.zeros(len(SOURCE), dtype=torch.long))
     assert (logits.dtype, state.hidden.dtype) == (torch.float32, torch.float32)
 
@@ -103,12 +103,12 @@ def test_the_clean_model_judges_and_runs_the_clean_chain(inner):
 def test_a_device_without_it_is_told_what_to_do(monkeypatch):
     with pytest.raises(
         InvalidInput,
-        match="precision 'int8' is for a CPU and the model is on cuda:0; use 'bfloat16'",
+        match="precision 'int8' needs a CPU and the model is on cuda:0; use 'bfloat16'",
     ):
         ensure_int8(SimpleNamespace(name="the model", device="cuda:0"))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(
-        InvalidInput, match="needs a torch built with oneDNN, which this one is not; use 'float32'"
+        InvalidInput, match="needs a torch built with oneDNN; use 'float32' with this one"
     ):
         LowPrecision(model(), "int8")
 

@@ -16,7 +16,7 @@ VARIANTS = [places for n in range(4) for places in itertools.combinations(PLACES
 
 
 def by_hand(model, cell, source, tokens):
-    """The equations of the paper's section 2, unit by unit from the weights; logits of every step."""
+    """The equations of the paper's section 2, from the weights: logits of every step."""
     weight = dict(model.named_parameters())
     f = source
     layers = model.layers
@@ -115,7 +115,7 @@ def test_the_summary_is_kept_once_per_sentence():
             {"condition": ("state",)},
             "condition must be one of 'initial', 'input', 'output', not 'state'",
         ),
-        ({"vocabulary": 1}, "bos and eos must be among the 1 symbols"),
+        ({"vocabulary": 1}, "bos and eos must be among the 1 tokens"),
     ],
 )
 def test_wrong_sizes_are_named(change, message):

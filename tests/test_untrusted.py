@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -21,7 +22,7 @@ from transformers import (
 
 import npad
 from npad.errors import InvalidInput
-from npad.models.huggingface.adapter import loading as pretrained
+from npad.models.huggingface import loading as pretrained
 from npad.pipelines import transcription as transcribe
 from test_huggingface import V, build
 
@@ -161,6 +162,19 @@ def test_weights_named_by_the_configuration_are_safetensors(copied):
     rewrite(folder / "config.json", transformers_weights="adapter_model.bin")
     with pytest.raises(InvalidInput, match=r"keeps weights in 'adapter_model.bin'; npad reads "):
         npad.load(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("kind", ["text", "speech"])
+def test_an_incomplete_checkpoint_is_refused_in_one_line(copied, kind, capfd):
+    weights = copied(kind) / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name in tensors if name.endswith("decoder.layers.0.fc1.weight"))
+    del tensors[name]
+    save_file(tensors, weights, {"format": "pt"})
+    load = npad.load if kind == "text" else transcribe.load
+    with pytest.raises(InvalidInput, match=f"incomplete: it lacks the tensor '{name}'; download"):
+        load(f"hf:{weights.parent}")
+    assert capfd.readouterr().err == ""
 
 
 def test_an_adapter_is_refused(copied):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,8 +123,12 @@ def npad(
     NPAD over greedy search, or with num_beams over a beam; npad_sigma is a share of the RMS of what it perturbs. Or any
     decoder, as npad_decoder. Generation config, logits processors and stopping criteria steer the search as they do in
     `generate`; sequences_scores are the model's own log-probabilities, forced symbols and the end symbol included.
+
+    `generate` keeps a `streamer` and an `assistant_model` to itself when it calls a custom_generate
+    function, so that they cannot be refused here: an assistant model is ignored, and a streamer
+    receives the prompt, no new token and no end.
     """
-    _refuse_unheard(sys._getframe(1).f_locals, generation_config, model_kwargs)
+    _refuse_unused(generation_config, model_kwargs)
     beams = generation_config.num_beams
     n = generation_config.num_return_sequences
     every = max(beams, n)  # `generate` has repeated each input so many times
@@ -154,16 +157,13 @@ def npad(
     return as_generate_returns(adapter.encodes, found.sequences, found.sequences_scores)
 
 
-def _refuse_unheard(caller: dict[str, Any], config: Any, rest: dict[str, Any]) -> None:
-    """What `generate` was given and does not hand on, or what NPAD has no use for: better an error than silence."""
-    for name in ("streamer", "assistant_model"):
-        if caller.get(name) is not None:
-            raise InvalidInput(f"{name} does not reach a custom_generate function; leave it out")
+def _refuse_unused(config: Any, model_kwargs: dict[str, Any]) -> None:
+    """Refuse options of `generate` that NPAD would ignore."""
     if config.do_sample:
         raise InvalidInput(
             "do_sample does not go with npad.hf.npad, whose noise takes its place: say do_sample=False"
         )
-    if rest.get("inputs_embeds") is not None:
+    if model_kwargs.get("inputs_embeds") is not None:
         raise InvalidInput("npad.hf.npad reads input_ids, not inputs_embeds")
 
 

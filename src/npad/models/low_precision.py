@@ -1,4 +1,4 @@
-"""Noisy chains in fewer bits: they are noisy on purpose, and the clean model judges what they find."""
+"""Noisy chains in lower precision; the clean model re-scores their candidates in full precision."""
 
 from __future__ import annotations
 
@@ -18,17 +18,25 @@ from npad.validation import ensure_choice
 
 
 class LowPrecision(Wrapper[State]):
-    """A model with a copy of itself in lower precision, which NPAD's noisy chains run on.
+    """A model with a copy in lower precision, which NPAD's noisy chains run on.
 
-    All else is the model's own: the clean chain, every other decoder, and every score. Costs the memory of the copy.
-    int8: linear layers alone, on a CPU; states, and all between two layers, stay in float32.
+    The clean chain, every other decoder and every score use the model itself. The copy takes memory
+    in addition.
+
+    Args:
+        model: a `torch.nn.Module`.
+        precision: "bfloat16" or "float16"; or "int8" on a CPU, which quantises the linear layers
+            and keeps states and all other layers in float32.
+
+    Raises:
+        InvalidInput: the model has no weights, or its device does not compute in `precision`.
     """
 
     def __init__(self, model: Any, precision: str = "bfloat16") -> None:
         ensure_choice("precision", precision, tuple(PRECISIONS))
         if not isinstance(model, nn.Module):
             raise InvalidInput(
-                f"{name_of(model)} is no torch module, and has no weights to lower to {precision}"
+                f"{name_of(model)} is no torch module: it has no weights to convert to {precision}"
             )
         ensure_computes(device_of(model), precision)
         self.dtype = PRECISIONS[precision]
@@ -40,7 +48,7 @@ class LowPrecision(Wrapper[State]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The model's own, whose states these are, and the copy."""
+        """The model's, and the copy in lower precision."""
         return replace(
             Capabilities.of(self.model), name=self.name, low_precision=self.low_precision
         )
@@ -57,10 +65,10 @@ class LowPrecision(Wrapper[State]):
         return self.model.select(state, rows)  # type: ignore[no-any-return]
 
     def low_precision(self, state: State) -> tuple[Any, Any]:
-        """Return the copy, and a state of the model as a state of the copy."""
-        return self.low, lowered(state, self.dtype)
+        """Return the copy, and the state converted for it."""
+        return self.low, cast_state(state, self.dtype)
 
 
-def lowered(state: Any, dtype: torch.dtype) -> Any:
-    """A state with its floating-point tensors in another precision."""
+def cast_state(state: Any, dtype: torch.dtype) -> Any:
+    """Convert the floating-point tensors of a state to `dtype`."""
     return tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, state)

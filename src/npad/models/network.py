@@ -1,4 +1,4 @@
-"""What recurrent networks share: a step is a transition and a projection; teacher forcing projects all at once."""
+"""The base class of recurrent networks: a step is a transition and a projection to logits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from torch import Tensor, nn
 
 from npad.model import Perturb, State, untouched
 
-LARGEST_SIZE = 2**24  # symbols or units: beyond, the numbers of a weight matrix overflow 64 bits
-LARGEST_SIZES = {"layers": 1000}  # each is built in turn
+MAX_SIZE = 2**24  # tokens or units; the entries of a larger weight matrix overflow 64 bits
+MAX_SIZES = {"layers": 1000}  # layers, which are built one by one
 
 
 class Network(nn.Module, Generic[State]):
-    """A model made of `transition`, which reads a symbol, and `logits`, the projection of what it returns."""
+    """A model made of `transition`, which reads a token, and `logits`, which projects its readout.
+
+    Teacher forcing (`forced`) projects the readouts of all steps at once.
+    """
 
     logits: Any  # a linear layer
-    name = ""  # for messages and signatures, unless the class's will do
+    name = ""  # for messages and signatures; the class's name if empty
 
     @property
     def device(self) -> torch.device:
@@ -28,24 +31,42 @@ class Network(nn.Module, Generic[State]):
 
     @abstractmethod
     def transition(self, state: State, tokens: Tensor, perturb: Any) -> tuple[Tensor, State]:
-        """One symbol read: the readout [rows, width of logits], and the state after. `perturb` is never None."""
+        """Read one token a row.
+
+        Args:
+            state: one row per hypothesis.
+            tokens: [rows].
+            perturb: the perturbation, `untouched` if there is none; never None.
+
+        Returns:
+            The readout [rows, inputs of `logits`], and the next state.
+        """
 
     def step(
         self, state: State, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, State]:
-        features, state = self.transition(state, tokens, perturb or untouched)
-        return self.logits(features), state
+        readout, state = self.transition(state, tokens, perturb or untouched)
+        return self.logits(readout), state
 
     def forced(self, state: State, tokens: Tensor) -> Tensor:
-        """Teacher forcing: [rows, T] -> logits [rows, T, V], with one product for all of them."""
+        """Return the logits [rows, T, V] of all steps that read tokens [rows, T]."""
         return self.logits(self.features(state, tokens))  # type: ignore[no-any-return]
 
     def features(
         self, state: State, tokens: Tensor, perturb: Callable[[int], Any] = lambda step: untouched
     ) -> Tensor:
-        """What `logits` projects, for all steps: [rows, T] -> [rows, T, width]. perturb(t) is step t's, from 1."""
-        features = []
+        """Return the readouts of all steps, which `logits` projects.
+
+        Args:
+            state: one row per hypothesis.
+            tokens: [rows, T], what each step reads.
+            perturb: perturb(t) is the perturbation of step t, counted from 1.
+
+        Returns:
+            [rows, T, inputs of `logits`].
+        """
+        readouts = []
         for t in range(tokens.shape[1]):
-            feature, state = self.transition(state, tokens[:, t], perturb(t + 1))
-            features.append(feature)
-        return torch.stack(features, 1)
+            readout, state = self.transition(state, tokens[:, t], perturb(t + 1))
+            readouts.append(readout)
+        return torch.stack(readouts, 1)

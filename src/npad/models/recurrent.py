@@ -1,6 +1,7 @@
-"""Recurrent language models (Cho, 2016, section 2): h_t = φ(h_{t−1}, E[x_t], f(Y)), p = softmax g(h_t, f(Y)).
+"""Recurrent language models (Cho, 2016, section 2), with or without a summary of an input.
 
-φ is a tanh RNN, a GRU or an LSTM, in any number of layers; f(Y) is a fixed vector that sums up the input, or nothing.
+h_t = φ(h_{t−1}, E[x_t], f(Y)) and p = softmax g(h_t, f(Y)), where φ is a tanh RNN, a GRU or an
+LSTM of any number of layers, and f(Y) is a fixed vector that summarises the input Y.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from npad.errors import InvalidInput
 from npad.model import Special
-from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
+from npad.models.network import MAX_SIZE, MAX_SIZES, Network
 from npad.search.rows import repeat
 from npad.validation import as_list, brief, ensure_choice, ensure_integer
 
@@ -24,7 +25,7 @@ CELLS: dict[str, Callable[[int, int], nn.Module]] = {
     "lstm": nn.LSTMCell,
 }
 SPECIAL = Special(bos=0, eos=1, pad=0)
-PLACES = ("initial", "input", "output")
+PLACES = ("initial", "input", "output")  # where f(Y) may enter
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,30 @@ class RecurrentState:
     hidden: Tensor  # [layers, rows, hidden]
     cell: Tensor | None  # [layers, rows, hidden], of an LSTM
     summary: Tensor  # [sentences, summary], once per sentence
-    sentence: Tensor  # [rows], which summary is whose
+    sentence: Tensor  # [rows], the row's sentence
 
 
 class RecurrentLM(Network[RecurrentState]):
     """A recurrent language model, unconditional or conditioned on a summary vector.
 
-    summary: the width of f(Y), or 0; the source is then a tensor [sentences, summary], or else anything with a length.
-    condition: where f(Y) enters: the initial state, the input of every step, the output.
-    Sites: `hidden` (h_{t−1}, all layers; `hidden.0` for one), `cell` for the LSTM, `embedding` (E[x_t]), and `output`
-    (the readout tanh(W h + U f), before the logits).
+    The source is a tensor [sentences, summary]; without a summary, anything that has a length.
+
+    Sites: `hidden` (h_{t−1}, all layers; `hidden.0` for one), `cell` for the LSTM, `embedding`
+    (E[x_t]), and `output` (the readout tanh(W h + U f), before the logits).
+
+    Args:
+        vocabulary: number of tokens.
+        embedding: width of the embeddings and of the readout.
+        hidden: units of a layer.
+        cell: "rnn", "gru" or "lstm".
+        layers: number of layers.
+        summary: width of f(Y), or 0.
+        condition: where f(Y) enters: any of "initial" (the state before the first token), "input"
+            (of every step) and "output" (the readout).
+        special: begin, end and padding tokens.
+
+    Raises:
+        InvalidInput: an argument is out of range.
     """
 
     def __init__(
@@ -64,8 +79,8 @@ class RecurrentLM(Network[RecurrentState]):
             "hidden": hidden,
             "layers": layers,
         }.items():
-            ensure_integer(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
-        ensure_integer("summary", summary, 0, LARGEST_SIZE)
+            ensure_integer(name, size, 1, MAX_SIZES.get(name, MAX_SIZE))
+        ensure_integer("summary", summary, 0, MAX_SIZE)
         ensure_choice("cell", cell, tuple(CELLS))
         condition = (
             (condition,)
@@ -76,20 +91,21 @@ class RecurrentLM(Network[RecurrentState]):
             ensure_choice("condition", place, PLACES)
         if not isinstance(special, Special):
             raise InvalidInput(f"special must be npad.Special(bos, eos, pad), not {brief(special)}")
-        for symbol, number in special._asdict().items():
-            ensure_integer(symbol, number)
+        for role, token in special._asdict().items():
+            ensure_integer(role, token)
         if not 0 <= special.eos < vocabulary or not 0 <= special.bos < vocabulary:
             raise InvalidInput(
-                f"bos and eos must be among the {vocabulary} symbols, not {special.bos} and {special.eos}"
+                f"bos and eos must be among the {vocabulary} tokens, "
+                f"not {special.bos} and {special.eos}"
             )
         self.special = special
         self.summary, self.condition = summary, frozenset(condition if summary else ())
         self.layers, self.hidden, self.has_cell = layers, hidden, cell == "lstm"
 
         self.embedding = nn.Embedding(vocabulary, embedding)
-        first = embedding + (summary if "input" in self.condition else 0)
+        inputs = embedding + (summary if "input" in self.condition else 0)
         self.cells = nn.ModuleList(
-            CELLS[cell](hidden if layer else first, hidden) for layer in range(layers)
+            CELLS[cell](hidden if layer else inputs, hidden) for layer in range(layers)
         )
         if "initial" in self.condition:
             self.initial = nn.Linear(summary, layers * hidden)
@@ -115,11 +131,8 @@ class RecurrentLM(Network[RecurrentState]):
             )
         hidden = weight.new_zeros(self.layers, sentences, self.hidden)
         if "initial" in self.condition:
-            hidden = (
-                torch.tanh(self.initial(summary))
-                .view(sentences, self.layers, self.hidden)
-                .transpose(0, 1)
-            )
+            initial = torch.tanh(self.initial(summary))
+            hidden = initial.view(sentences, self.layers, self.hidden).transpose(0, 1)
         cell = torch.zeros_like(hidden) if self.has_cell else None
         return RecurrentState(hidden, cell, summary, repeat(sentences, 1, weight.device))
 
@@ -134,7 +147,7 @@ class RecurrentLM(Network[RecurrentState]):
     def transition(
         self, state: RecurrentState, tokens: Tensor, perturb: Any
     ) -> tuple[Tensor, RecurrentState]:
-        """One symbol read: the readout [rows, embedding], and the state after."""
+        """Read one token a row: return the readout [rows, embedding] and the next state."""
         summary = state.summary[state.sentence]
         x = perturb("embedding", self.embedding(tokens))
         if "input" in self.condition:
@@ -150,7 +163,6 @@ class RecurrentLM(Network[RecurrentState]):
             hiddens.append(x)
         if "output" in self.condition:
             x = torch.cat([x, summary], 1)
-        after = replace(
-            state, hidden=torch.stack(hiddens), cell=torch.stack(cells) if cells else None
-        )
-        return perturb("output", torch.tanh(self.readout(x))), after
+        readout = perturb("output", torch.tanh(self.readout(x)))
+        cell = torch.stack(cells) if cells else None
+        return readout, replace(state, hidden=torch.stack(hiddens), cell=cell)

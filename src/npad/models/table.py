@@ -1,4 +1,4 @@
-"""A model whose whole distribution is written down: for proofs, for teaching, for trying a decoder by hand."""
+"""A model given by explicit probability tables: for proofs, teaching and tests of decoders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from npad.validation import MAX_SEED, brief, ensure_integer
 
 History = tuple[int, ...]
 Table = Mapping[History, Sequence[float]]
-LARGEST_TABLE = 10**8  # probabilities of random tables, some gigabytes of Python numbers
+MAX_RANDOM_PROBABILITIES = 10**8  # of `TableModel.random`: a few gigabytes of Python floats
 
 
 class Output(NamedTuple):
-    """One possible output and its exact log-probability, the end symbol included if finished."""
+    """A possible output and its exact log-probability, the end token included if finished."""
 
     tokens: History
     log_prob: float
@@ -33,20 +33,29 @@ class TableState:
     """The state of a TableModel, one row per hypothesis."""
 
     node: Tensor  # [rows], the history read so far, as a row of the tables
-    drift: (
-        Tensor | None
-    )  # [rows, nodes], how far noise has moved h from the one-hot of that history
+    drift: Tensor | None  # [rows, nodes], h less the one-hot of that history; None without noise
 
 
 class TableModel:
-    """p(next symbol | everything before), given by tables: for each source, history → probabilities of all symbols.
+    """A model that looks up p(next token | source, history) in tables.
 
-    A history that no table lists ends at once. Symbol `eos` ends; the begin symbol is the first number past the
-    vocabulary. The source is a sequence of the keys of `tables`.
+    The source is a sequence of keys of `tables`. The begin token is the first number past the
+    vocabulary.
 
-    The model is also a linear recurrent network, so that noise has a hidden state to enter: h is the one-hot of the
-    history, a transition moves every unit to the history that reads one symbol more, and the logits are the
-    log-probabilities weighed by h. Without noise that is the table, exactly; with it, other histories mix in.
+    The model is also a linear recurrent network, so that noise has a hidden state to enter: h is
+    the one-hot of the history, a transition moves every unit to the history one token longer, and
+    the logits are the log-probabilities weighted by h. Without noise they are the table's, exactly;
+    noise mixes in other histories.
+
+    Args:
+        tables: source key → history → probabilities of all tokens. A history that is not listed
+            ends at once.
+        eos: the end token.
+        dtype: of the logits.
+        name: for messages and signatures.
+
+    Raises:
+        InvalidInput: a table lacks the empty history, or its rows are no distributions of one size.
     """
 
     def __init__(
@@ -66,25 +75,26 @@ class TableModel:
         rows = [(key, history) for key, table in tables.items() for history in table]
         self.vocabulary = len(tables[rows[0][0]][rows[0][1]])
         for key, history in rows:
-            _check(tables[key][history], self.vocabulary, f"tables[{brief(key)}][{brief(history)}]")
+            name_of_row = f"tables[{brief(key)}][{brief(history)}]"
+            _check_row(name_of_row, tables[key][history], self.vocabulary)
         if not 0 <= eos < self.vocabulary:
-            raise InvalidInput(f"eos must be one of the {self.vocabulary} symbols, not {eos}")
+            raise InvalidInput(f"eos must be one of the {self.vocabulary} tokens, not {eos}")
         self.special = Special(bos=self.vocabulary, eos=eos, pad=self.vocabulary)
 
-        # One row of the arrays per listed history of each source, and a last one for those that end at once.
-        self._place = {where: place for place, where in enumerate(rows)}
-        over = len(rows)
+        # One node per listed history of each source, and a last one for all that end at once.
+        self._node = {row: node for node, row in enumerate(rows)}
+        ended = len(rows)
         p = [list(tables[key][history]) for key, history in rows] + [_one_hot(eos, self.vocabulary)]
         self._log_p = torch.tensor(p, dtype=torch.float64).log().to(dtype)
         centred = self._log_p.clamp(min=-10)
         self._weights = centred - centred.mean(1, keepdim=True)
-        self._weights[over] = 0  # what noise makes of histories that are over is lost
-        self._next = torch.full((over + 1, self.vocabulary + 1), over)
-        self._next[:, self.special.bos] = torch.arange(over + 1)
-        for (key, history), place in self._place.items():
-            if history and (key, history[:-1]) in self._place:
-                self._next[self._place[key, history[:-1]], history[-1]] = place
-        self.sites = {"hidden": over + 1, "output": self.vocabulary}
+        self._weights[ended] = 0  # noise that reaches an ended history has no effect
+        self._next = torch.full((ended + 1, self.vocabulary + 1), ended)
+        self._next[:, self.special.bos] = torch.arange(ended + 1)
+        for (key, history), node in self._node.items():
+            if history and (key, history[:-1]) in self._node:
+                self._next[self._node[key, history[:-1]], history[-1]] = node
+        self.sites = {"hidden": ended + 1, "output": self.vocabulary}
 
     @classmethod
     def random(
@@ -95,33 +105,43 @@ class TableModel:
         sentences: int = 1,
         dtype: torch.dtype = torch.float32,
     ) -> TableModel:
-        """Tables of random probabilities for every history of fewer than `depth` symbols; sources are 0, 1, …"""
+        """Build a model of random tables, one row for every history of fewer than `depth` tokens.
+
+        Args:
+            vocabulary: number of tokens; token 0 ends.
+            depth: longest output, the end token not counted.
+            seed: of the probabilities.
+            sentences: number of tables; the sources are 0, 1, …
+            dtype: of the logits.
+
+        Raises:
+            InvalidInput: an argument is out of range, or the tables would be too large.
+        """
         ensure_integer("vocabulary", vocabulary, 1)
         ensure_integer("depth", depth, 1)
         ensure_integer("sentences", sentences, 1)
         ensure_integer("seed", seed, most=MAX_SEED)
         _check_size(vocabulary, depth, sentences)
-        source = random.Random(int(seed))
+        generator = random.Random(int(seed))
         tables: dict[Hashable, Table] = {}
         for sentence in range(sentences):
             table: dict[History, Sequence[float]] = {}
             level: list[History] = [()]
             for _ in range(depth):
                 for history in level:
-                    weights = [source.expovariate(1) for _ in range(vocabulary)]
+                    weights = [generator.expovariate(1) for _ in range(vocabulary)]
                     table[history] = [weight / sum(weights) for weight in weights]
-                level = [(*history, symbol) for history in level for symbol in range(1, vocabulary)]
+                level = [(*history, token) for history in level for token in range(1, vocabulary)]
             tables[sentence] = table
         return cls(tables, eos=0, dtype=dtype)
 
     def start(self, source: Sequence[Hashable]) -> TableState:
         for key in source:
             if not isinstance(key, Hashable) or key not in self.tables:
-                known = ", ".join(map(brief, self.tables))
-                raise InvalidInput(f"{self.name} has no table for {brief(key)}; it has {known}")
-        return TableState(
-            torch.tensor([self._place[key, ()] for key in source], dtype=torch.long), None
-        )
+                keys = ", ".join(map(brief, self.tables))
+                raise InvalidInput(f"{self.name} has no table for {brief(key)}; it has {keys}")
+        nodes = torch.tensor([self._node[key, ()] for key in source], dtype=torch.long)
+        return TableState(nodes, None)
 
     def step(
         self, state: TableState, tokens: Tensor, perturb: Perturb | None = None
@@ -139,7 +159,7 @@ class TableModel:
         return logits, TableState(node, drift)
 
     def _perturbed(self, state: TableState, perturb: Perturb) -> Tensor:
-        """The noise on h, kept apart from its one-hot so that what is clean stays exact."""
+        """Return h with noise, less its one-hot: kept apart so that clean logits are exact."""
         one_hot = torch.zeros(len(state.node), len(self._log_p), dtype=self._log_p.dtype)
         one_hot = one_hot.scatter(1, state.node[:, None], 1)
         h = one_hot if state.drift is None else one_hot + state.drift
@@ -149,35 +169,34 @@ class TableModel:
         return TableState(state.node[rows], None if state.drift is None else state.drift[rows])
 
     def outputs(self, key: Hashable, max_length: int) -> Iterator[Output]:
-        """Every output of positive probability with at most max_length symbols, the end symbol counted."""
+        """Yield every possible output of at most `max_length` tokens, the end token counted."""
         table, eos = self.tables[key], self.special.eos
         stack: list[tuple[History, float]] = [((), 0.0)]
         while stack:
-            history, so_far = stack.pop()
-            p = torch.tensor(
-                table.get(history, _one_hot(eos, self.vocabulary)), dtype=torch.float64
-            )
-            for symbol in p.nonzero().flatten().tolist():
-                log_prob = so_far + p[symbol].log().item()
-                if symbol == eos:
+            history, history_log_prob = stack.pop()
+            row = table.get(history, _one_hot(eos, self.vocabulary))
+            p = torch.tensor(row, dtype=torch.float64)
+            for token in p.nonzero().flatten().tolist():
+                log_prob = history_log_prob + p[token].log().item()
+                if token == eos:
                     yield Output(history, log_prob, True)
                 elif len(history) + 1 == max_length:
-                    yield Output((*history, symbol), log_prob, False)
+                    yield Output((*history, token), log_prob, False)
                 else:
-                    stack.append(((*history, symbol), log_prob))
+                    stack.append(((*history, token), log_prob))
 
     def best(self, key: Hashable, max_length: int) -> Output:
-        """The best output in the order (finished, log_prob)."""
+        """Return the best output in the order (finished, log_prob)."""
         return max(
             self.outputs(key, max_length), key=lambda output: (output.finished, output.log_prob)
         )
 
 
-def _one_hot(symbol: int, vocabulary: int) -> list[float]:
-    return [float(i == symbol) for i in range(vocabulary)]
+def _one_hot(token: int, vocabulary: int) -> list[float]:
+    return [float(i == token) for i in range(vocabulary)]
 
 
-def _at_least_zero(x: object) -> bool:
+def _is_non_negative(x: object) -> bool:
     return isinstance(x, Real) and float(x) >= 0
 
 
@@ -199,22 +218,24 @@ def _check_tables(tables: object) -> None:
         for history, p in table.items():
             if not isinstance(history, tuple) or not isinstance(p, Sequence):
                 rule = (
-                    "histories must be tuples of symbols, and their probabilities lists of numbers"
+                    "histories must be tuples of tokens, and their probabilities lists of numbers"
                 )
                 raise InvalidInput(f"{rule}, not {brief(history)} and {brief(p)}")
 
 
 def _check_size(vocabulary: int, depth: int, sentences: int) -> None:
-    """Refuse random tables that no memory holds."""
+    """Refuse random tables that are too large for memory."""
     histories = depth if vocabulary <= 2 else (vocabulary - 1) ** min(depth - 1, 64)
-    if histories * vocabulary * sentences > LARGEST_TABLE:
+    if histories * vocabulary * sentences > MAX_RANDOM_PROBABILITIES:
         raise InvalidInput(
-            f"{vocabulary} symbols and a depth of {depth} make more than {LARGEST_TABLE:,} probabilities; lower them"
+            f"{vocabulary} tokens and a depth of {depth} make more than "
+            f"{MAX_RANDOM_PROBABILITIES:,} probabilities; lower them"
         )
 
 
-def _check(p: Sequence[float], vocabulary: int, where: str) -> None:
+def _check_row(name: str, p: Sequence[float], vocabulary: int) -> None:
+    """Require a distribution over the vocabulary."""
     if len(p) != vocabulary:
-        raise InvalidInput(f"{where} has {len(p)} probabilities; all must have {vocabulary}")
-    if not all(map(_at_least_zero, p)) or not abs(sum(p) - 1) <= 1e-6:
-        raise InvalidInput(f"{where} must be probabilities that add up to 1, not {brief(list(p))}")
+        raise InvalidInput(f"{name} has {len(p)} probabilities; all must have {vocabulary}")
+    if not all(map(_is_non_negative, p)) or not abs(sum(p) - 1) <= 1e-6:
+        raise InvalidInput(f"{name} must be probabilities that add up to 1, not {brief(list(p))}")

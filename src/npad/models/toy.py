@@ -1,4 +1,4 @@
-"""A toy translator, German to English, whose every probability is written here: the model of demos and lessons."""
+"""A toy translator from German to English for demos: every probability is written in this file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npad.models.table import Table, TableModel
 
 END = "."
 
-# For each phrase: what has been written so far -> the probability of each next word. What is not listed ends.
+# Phrase -> words written so far -> probability of each next word. A history not listed ends.
 PHRASES: dict[str, dict[str, dict[str, float]]] = {
     # A garden path: the likeliest first word leads away from the likeliest sentence.
     "das ist mir wurst": {
@@ -55,7 +55,7 @@ PHRASES: dict[str, dict[str, dict[str, float]]] = {
         "it is all greek to": {"me": 1.0},
         "only": {"station": 0.50, "trains": 0.50},
     },
-    # The empty answer ends first and others catch up: where the rules for finishing a beam of three part.
+    # The empty output ends first and others catch up: the finishing rules of a beam of 3 disagree.
     "na ja": {
         "": {"well": 0.45, "oh": 0.35, END: 0.20},
         "well": {"yes": 0.50, "but": 0.48, END: 0.02},
@@ -65,7 +65,7 @@ PHRASES: dict[str, dict[str, dict[str, float]]] = {
         "oh well": {END: 0.60, "i": 0.20, "yes": 0.20},
         "oh well i": {"see": 1.0},
     },
-    # Hardly a choice.
+    # Nearly deterministic.
     "danke": {
         "": {"thanks": 0.90, "i": 0.10},
         "thanks": {END: 0.97, "to": 0.03},
@@ -81,25 +81,31 @@ WORDS = (
 
 
 def model() -> TableModel:
-    """The phrases as a model; its sources are the German phrases."""
-    number = {word: i for i, word in enumerate(WORDS)}
+    """Return the toy model; its sources are the German phrases."""
+    token_of = {word: token for token, word in enumerate(WORDS)}
     tables: dict[Hashable, Table] = {
         phrase: {
-            tuple(number[word] for word in history.split()): [row.get(word, 0.0) for word in WORDS]
+            tuple(token_of[word] for word in history.split()): [
+                row.get(word, 0.0) for word in WORDS
+            ]
             for history, row in table.items()
         }
         for phrase, table in PHRASES.items()
     }
-    return TableModel(tables, eos=number[END], name="toy")
+    return TableModel(tables, eos=token_of[END], name="toy")
 
 
-def text(tokens: tuple[int, ...]) -> str:
-    """The words of some symbols."""
+def detokenise(tokens: tuple[int, ...]) -> str:
+    """Return the words of tokens as a text."""
     return " ".join(WORDS[token] for token in tokens)
 
 
-def symbols(texts: Sequence[str]) -> list[list[int]]:
-    """The symbols of some words."""
+def tokenise(texts: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of each text.
+
+    Raises:
+        InvalidInput: a word is not in the vocabulary.
+    """
     for word in (word for text in texts for word in text.split()):
         if word not in WORDS[1:]:
             raise InvalidInput(f"toy does not know the word {word!r}")

@@ -429,7 +429,7 @@ def load(
     elif reference.folder is not None:
         translator = _load_folder(reference.folder, device)
     else:
-        translator = Translator(toy.model(), list, toy.text, toy.symbols)
+        translator = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
     if precision == "float32":
         return translator
     return replace(translator, model=LowPrecision(translator.model, precision))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from npad.models.quantised import rounded
+from npad.models.quantised import quantise_rows
 
 SCALE = ".scale"
 
@@ -17,7 +17,7 @@ def packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if weight.dim() != 2:
             small[name] = weight
             continue
-        small[name], small[name + SCALE] = rounded(weight)
+        small[name], small[name + SCALE] = quantise_rows(weight)
     return small
 
 

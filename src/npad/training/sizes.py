@@ -9,7 +9,7 @@ import torch
 
 from npad.engine.memory import total_memory
 from npad.errors import InvalidInput
-from npad.models.cgru.padding import aligned
+from npad.models.cgru.padding import padded_width
 from npad.training.recipe import Recipe
 from npad.validation import ensure_integer
 
@@ -56,7 +56,7 @@ def parameters(vocabulary: Sequence[int], options: Mapping[str, Any]) -> int:
     """The number of parameters of an AttentionModel, the padding of its units included."""
     units, embedding, layers = (options.get(name, default) for name, default in SIZES.items())
     source, target = vocabulary
-    width, gates = aligned(units), GATES.get(options.get("cell", "gru"), 3)
+    width, gates = padded_width(units), GATES.get(options.get("cell", "gru"), 3)
 
     def cell(inputs: int) -> int:
         return gates * width * (inputs + width + 2)

@@ -1,14 +1,16 @@
 """The paper's model prepared for decoding: the same numbers from less arithmetic.
 
-The context c_j is a weighted sum of annotations, and GRU₂ and the readout begin by multiplying it with a matrix; GRU₁
-and the readout multiply E[y], of which there are as many as symbols. Hence, with W₁, W₂ the input matrices of the GRUs:
+The context c_j is a weighted sum of annotations that GRU₂ and the readout multiply with a matrix
+first; GRU₁ and the readout multiply E[y], which has one row a token. Hence, with W₁ and W₂ the
+input matrices of the GRUs:
 
-    W₂ c_j = Σ_i weight_ij (W₂ h_i)      L₃ c_j = Σ_i weight_ij (L₃ h_i)      once per sentence, not once a step
-    W₁ E[y]      L₂ E[y]                                                      once per symbol, after as many were read
-    W s'_j       U₂ s'_j                                                      in one product
-    vᵀ tanh x = 2 vᵀ σ(2x) − Σ v                                              the last term cancels in the softmax
+    W₂ c_j = Σ_i weight_ij (W₂ h_i)   L₃ c_j = Σ_i weight_ij (L₃ h_i)   once per sentence
+    W₁ E[y]      L₂ E[y]                                                from a table of all tokens
+    W s'_j       U₂ s'_j                                                in one product
+    vᵀ tanh x = 2 vᵀ σ(2x) − Σ v                                        Σ v cancels in the softmax
 
-At 1,024 units, embeddings of 512 and 8,000 symbols the products of a step take 26 million operations a row, not 44.
+At 1,024 units, embeddings of 512 and 8,000 tokens the products of a step take 26 million operations
+a row instead of 44 million.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ from npad.models.cgru.linear import Product
 from npad.models.cgru.model import AttentionModel
 from npad.models.network import Network
 
-LARGEST = {"cpu": 1 << 26, "cuda": 1 << 28}  # numbers in a table of W E[y]
-FEW = 1024  # source symbols up to which a GPU waits for the launches of their encoding
-GRID = 8  # symbols to which sources are padded on a GPU: few shapes, each of which may be captured as a graph
-BLOCK = 1 << 18  # numbers of the attention at a time on a CPU, so that they stay in its cache
+# Numbers in the table of W E[y], by device; a larger vocabulary is not tabulated.
+MAX_TABLE_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 28}
+# Source tokens of a batch; encoding more is bound by arithmetic, not by launches, and not captured.
+MAX_CAPTURED_SOURCE_TOKENS = 1024
+# Tokens; sources are padded to a multiple of it on a GPU, so that few shapes are captured.
+SOURCE_LENGTH_MULTIPLE = 8
+# Numbers of the attention computed at a time on a CPU, so that they stay in its cache.
+ATTENTION_BLOCK_NUMBERS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -41,48 +47,43 @@ class PreparedState:
 
     hidden: Tensor  # [layers, rows, units]
     keys: Tensor  # [sentences, length, 2 · units], 2 (U h_i + b), once per sentence
-    values: (
-        Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, once per sentence
-    )
+    values: Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, likewise
     mask: Tensor  # [sentences, length], true at padding
     layout: Layout
     weights: Tensor  # [rows, length], the attention of the last step
-    owner: Tensor | None = (
-        None  # [groups], where the layout is of groups of rows, the sentence of each
-    )
+    owner: Tensor | None = None  # [groups], the sentence of each group of rows; None: the i-th
 
 
 class Prepared(Network[PreparedState]):
-    """An `AttentionModel` of GRUs as it is decoded. Some weights are copies: prepare anew what was trained further."""
+    """An `AttentionModel` of GRUs, prepared for decoding.
+
+    Some weights are copies: prepare the model again after training it further.
+    """
 
     def __init__(self, model: AttentionModel) -> None:
         super().__init__()
-        self.plain, self.special, self.sites, self.name = (
-            model,
-            model.special,
-            model.sites,
-            model.name,
-        )
-        self.width, self.above = model.width, model.above
+        self.plain, self.special, self.sites = model, model.special, model.sites
+        self.name, self.width, self.above = model.name, model.width, model.above
         self.logits = Product(model.logits.weight.detach(), model.logits.bias.detach())
-        first: Any = model.first
-        second: Any = model.second
-        parts = [model.width, model.target_embedding.embedding_dim, 2 * model.width]
-        hidden, embedded, context = torch.split(model.readout.weight, parts, 1)
-        none = torch.zeros_like(model.readout.bias)
-        self.read = Product.stacked(
-            [first.weight_ih, embedded], [first.bias_ih, model.readout.bias]
-        )
-        self.recur = Product.stacked([first.weight_hh], [first.bias_hh])
+        gru1: Any = model.first
+        gru2: Any = model.second
+        sizes = [model.width, model.target_embedding.embedding_dim, 2 * model.width]
+        from_hidden, from_embedding, from_context = torch.split(model.readout.weight, sizes, 1)
         query = model.query.weight
-        self.between = Product.stacked(
-            [2 * query, second.weight_hh], [torch.zeros_like(query[:, 0]), second.bias_hh]
+        no_bias = torch.zeros_like(model.readout.bias)
+        no_query_bias = torch.zeros_like(query[:, 0])
+        self.token_input = Product.stacked(
+            [gru1.weight_ih, from_embedding], [gru1.bias_ih, model.readout.bias]
+        )
+        self.recurrence = Product.stacked([gru1.weight_hh], [gru1.bias_hh])
+        self.query_and_recurrence = Product.stacked(
+            [2 * query, gru2.weight_hh], [no_query_bias, gru2.bias_hh]
         )
         self.energy = Product.stacked([2 * model.energy.weight], [])
-        self.value = Product.stacked([second.weight_ih, context], [second.bias_ih, none])
-        self.out = Product.stacked([hidden], [])
-        self.seen = 0  # symbols read: as many as there are in all have cost what a table costs
-        self.table: Tensor | None
+        self.value = Product.stacked([gru2.weight_ih, from_context], [gru2.bias_ih, no_bias])
+        self.hidden_readout = Product.stacked([from_hidden], [])
+        self.tokens_read = 0  # one vocabulary of them costs as much as the table
+        self.table: Tensor | None  # [vocabulary + 1, 3 · units + embedding], the begin token last
         self.register_buffer("table", None, persistent=False)
 
     @property
@@ -91,46 +92,50 @@ class Prepared(Network[PreparedState]):
         return fused(self.logits.weight)
 
     def start(self, source: Any) -> PreparedState:
-        symbols, lengths = self.plain.padded(source)
+        tokens, lengths = self.plain.padded(source)
         if self.capturable:
-            self._tabulate()  # a captured step must not
+            self._tabulate()  # which a captured step must not do
         with graphs_of(self) as graphs:
-            if graphs is None or lengths is not None or symbols.numel() > FEW:
-                return self._begin(symbols, lengths)[0]
-            begun: PreparedState = graphs.call(self._begin, self, "begin", symbols)[0]
-            return tree_map(torch.clone, begun)
+            capturable = lengths is None and tokens.numel() <= MAX_CAPTURED_SOURCE_TOKENS
+            if graphs is None or not capturable:
+                return self._begin(tokens, lengths)[0]
+            state: PreparedState = graphs.call(self._begin, self, "begin", tokens)[0]
+            return tree_map(torch.clone, state)
 
-    def _begin(self, symbols: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
-        begun = self.plain.begin_exactly(symbols, lengths)
-        mask, memory, keys = begun.mask, begun.memory, begun.keys
+    def _begin(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
+        plain = self.plain.begin_exactly(tokens, lengths)
+        mask, memory, keys = plain.mask, plain.memory, plain.keys
         if self.capturable:
-            more = -mask.shape[1] % GRID
-            mask = F.pad(mask, (0, more), value=True)
-            memory, keys = (F.pad(each, (0, 0, 0, more)) for each in (memory, keys))
+            padding = -mask.shape[1] % SOURCE_LENGTH_MULTIPLE
+            mask = F.pad(mask, (0, padding), value=True)
+            memory, keys = (F.pad(x, (0, 0, 0, padding)) for x in (memory, keys))
         weights = memory.new_zeros(mask.shape)
-        return (
-            PreparedState(begun.hidden, 2 * keys, self.value(memory), mask, begun.layout, weights),
-        )
+        values = self.value(memory)
+        return (PreparedState(plain.hidden, 2 * keys, values, mask, plain.layout, weights),)
 
     def select(self, state: PreparedState, rows: Tensor) -> PreparedState:
-        layout, left = state.layout.after(rows)
+        layout, sentences = state.layout.after(rows)
         chosen = replace(
             state, hidden=state.hidden[:, rows], layout=layout, weights=state.weights[rows]
         )
-        if left is None:
+        if sentences is None:
             return chosen
         return replace(
-            chosen, keys=state.keys[left], values=state.values[left], mask=state.mask[left]
+            chosen,
+            keys=state.keys[sentences],
+            values=state.values[sentences],
+            mask=state.mask[sentences],
         )
 
     def attention(self, state: PreparedState) -> Tensor:
-        longest = (
-            int((~state.mask).sum(1).max()) if self.capturable else state.mask.shape[1]
-        )  # without the grid's
+        """Return the weights of the last step, [rows, source length]."""
+        if not self.capturable:
+            return state.weights
+        longest = int((~state.mask).sum(1).max())  # without SOURCE_LENGTH_MULTIPLE's padding
         return state.weights[:, :longest]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        self.__dict__.pop("_graphs", None)  # which know the weights by where they lie
+        self.__dict__.pop("_graphs", None)  # captured graphs hold the weights' addresses
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def transition(
@@ -139,11 +144,11 @@ class Prepared(Network[PreparedState]):
         if reached(perturb, "embedding"):
             x = self.plain._embedded(tokens)
             noisy = perturb("embedding", x)
-            read = self._read(tokens) if noisy is x else self.read(noisy)
+            token_input = self._token_input(tokens) if noisy is x else self.token_input(noisy)
         else:
-            read = self._read(tokens)
-        state, context = self._recur(state, read, perturb)
-        return perturb("output", self._readout(state.hidden[-1], read, context)), state
+            token_input = self._token_input(tokens)
+        state, context = self._recur(state, token_input, perturb)
+        return perturb("output", self._readout(state.hidden[-1], token_input, context)), state
 
     @property
     def vocabulary(self) -> int:
@@ -152,58 +157,63 @@ class Prepared(Network[PreparedState]):
     def advance(
         self, state: PreparedState, parents: Tensor, owners: Tensor, tokens: Tensor
     ) -> tuple[Tensor, PreparedState]:
-        """Continue rows of the state, in groups of one sentence each: readouts, and the state."""
+        """Continue rows of the state, in groups of one sentence: readouts, and the state."""
         layout = Layout(len(owners), len(parents) // len(owners))
         state = replace(state, hidden=state.hidden[:, parents], layout=layout, owner=owners)
-        read = self._read(tokens)
-        state, context = self._recur(state, read, untouched)
-        return self._readout(state.hidden[-1], read, context), state
+        token_input = self._token_input(tokens)
+        state, context = self._recur(state, token_input, untouched)
+        return self._readout(state.hidden[-1], token_input, context), state
 
     def project(self, readouts: Tensor) -> Tensor:
         """Return the logits [n, V] of readouts [n, embedding]."""
         return self.logits(readouts)  # type: ignore[no-any-return]
 
-    def _read(self, tokens: Tensor) -> Tensor:
-        """What a symbol means to GRU₁ and to the readout, biases included: [..., 3 · units + embedding]."""
-        symbols = self.logits.out_features
-        self.seen += tokens.numel()
-        if self.seen >= symbols:
+    def _token_input(self, tokens: Tensor) -> Tensor:
+        """Return W₁ E[y] and L₂ E[y], biases included: [..., 3 · units + embedding]."""
+        self.tokens_read += tokens.numel()
+        if self.tokens_read >= self.vocabulary:
             self._tabulate()
         if self.table is None:
-            return self.read(self.plain._embedded(tokens))  # type: ignore[no-any-return]
-        return F.embedding(tokens.clamp(max=symbols), self.table)
+            return self.token_input(self.plain._embedded(tokens))  # type: ignore[no-any-return]
+        return F.embedding(tokens.clamp(max=self.vocabulary), self.table)
 
     def _tabulate(self) -> None:
-        size = self.logits.out_features * self.read.out_features
-        if self.table is None and size <= LARGEST.get(self.read.weight.device.type, 0):
-            known = self.read(self.plain.target_embedding.weight)
-            self.table = torch.cat([known, self.read.bias[None]])  # type: ignore[index]  # the begin symbol's embedding is zero
+        """Compute the inputs of all tokens, if the table is small enough."""
+        size = self.vocabulary * self.token_input.out_features
+        limit = MAX_TABLE_NUMBERS.get(self.token_input.weight.device.type, 0)
+        if self.table is None and size <= limit:
+            inputs = self.token_input(self.plain.target_embedding.weight)
+            begin: Any = self.token_input.bias  # the begin token's embedding is zero
+            self.table = torch.cat([inputs, begin[None]])
 
-    def _readout(self, hidden: Tensor, read: Tensor, context: Tensor) -> Tensor:
+    def _readout(self, hidden: Tensor, token_input: Tensor, context: Tensor) -> Tensor:
         gates = 3 * self.width
-        return torch.tanh(self.out(hidden) + read[..., gates:] + context[..., gates:])
+        return torch.tanh(
+            self.hidden_readout(hidden) + token_input[..., gates:] + context[..., gates:]
+        )
 
     def _recur(
-        self, state: PreparedState, read: Tensor, perturb: Any
+        self, state: PreparedState, token_input: Tensor, perturb: Any
     ) -> tuple[PreparedState, Tensor]:
-        """From s_{j−1} to s_j, and what the context means to GRU₂ and to the readout."""
+        """Return s_j, and W₂ c_j with L₃ c_j, biases included: [rows, 3 · units + embedding]."""
         gates = 3 * self.width
-        old = [
+        hidden = [
             self.plain._perturbed(perturb, f"hidden.{layer}", h)
             for layer, h in enumerate(state.hidden)
         ]
-        between = gru(read[:, :gates], self.recur(old[0]), old[0])
-        query, again = self.between(between).split([2 * self.width, gates], 1)
+        middle = gru(token_input[:, :gates], self.recurrence(hidden[0]), hidden[0])  # s'_j
+        query, recurrent = self.query_and_recurrence(middle).split([2 * self.width, gates], 1)
         context, weights = self._attend(state, query)
-        new = [gru(context[:, :gates], again, between)]
+        new = [gru(context[:, :gates], recurrent, middle)]
         for layer, above in enumerate(self.above, start=1):
-            new.append(above(new[-1], old[layer]))
-        hidden = torch.stack(new) if len(new) > 1 else new[0][None]
-        return replace(state, hidden=hidden, weights=weights), context
+            new.append(above(new[-1], hidden[layer]))
+        stacked = torch.stack(new) if len(new) > 1 else new[0][None]
+        return replace(state, hidden=stacked, weights=weights), context
 
     def _attend(self, state: PreparedState, query: Tensor) -> tuple[Tensor, Tensor]:
-        groups, each = state.layout
-        query = query.view(groups, each, -1)
+        """Return context [rows, 3 · units + embedding] and weights [rows, length]."""
+        groups, group_rows = state.layout
+        query = query.view(groups, group_rows, -1)
         if fused(query):
             from npad.kernels.attention import contexts, energies
 
@@ -214,31 +224,34 @@ class Prepared(Network[PreparedState]):
                 weights @ state.values if owner is None else contexts(weights, state.values, owner)
             )
         else:
-            weights, context = self._attended(state, query)
+            weights, context = self._attend_in_blocks(state, query)
         return context.flatten(0, 1), weights.flatten(0, 1)
 
-    def _attended(self, state: PreparedState, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights [groups, each, length] and context, so much at a time as a cache holds."""
-        groups, each = state.layout
+    def _attend_in_blocks(self, state: PreparedState, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weights [groups, rows, length] and context, in blocks that fit a cache."""
+        groups, group_rows = state.layout
         owner, size = state.owner, state.keys[0].numel()
-        down = max(1, BLOCK // max(1, each * size))
-        right = max(1, BLOCK // max(1, size)) if down == 1 else each
-        weights, context = query.new_empty(groups, each, state.keys.shape[1]), []
-        for top in range(0, groups, down):
-            some = slice(top, top + down) if owner is None else owner[top : top + down]
-            keys, here = state.keys[some, None], weights[top : top + down]
-            for left in range(0, each, right):
-                part = slice(left, left + right)
-                here[:, part] = self.energy(
-                    (query[top : top + down, part, None] + keys).sigmoid_()
-                ).squeeze(-1)
-            here.copy_(F.softmax(here.masked_fill_(state.mask[some, None], -torch.inf), -1))
+        block_groups = max(1, ATTENTION_BLOCK_NUMBERS // max(1, group_rows * size))
+        block_rows = group_rows
+        if block_groups == 1:
+            block_rows = max(1, ATTENTION_BLOCK_NUMBERS // max(1, size))
+        weights, context = query.new_empty(groups, group_rows, state.keys.shape[1]), []
+        for start in range(0, groups, block_groups):
+            block = slice(start, start + block_groups)
+            sentences = block if owner is None else owner[block]
+            keys, block_weights = state.keys[sentences, None], weights[block]
+            for row in range(0, group_rows, block_rows):
+                rows = slice(row, row + block_rows)
+                energy = self.energy((query[block, rows, None] + keys).sigmoid_())
+                block_weights[:, rows] = energy.squeeze(-1)
+            block_weights.masked_fill_(state.mask[sentences, None], -torch.inf)
+            block_weights.copy_(F.softmax(block_weights, -1))
             if owner is not None:
-                context.append(here @ state.values[some])
+                context.append(block_weights @ state.values[sentences])
         return weights, weights @ state.values if owner is None else torch.cat(context)
 
 
 def prepared(model: Any) -> Any:
-    """A model as it is best decoded: prepared, where that is known how."""
+    """Return the model prepared for decoding, or the model itself if it is of another kind."""
     can = isinstance(model, AttentionModel) and model.attends and not model.has_cell
     return Prepared(model).eval() if can else model

@@ -1,4 +1,4 @@
-"""Linear layers as they are decoded with: several matrices of one vector as one, and as the processor reads them."""
+"""Linear layers for inference: stacked matrices, in the layout that the processor reads fastest."""
 
 from __future__ import annotations
 
@@ -11,69 +11,80 @@ from torch.nn import functional as F
 
 from npad.kernels import fused
 
-FEW = 3  # rows from which a CPU multiplies faster with packed weights
-NARROW = 16  # outputs; with fewer there is nothing to pack
+MIN_PACKED_ROWS = 3  # rows; with fewer, a CPU multiplies as fast with unpacked weights
+MIN_PACKED_OUTPUTS = 16  # outputs; with fewer, there is nothing to pack
 
 
 class Product(nn.Module):
-    """x W + b. On a GPU products in float32 are made of three in bfloat16 (see `npad.kernels.split`)."""
+    """A linear layer for inference: x Wᵀ + b.
+
+    A CPU multiplies with packed weights (oneDNN). A GPU computes a float32 product as three in
+    bfloat16 (see `npad.kernels.split`).
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.out_features, self.in_features = weight.shape
-        self.laid_out: Tensor | None = (
-            None  # the weight, in parts or packed; made when first needed
-        )
+        self.kernel_weight: Tensor | None = None  # split or packed, computed on first use
 
     @classmethod
     def stacked(cls, weights: list[Tensor], biases: list[Tensor]) -> Product:
-        """Products with several matrices of one vector as one."""
-        weight = torch.cat([one.detach() for one in weights])
-        return cls(weight, torch.cat([one.detach() for one in biases]) if biases else None)
+        """Return the products of one input with several matrices as a single layer.
+
+        Args:
+            weights: each [outputs, inputs], with the same inputs.
+            biases: each [outputs], one for each weight; or none.
+        """
+        weight = torch.cat([block.detach() for block in weights])
+        bias = torch.cat([block.detach() for block in biases]) if biases else None
+        return cls(weight, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, single = x.numel() // self.in_features, x.dtype == torch.float32
-        if single and fused(x) and rows != 1:  # one row is read, not multiplied
-            return self._in_parts(x)
-        few = rows < FEW or self.out_features < NARROW
-        if single and not few and x.device.type == "cpu" and not x.requires_grad and packs():
+        rows, is_float32 = x.numel() // self.in_features, x.dtype == torch.float32
+        if is_float32 and fused(x) and rows != 1:  # a single row is bound by memory, not arithmetic
+            return self._split(x)
+        packable = rows >= MIN_PACKED_ROWS and self.out_features >= MIN_PACKED_OUTPUTS
+        on_cpu = x.device.type == "cpu"
+        if is_float32 and packable and on_cpu and not x.requires_grad and can_pack():
             return self._packed(x)
         return F.linear(x, self.weight, self.bias)
 
-    def _in_parts(self, x: Tensor) -> Tensor:
+    def _split(self, x: Tensor) -> Tensor:
         from npad.kernels.split import input_parts, weight_parts
 
-        if self.laid_out is None:
-            self.laid_out = weight_parts(self.weight, self.bias)
-        made = torch.mm(input_parts(x.flatten(0, -2)), self.laid_out, out_dtype=torch.float32)
-        return made.view(*x.shape[:-1], -1)
+        if self.kernel_weight is None:
+            self.kernel_weight = weight_parts(self.weight, self.bias)
+        parts = input_parts(x.flatten(0, -2))
+        output = torch.mm(parts, self.kernel_weight, out_dtype=torch.float32)
+        return output.view(*x.shape[:-1], -1)
 
     def _packed(self, x: Tensor) -> Tensor:
-        if self.laid_out is None:
-            self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.laid_out, self.bias, "none", [], ""
+        if self.kernel_weight is None:
+            self.kernel_weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.kernel_weight, self.bias, "none", [], ""
         )
-        return made
+        return output
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        self.laid_out = None  # another device or precision has its own
+        self.kernel_weight = None  # its layout depends on the device and the precision
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "laid_out": None}  # which may have no storage to copy
+        return {**self.__dict__, "kernel_weight": None}  # packed weights have no storage to copy
 
 
 @cache
-def packs() -> bool:
-    """Whether this torch packs weights for this processor."""
+def can_pack() -> bool:
+    """Return whether this torch packs weights for this processor."""
+    size = MIN_PACKED_OUTPUTS
     try:
-        weight = torch.ops.mkldnn._reorder_linear_weight(torch.ones(NARROW, NARROW))
-        made = torch.ops.mkldnn._linear_pointwise(
-            torch.ones(FEW, NARROW), weight, None, "none", [], ""
+        weight = torch.ops.mkldnn._reorder_linear_weight(torch.ones(size, size))
+        output = torch.ops.mkldnn._linear_pointwise(
+            torch.ones(MIN_PACKED_ROWS, size), weight, None, "none", [], ""
         )
-        return bool((made == NARROW).all())
+        return bool((output == size).all())
     except (AttributeError, RuntimeError, TypeError):
         return False

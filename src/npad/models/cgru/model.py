@@ -1,13 +1,16 @@
-"""The translation model of the paper's experiments (Cho, 2016, section 5, after dl4mt-tutorial's session 2).
+"""The paper's translation model (Cho, 2016, section 5, after dl4mt-tutorial's session 2).
 
-A bidirectional encoder gives each source symbol an annotation h_i; the decoder is a conditional GRU,
+A bidirectional encoder computes an annotation h_i of each source token; the decoder is a
+conditional GRU,
 
-    s'_j = GRU₁(E[y_{j−1}], s_{j−1})        e_ij = vᵀ tanh(W s'_j + U h_i + b)        c_j = Σ_i softmax_i(e_ij) h_i
-    s_j  = GRU₂(c_j, s'_j)                  logits = W_o tanh(L₁ s_j + L₂ E[y_{j−1}] + L₃ c_j + b) + b_o
+    s'_j = GRU₁(E[y_{j−1}], s_{j−1})
+    e_ij = vᵀ tanh(W s'_j + U h_i + b)        c_j = Σ_i softmax_i(e_ij) h_i
+    s_j  = GRU₂(c_j, s'_j)
+    logits = W_o tanh(L₁ s_j + L₂ E[y_{j−1}] + L₃ c_j + b) + b_o
 
-with s₀ = tanh(W · mean of the annotations + b), the embedding before the first symbol zero, and a source that ends with
-the end symbol. Options: LSTM cells, more layers (each above the last), the mean as a fixed c instead of attention, and
-W_o tied to E (Press & Wolf, 2017).
+with s₀ = tanh(W · mean of the annotations + b). The embedding before the first token is zero, and a
+source ends with the end token. Options: LSTM cells, several layers, the mean of the annotations as
+a fixed c instead of attention, and W_o tied to E (Press & Wolf, 2017).
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from npad.errors import InvalidInput
 from npad.model import Layout, Special, untouched
 from npad.models.cgru.encoder import bidirectional
-from npad.models.cgru.padding import aligned, real
-from npad.models.network import LARGEST_SIZE, LARGEST_SIZES, Network
+from npad.models.cgru.padding import padded_width, unpadded_indices
+from npad.models.network import MAX_SIZE, MAX_SIZES, Network
 from npad.search.rows import repeat
 from npad.validation import ensure_bool, ensure_choice, ensure_integer, ensure_number
 
@@ -40,7 +43,7 @@ PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "
 class AttentionState:
     """The state of an AttentionModel, one row per hypothesis."""
 
-    hidden: Tensor  # [layers, rows, units], here and below with the padding of `aligned`
+    hidden: Tensor  # [layers, rows, units], here and below padded to `padded_width(units)`
     cell: Tensor | None  # [layers, rows, units], of LSTMs
     memory: Tensor  # [sentences, length, 2 · units], the annotations, once per sentence
     keys: Tensor  # [sentences, length, 2 · units], U h_i + b, once per sentence
@@ -50,10 +53,27 @@ class AttentionState:
 
 
 class AttentionModel(Network[AttentionState]):
-    """An encoder–decoder for sequences of symbols; the source is a list of lists of symbols, without the end symbol.
+    """An encoder–decoder with attention; the source is a list of token lists, without end tokens.
 
-    Sites: `hidden` (s_{j−1}, before the first cell, so that noise reaches the attention; all layers, or `hidden.0`),
-    `cell` for LSTMs, `embedding` (E[y_{j−1}]) and `output` (the readout, before the logits).
+    Sites: `hidden` (s_{j−1}, before the first cell, so that noise reaches the attention; all
+    layers, or `hidden.0` for one), `cell` for LSTMs, `embedding` (E[y_{j−1}]) and `output` (the
+    readout, before the logits).
+
+    Args:
+        source_vocabulary: number of source tokens, the end token included.
+        target_vocabulary: number of target tokens, the end token included.
+        units: width of the recurrent state.
+        embedding: width of the embeddings and of the readout.
+        cell: "gru" or "lstm".
+        layers: layers of the encoder and of the decoder.
+        attention: attend to the annotations; False reads their mean.
+        dropout: probability of dropping a unit of embeddings and readout in training.
+        initialisation: "paper", "glorot", or "none" if weights are loaded next.
+        tied: share the target embedding with the output matrix.
+        eos: the end token of both vocabularies.
+
+    Raises:
+        InvalidInput: an argument is out of range.
     """
 
     def __init__(
@@ -74,10 +94,8 @@ class AttentionModel(Network[AttentionState]):
         sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
         sizes |= {"units": units, "embedding": embedding, "layers": layers}
         for name, size in sizes.items():
-            ensure_integer(name, size, 1, LARGEST_SIZES.get(name, LARGEST_SIZE))
-        sizes = {
-            name: int(size) for name, size in sizes.items()
-        }  # numpy's are spelt by neither torch nor JSON
+            ensure_integer(name, size, 1, MAX_SIZES.get(name, MAX_SIZE))
+        sizes = {name: int(size) for name, size in sizes.items()}  # JSON writes no NumPy integers
         source_vocabulary, target_vocabulary, units, embedding, layers = sizes.values()
         ensure_bool("attention", attention)
         ensure_bool("tied", tied)
@@ -86,7 +104,7 @@ class AttentionModel(Network[AttentionState]):
         ensure_choice("initialisation", initialisation, ("paper", "glorot", "none"))
         ensure_number("dropout", dropout, least=0, below=1)
         dropout, eos = float(dropout), int(eos)
-        # what it takes to build another of its kind
+        # what rebuilds the model: AttentionModel(**options)
         self.options = sizes | {
             "cell": cell,
             "attention": attention,
@@ -95,35 +113,31 @@ class AttentionModel(Network[AttentionState]):
             "eos": eos,
         }
         if not 0 <= eos < min(source_vocabulary, target_vocabulary):
-            raise InvalidInput(f"eos must be a symbol of both vocabularies, not {eos}")
+            raise InvalidInput(f"eos must be a token of both vocabularies, not {eos}")
         self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)
-        self.units, self.layers, self.attends, self.has_cell = (
-            units,
-            layers,
-            attention,
-            cell == "lstm",
-        )
-        self.width = aligned(units)
-        width, both = self.width, 2 * self.width
+        self.units, self.layers = units, layers
+        self.attends, self.has_cell = attention, cell == "lstm"
+        self.width = padded_width(units)
+        width, annotation = self.width, 2 * self.width
 
-        network, one_step = CELLS[cell]
+        network, step_cell = CELLS[cell]
         self.source_embedding = nn.Embedding(source_vocabulary, embedding)
         self.encoder = network(embedding, width, layers, batch_first=True, bidirectional=True)
-        self.initial = nn.Linear(both, layers * width)
+        self.initial = nn.Linear(annotation, layers * width)
         self.target_embedding = nn.Embedding(target_vocabulary, embedding)
-        self.first = one_step(embedding, width)
-        self.second = one_step(both, width)
-        self.above = nn.ModuleList(one_step(width, width) for _ in range(layers - 1))
+        self.first = step_cell(embedding, width)
+        self.second = step_cell(annotation, width)
+        self.above = nn.ModuleList(step_cell(width, width) for _ in range(layers - 1))
         if attention:
-            self.query = nn.Linear(width, both, bias=False)
-            self.key = nn.Linear(both, both)
-            self.energy = nn.Linear(both, 1, bias=False)
-        self.readout = nn.Linear(width + embedding + both, embedding)
+            self.query = nn.Linear(width, annotation, bias=False)
+            self.key = nn.Linear(annotation, annotation)
+            self.energy = nn.Linear(annotation, 1, bias=False)
+        self.readout = nn.Linear(width + embedding + annotation, embedding)
         self.logits = nn.Linear(embedding, target_vocabulary)
         self.drop = nn.Dropout(dropout)
         if tied:
             self.logits.weight = self.target_embedding.weight
-        if initialisation != "none":  # as where weights are about to be loaded
+        if initialisation != "none":
             self.initialise(initialisation)
 
         recurrent = ("hidden", "cell") if self.has_cell else ("hidden",)
@@ -135,20 +149,31 @@ class AttentionModel(Network[AttentionState]):
     def preset(
         cls, name: str, source_vocabulary: int, target_vocabulary: int, **changes: Any
     ) -> Self:
-        """`paper` (1028 units, 512-dimensional embeddings) or `small` (512 and 256)."""
+        """Build a model of preset sizes.
+
+        Args:
+            name: "paper" (1028 units, 512-dimensional embeddings) or "small" (512 and 256).
+            source_vocabulary: number of source tokens.
+            target_vocabulary: number of target tokens.
+            **changes: other arguments of `AttentionModel`, which override the preset's.
+        """
         ensure_choice("preset", name, tuple(PRESETS))
         return cls(source_vocabulary, target_vocabulary, **(PRESETS[name] | changes))
 
     @torch.no_grad()
-    def initialise(self, how: str = "paper") -> None:
-        """Square recurrent matrices orthogonal, each gate's on its own, and the attention's; biases zero.
+    def initialise(self, scheme: str = "paper") -> None:
+        """Draw the weights: biases zero, square recurrent matrices and the attention's orthogonal.
 
-        The others are 0.01·N(0, 1) with `paper`, which learns nothing for long on little data; with `glorot` embeddings
-        are N(0, 1) and matrices Glorot's.
+        Each gate's recurrent matrix is drawn separately.
+
+        Args:
+            scheme: of the other matrices. "paper" draws 0.01·N(0, 1), which learns nothing for
+                long on little data; "glorot" draws embeddings from N(0, 1) and matrices by
+                Glorot's rule.
         """
         for name, parameter in self.named_parameters():
-            kind, places = name.rsplit(".", 1)[-1], self._places(name, parameter)
-            new = parameter.new_zeros([len(each) for each in places])
+            kind, indices = name.rsplit(".", 1)[-1], self._unpadded_indices(name, parameter)
+            new = parameter.new_zeros([len(index) for index in indices])
             if kind.startswith("bias"):
                 pass
             elif kind.startswith("weight_hh"):
@@ -156,24 +181,24 @@ class AttentionModel(Network[AttentionState]):
                     nn.init.orthogonal_(gate)
             elif name == "key.weight":
                 nn.init.orthogonal_(new)
-            elif how == "paper":
+            elif scheme == "paper":
                 nn.init.normal_(new, std=0.01)
             elif "embedding" in name:
-                nn.init.normal_(
-                    new, std=new.shape[1] ** -0.5 if parameter is self.logits.weight else 1.0
-                )
+                tied = parameter is self.logits.weight
+                nn.init.normal_(new, std=new.shape[1] ** -0.5 if tied else 1.0)
             else:
                 nn.init.xavier_uniform_(new)
             parameter.zero_()
-            parameter[torch.meshgrid(*places, indexing="ij")] = new
+            parameter[torch.meshgrid(*indices, indexing="ij")] = new
 
-    def _places(self, name: str, parameter: Tensor) -> list[Tensor]:
-        """Of each dimension of a parameter, the places that are not padding."""
+    def _unpadded_indices(self, name: str, parameter: Tensor) -> list[Tensor]:
+        """Return the indices of each dimension of a parameter that are not padding."""
         gates = 4 if self.has_cell else 3
         inputs = {"encoder": 0 if "_l0" in name else 2, "first": 0, "second": 2, "above": 1}
+        # padded blocks of units in (rows, columns) of each module's matrices
         blocks = {
             cell: (gates, 1 if "_hh" in name else columns) for cell, columns in inputs.items()
-        }  # of units
+        }
         blocks |= {
             "initial": (self.layers, 2),
             "query": (2, 1),
@@ -181,74 +206,81 @@ class AttentionModel(Network[AttentionState]):
             "energy": (0, 2),
             "readout": (0, 3),
         }
-        sizes = zip(
-            parameter.shape, blocks.get(name.split(".")[0], (0, 0)), strict=False
-        )  # a bias has the first alone
+        module_blocks = blocks.get(name.split(".")[0], (0, 0))
         return [
-            real(size, each, self.units, self.width).to(parameter.device) for size, each in sizes
+            unpadded_indices(size, count, self.units, self.width).to(parameter.device)
+            for size, count in zip(parameter.shape, module_blocks, strict=False)  # a bias has rows
         ]
 
     def size(self) -> int:
-        """How many numbers were learnt."""
-        names = self.named_parameters()
+        """Return the number of learnt parameters, without padding."""
         return sum(
-            math.prod(len(each) for each in self._places(name, parameter))
-            for name, parameter in names
+            math.prod(len(index) for index in self._unpadded_indices(name, parameter))
+            for name, parameter in self.named_parameters()
         )
 
     def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
         return self.begin_exactly(*self.padded(source))
 
     def padded(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-        """A source as `begin` takes it."""
-        most, eos = self.source_embedding.num_embeddings, self.special.eos
+        """Return a source as tokens [sentences, length] with end tokens, and lengths.
+
+        Args:
+            source: token lists, without end tokens.
+
+        Returns:
+            The tokens, padded with the end token, and the lengths [sentences] on the CPU; None if
+            no sentence is padded.
+
+        Raises:
+            InvalidInput: a sentence is not a list of source tokens.
+        """
+        vocabulary, eos = self.source_embedding.num_embeddings, self.special.eos
         for i, sentence in enumerate(source):
-            given: Sequence[Any] = sentence
-            if not all(
-                isinstance(symbol, Integral) and 0 <= int(symbol) < most for symbol in given
-            ):
+            tokens: Sequence[Any] = sentence
+            if not all(isinstance(x, Integral) and 0 <= int(x) < vocabulary for x in tokens):
                 raise InvalidInput(
-                    f"sentence {i} must be a list of symbols from 0 to {most - 1}, not {sentence!r}"
+                    f"sentence {i} must be a list of tokens from 0 to {vocabulary - 1}, "
+                    f"not {sentence!r}"
                 )
         longest = max(map(len, source), default=0) + 1
         rows = [[*map(int, sentence), *[eos] * (longest - len(sentence))] for sentence in source]
-        symbols = (
-            torch.tensor(rows, dtype=torch.long)
-            .view(-1, longest)
-            .to(self.source_embedding.weight.device)
-        )
+        padded = torch.tensor(rows, dtype=torch.long).view(-1, longest)
         lengths = torch.tensor([len(sentence) + 1 for sentence in source])
-        return symbols, None if bool((lengths == longest).all()) else lengths
+        return (
+            padded.to(self.source_embedding.weight.device),
+            None if bool((lengths == longest).all()) else lengths,
+        )
 
-    def begin(self, symbols: Tensor, lengths: Tensor | None) -> AttentionState:
-        """The state before the first symbol, of sources [sentences, length] with their end symbols, padded.
+    def begin(self, tokens: Tensor, lengths: Tensor | None) -> AttentionState:
+        """Return the state before the first token.
 
-        lengths [sentences], end symbols included, are on the CPU; None: all are as long.
+        Args:
+            tokens: [sentences, length], sources with their end tokens, padded.
+            lengths: [sentences] on the CPU, end tokens included; None if no sentence is padded.
         """
-        return self._begun(self._annotated(self._source(symbols), lengths), lengths)
+        return self._initial_state(self._annotated(self._embed_source(tokens), lengths), lengths)
 
-    def begin_exactly(self, symbols: Tensor, lengths: Tensor | None) -> AttentionState:
-        """As `begin`, with all digits of float32: on a GPU without cuDNN, which computes in TF32."""
-        embedded = self._source(symbols)
+    def begin_exactly(self, tokens: Tensor, lengths: Tensor | None) -> AttentionState:
+        """Return `begin`'s state in full float32, without cuDNN, which uses TF32 on a GPU."""
+        embedded = self._embed_source(tokens)
         encode = partial(bidirectional, self.encoder) if embedded.is_cuda else self._annotated
-        return self._begun(encode(embedded, lengths), lengths)
+        return self._initial_state(encode(embedded, lengths), lengths)
 
-    def _source(self, symbols: Tensor) -> Tensor:
-        return self.drop(self.source_embedding(symbols))  # type: ignore[no-any-return]
+    def _embed_source(self, tokens: Tensor) -> Tensor:
+        return self.drop(self.source_embedding(tokens))  # type: ignore[no-any-return]
 
     def _annotated(self, embedded: Tensor, lengths: Tensor | None) -> Tensor:
-        """The annotations [sentences, length, 2 · units], zero at padding."""
+        """Return the annotations [sentences, length, 2 · units], zero at padding."""
         if lengths is None:
             memory: Tensor = self.encoder(embedded)[0]
-            return memory.contiguous()  # else products with it are one a sentence
+            return memory.contiguous()  # else a product with it is computed sentence by sentence
         packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-        longest = embedded.shape[1]
-        return pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=longest)[
-            0
-        ]
+        output, length = self.encoder(packed)[0], embedded.shape[1]
+        return pad_packed_sequence(output, batch_first=True, total_length=length)[0]
 
-    def _begun(self, memory: Tensor, lengths: Tensor | None) -> AttentionState:
-        """The state before the first symbol, of annotations."""
+    def _initial_state(self, memory: Tensor, lengths: Tensor | None) -> AttentionState:
+        """Return the state before the first token, from the annotations."""
         sentences, longest, _ = memory.shape
         if lengths is None:
             mask = torch.zeros(sentences, longest, dtype=torch.bool, device=memory.device)
@@ -257,20 +289,19 @@ class AttentionModel(Network[AttentionState]):
             lengths = lengths.to(memory.device, non_blocking=True)
             mask = torch.arange(longest, device=memory.device) >= lengths[:, None]
             mean = memory.sum(1) / lengths[:, None]  # memory is zero at padding
-        hidden = (
-            torch.tanh(self.initial(mean)).view(sentences, self.layers, self.width).transpose(0, 1)
-        )
+        hidden = torch.tanh(self.initial(mean)).view(sentences, self.layers, self.width)
+        hidden = hidden.transpose(0, 1)
         cell = torch.zeros_like(hidden) if self.has_cell else None
         if self.attends:
             keys = self.key(memory)
-        else:  # a source of one symbol, its mean
+        else:  # the mean stands for a source of one token
             memory, mask = mean[:, None], mask[:, :1]
             keys = memory
         weights = memory.new_zeros(sentences, memory.shape[1])
         return AttentionState(hidden, cell, memory, keys, mask, Layout(sentences, 1), weights)
 
     def select(self, state: AttentionState, rows: Tensor) -> AttentionState:
-        layout, left = state.layout.after(rows)
+        layout, sentences = state.layout.after(rows)
         chosen = replace(
             state,
             hidden=state.hidden[:, rows],
@@ -278,20 +309,23 @@ class AttentionModel(Network[AttentionState]):
             layout=layout,
             weights=state.weights[rows],
         )
-        if left is None:
+        if sentences is None:
             return chosen
         return replace(
-            chosen, memory=state.memory[left], keys=state.keys[left], mask=state.mask[left]
+            chosen,
+            memory=state.memory[sentences],
+            keys=state.keys[sentences],
+            mask=state.mask[sentences],
         )
 
     def attention(self, state: AttentionState) -> Tensor:
-        """[rows, source length], of the last step; the end symbol of the source is its last position."""
+        """Return the weights of the last step, [rows, source length]; the end token comes last."""
         return state.weights
 
     def transition(
         self, state: AttentionState, tokens: Tensor, perturb: Any
     ) -> tuple[Tensor, AttentionState]:
-        """One symbol read: the readout [rows, embedding], and the state after."""
+        """Read one token a row: return the readout [rows, embedding] and the next state."""
         x = perturb("embedding", self._embedded(tokens))
         state, context = self._recur(state, x, perturb)
         return perturb("output", self._readout(state.hidden[-1], x, context)), state
@@ -302,25 +336,24 @@ class AttentionModel(Network[AttentionState]):
         tokens: Tensor,
         perturb: Callable[[int], Any] = lambda step: untouched,
     ) -> Tensor:
-        """As step by step, with what no step waits for done for all at once: embeddings and readout."""
-        steps = [perturb(t + 1) for t in range(tokens.shape[1])]
+        """Return the readouts of all steps; embeddings and readouts are computed all at once."""
+        perturbs = [perturb(t + 1) for t in range(tokens.shape[1])]
         embedded = self.drop(self._embedded(tokens)).unbind(1)
-        inputs = [one("embedding", x) for one, x in zip(steps, embedded, strict=True)]
+        inputs = [noise("embedding", x) for noise, x in zip(perturbs, embedded, strict=True)]
         hidden, contexts = [], []
-        for one, x in zip(steps, inputs, strict=True):
-            state, context = self._recur(state, x, one)
+        for noise, x in zip(perturbs, inputs, strict=True):
+            state, context = self._recur(state, x, noise)
             hidden.append(state.hidden[-1])
             contexts.append(context)
-        readout = self._readout(*(torch.stack(each, 1) for each in (hidden, inputs, contexts)))
-        readout = torch.stack(
-            [one("output", x) for one, x in zip(steps, readout.unbind(1), strict=True)], 1
-        )
-        return self.drop(readout)  # type: ignore[no-any-return]
+        readout = self._readout(*(torch.stack(steps, 1) for steps in (hidden, inputs, contexts)))
+        noisy = [noise("output", x) for noise, x in zip(perturbs, readout.unbind(1), strict=True)]
+        return self.drop(torch.stack(noisy, 1))  # type: ignore[no-any-return]
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        """E[y], zero for the begin symbol: [..., embedding]."""
-        known = tokens.clamp(max=self.logits.out_features - 1)
-        return self.target_embedding(known).masked_fill((tokens == self.special.bos)[..., None], 0)  # type: ignore[no-any-return]
+        """Return E[y], zero for the begin token: [..., embedding]."""
+        embedded = self.target_embedding(tokens.clamp(max=self.logits.out_features - 1))
+        begins = tokens == self.special.bos
+        return embedded.masked_fill(begins[..., None], 0)  # type: ignore[no-any-return]
 
     def _readout(self, hidden: Tensor, x: Tensor, context: Tensor) -> Tensor:
         return torch.tanh(self.readout(torch.cat([hidden, x, context], -1)))
@@ -328,37 +361,38 @@ class AttentionModel(Network[AttentionState]):
     def _recur(
         self, state: AttentionState, x: Tensor, perturb: Any
     ) -> tuple[AttentionState, Tensor]:
-        """The recurrence: from E[y_{j−1}] and s_{j−1} to s_j, by way of the context c_j [rows, 2 · units]."""
-        old = [
+        """Return s_j and the context c_j [rows, 2 · units], from s_{j−1} and E[y_{j−1}]."""
+        hidden = [
             self._perturbed(perturb, f"hidden.{layer}", h) for layer, h in enumerate(state.hidden)
         ]
-        within = () if state.cell is None else state.cell
-        cells = [self._perturbed(perturb, f"cell.{layer}", c) for layer, c in enumerate(within)]
-        between = self.first(x, (old[0], cells[0]) if cells else old[0])
-        context, weights = self._attend(state, between[0] if cells else between)
-        new = [self.second(context, between)]
+        state_cells = () if state.cell is None else state.cell
+        cells = [
+            self._perturbed(perturb, f"cell.{layer}", c) for layer, c in enumerate(state_cells)
+        ]
+        middle = self.first(x, (hidden[0], cells[0]) if cells else hidden[0])  # s'_j
+        context, weights = self._attend(state, middle[0] if cells else middle)
+        new = [self.second(context, middle)]
         for layer, above in enumerate(self.above, start=1):
             below = new[-1][0] if cells else new[-1]
-            new.append(above(below, (old[layer], cells[layer]) if cells else old[layer]))
-        hidden = torch.stack([one[0] if cells else one for one in new])
-        cell = torch.stack([one[1] for one in new]) if cells else None
-        return replace(state, hidden=hidden, cell=cell, weights=weights), context
+            new.append(above(below, (hidden[layer], cells[layer]) if cells else hidden[layer]))
+        new_hidden = torch.stack([layer[0] if cells else layer for layer in new])
+        new_cell = torch.stack([layer[1] for layer in new]) if cells else None
+        return replace(state, hidden=new_hidden, cell=new_cell, weights=weights), context
 
     def _perturbed(self, perturb: Any, site: str, x: Tensor) -> Tensor:
-        """Noise for the units, none for their padding: [rows, width]."""
+        """Perturb the units of x [rows, width], but not their padding."""
         if perturb is untouched or self.units == self.width:
             return perturb(site, x)  # type: ignore[no-any-return]
         return F.pad(perturb(site, x[:, : self.units]), (0, self.width - self.units))
 
     def _attend(self, state: AttentionState, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The context [rows, 2 · units] and its weights [rows, length], for all rows of a sentence in one product."""
-        sentences, each = state.layout
+        """Return context [rows, 2 · units] and weights [rows, length], in one batched product."""
+        sentences, sentence_rows = state.layout
         if not self.attends:
-            rows = repeat(sentences, each, hidden.device)
+            rows = repeat(sentences, sentence_rows, hidden.device)
             return state.memory[rows, 0], state.weights.new_ones(len(rows), 1)
-        query = self.query(hidden).view(sentences, each, 1, -1)
-        energy = self.energy(torch.tanh(query + state.keys[:, None])).squeeze(
-            -1
-        )  # [sentences, each, length]
+        query = self.query(hidden).view(sentences, sentence_rows, 1, -1)
+        # [sentences, rows of a sentence, length]
+        energy = self.energy(torch.tanh(query + state.keys[:, None])).squeeze(-1)
         weights = F.softmax(energy.masked_fill(state.mask[:, None], -torch.inf), -1)
         return (weights @ state.memory).flatten(0, 1), weights.flatten(0, 1)

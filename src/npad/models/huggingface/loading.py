@@ -134,7 +134,32 @@ def _model(kind: Any, name: str, config: Any) -> Any:
         unsafe = [file for file in _weight_files(name, config) if not _is_safe(file)]
     if unsafe:
         raise InvalidInput(f"{name!r} keeps weights in {unsafe[0]!r}; {SAFE}")
-    return _loaded(kind, name, config=config, dtype=torch.float32, use_safetensors=True)
+    options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
+    with _attempt(name), _quiet():
+        model, report = _loaded(kind, name, output_loading_info=True, **options)
+    _ensure_complete(name, report)
+    return model
+
+
+def _ensure_complete(name: str, report: dict[str, Any]) -> None:
+    """Refuse a checkpoint without some of the model's tensors: transformers draws those at random."""
+    missing = sorted(report["missing_keys"])
+    if missing:
+        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        way_out = "download it again, or choose a checkpoint that is complete"
+        raise InvalidInput(f"{name!r} is incomplete: it lacks the tensor {missing[0]!r}{others}; {way_out}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers' warnings. `_loading` must be held."""
+    logging = transformers.utils.logging
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _weight_files(name: str, config: Any) -> list[str]:
