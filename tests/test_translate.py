@@ -12,7 +12,7 @@ import npad
 from cases import Small, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
-from npad.text.subwords import LETTERS
+from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -220,7 +220,7 @@ def test_one_sentence_that_does_not_fit_is_an_error():
 def test_a_text_too_long_by_its_characters_is_not_tokenised():
     read = []
     translator = replace(TOY, longest=5, encode=lambda texts: read.extend(texts) or list(texts))
-    long = "a" * (5 * LETTERS + 1)
+    long = "a" * (5 * MAX_CHARACTERS_PER_TOKEN + 1)
     sizes = {1: "6 symbols", 2: "321 characters (64 a symbol at most)"}
     assert translator.too_long(["danke", "danke!", long, "na ja"]) == sizes
     assert read == ["danke", "danke!", "na ja"]

@@ -13,11 +13,11 @@ from npad.training.loop import Progress as Place
 from npad.training.loop import Watch
 from npad.training.recipe import Recipe
 
-LIVE = "epoch {task.fields[epoch]}  update {task.completed:,}  {task.fields[speed]:,} symbols/s  {task.fields[losses]}"
+LIVE = "epoch {task.fields[epoch]}  update {task.completed:,}  {task.fields[speed]:,} tokens/s  {task.fields[losses]}"
 
 
 class Display(Watch):
-    """Step, symbols a second, loss, validation perplexity and the time left."""
+    """Step, tokens a second, loss, validation perplexity and the time left."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -77,7 +77,7 @@ class Display(Watch):
         else:
             self.losses["loss"] = f"loss {record['nll']:.2f}"
             self.progress.update(
-                self.task, completed=record["update"], speed=record["symbols_per_second"]
+                self.task, completed=record["update"], speed=record["tokens_per_second"]
             )
         self.progress.update(self.task, losses="  ".join(filter(None, self.losses.values())))
 

@@ -95,7 +95,7 @@ def summary(store: Store) -> Table:
         table.add_column(name, justify="right")
     splits: dict[str, Any] = store.about["splits"]
     for split, one in splits.items():
-        numbers = (one["pairs"], one["empty"], one["long"], one["kept"], *one["symbols"])
+        numbers = (one["pairs"], one["empty"], one["long"], one["kept"], *one["tokens"])
         table.add_row(split, *(f"{number:,}" for number in numbers))
     source, target = store.about["vocabulary"]
     table.caption = f"vocabulary: {source:,} + {target:,} symbols" + (

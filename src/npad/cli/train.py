@@ -22,7 +22,7 @@ from npad.noise.registry import noise_from_names
 from npad.storage import jsonl as log
 from npad.training import run
 from npad.training.loop import Progress
-from npad.training.recipe import LONGER, Recipe
+from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.validation import ensure_choice
 
 # What a preset stands for, besides its sizes.
@@ -148,13 +148,14 @@ def command(
     watch = Display() if int(os.environ.get("RANK", 0)) == 0 else None
     with _resumable(folder), watch.live() if watch else nullcontext():
         if resume:
-            for name in set(given) & {"preset", *DATA, *MODEL, *RECIPE, *NOISE} - {*LONGER}:
+            fixed = {"preset", *DATA, *MODEL, *RECIPE, *NOISE} - {*STOPPING_CRITERIA}
+            for name in set(given) & fixed:
                 flag = "--" + name.replace("_", "-")
                 raise InvalidInput(
                     f"{flag} is the run's own and cannot change with --resume; start another run"
                 )
-            longer = {name: given[name] for name in LONGER if name in given}
-            progress, reason = run.resume(folder, where, watch, **longer)
+            criteria = {name: given[name] for name in STOPPING_CRITERIA if name in given}
+            progress, reason = run.resume(folder, where, watch, **criteria)
         else:
             progress, reason = run.train(
                 folder, _text_or_store(given), *_plan(given, where.type), where, watch

@@ -29,7 +29,7 @@ from npad.search.npad import NPAD
 from npad.search.selectors import MBR
 from npad.signatures import signature
 from npad.storage import checkpoint
-from npad.text.subwords import LETTERS, Detokeniser
+from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Detokeniser
 from npad.validation import (
     as_list,
     brief,
@@ -71,7 +71,7 @@ class Translator:
     """A model with its text: `encode` makes the model's source of texts, `detokenise` text of a hypothesis' symbols.
 
     symbols: the symbols of translations, where texts are to be scored. longest: symbols that a source may have,
-    and `LETTERS` characters for each of them.
+    and `MAX_CHARACTERS_PER_TOKEN` characters for each of them.
     Where `detokenise` has a method `all`, of many hypotheses at once, that is used.
     """
 
@@ -215,11 +215,12 @@ class Translator:
     def too_long(self, texts: Sequence[str]) -> dict[int, str]:
         """The places of texts that are longer than allowed, with their sizes: `1,204 symbols`.
 
-        A text of more than `LETTERS` characters for every symbol allowed is not tokenised.
+        A text of more than `MAX_CHARACTERS_PER_TOKEN` characters for every token allowed is not
+        tokenised.
         """
         texts = _ensure_texts(texts, "too_long")
-        most = LETTERS * self.longest
-        rule = f"characters ({LETTERS} a symbol at most)"
+        most = MAX_CHARACTERS_PER_TOKEN * self.longest
+        rule = f"characters ({MAX_CHARACTERS_PER_TOKEN} a symbol at most)"
         found = {i: f"{len(text):,} {rule}" for i, text in enumerate(texts) if len(text) > most}
         short = [i for i in range(len(texts)) if i not in found]
         encoded = (
@@ -232,10 +233,11 @@ class Translator:
 
     def _encoded(self, texts: Sequence[str], batch: Sequence[int], first: int = 1) -> Any:
         """The source of some of the texts, none of them too long; `first` is the number of the first text."""
-        most = LETTERS * self.longest
+        most = MAX_CHARACTERS_PER_TOKEN * self.longest
         for i in batch:
             if len(texts[i]) > most:
-                rule = f"{most:,} are allowed, {LETTERS} for each of {self.longest:,} symbols"
+                share = f"{MAX_CHARACTERS_PER_TOKEN} for each of {self.longest:,} symbols"
+                rule = f"{most:,} are allowed, {share}"
                 raise InvalidInput(
                     f"text {first + i} has {len(texts[i]):,} characters and {rule}; split it"
                 )
