@@ -37,11 +37,11 @@ NESTED = b"[" * 100_000
 
 
 def damages(folder: Path, seed: int, count: int) -> Iterator[tuple[str, Damage]]:
-    """So many ways to damage a folder, the same ones for a seed."""
+    """Yield `count` ways to damage a folder, the same ones for a seed."""
     draw = random.Random(seed)
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     folders = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir())
-    kinds = (*BYTES, *REPLACEMENTS, *JSON, "swap", "rename", "folder")
+    kinds = (*BYTES, *REPLACEMENTS, *JSON, "swap", "rename", *(["folder"] if folders else []))
     for i in range(count):
         kind = kinds[i % len(kinds)]
         if kind in JSON:
@@ -60,7 +60,7 @@ def damages(folder: Path, seed: int, count: int) -> Iterator[tuple[str, Damage]]
             name = draw.choice(names + folders)
             odd = draw.choice(["best-²", "checkpoint-99", "checkpoint-007", "\udcff", "x" * 200])
             yield f"rename {name} to {odd!r:.20}", _renamed(name, odd)
-        elif folders:
+        else:
             name, how = draw.choice(folders), draw.choice(list(REPLACEMENTS))
             yield f"{how} in place of {name}", _replaced(name, REPLACEMENTS[how])
 

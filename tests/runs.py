@@ -1,4 +1,4 @@
-"""What the tests of training share: small corpora, tiny models, and `npad` as a process of its own."""
+"""Helpers of the tests of training: small corpora, tiny models, and `npad` as a process."""
 
 from __future__ import annotations
 

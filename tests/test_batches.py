@@ -25,14 +25,14 @@ def model(store):
     return AttentionModel(source.size, target.size, **TINY).double().eval()
 
 
-@pytest.mark.parametrize("symbols", [1, 40, 500, 10**6])
+@pytest.mark.parametrize("max_tokens", [1, 40, 500, 10**6])
 @pytest.mark.parametrize("grid", [(1, 1), (4, 8)])
-def test_an_epoch_has_every_pair_once_and_no_batch_is_too_large(store, model, symbols, grid):
-    batcher = Batcher(store.train, model.special, symbols, grid)
+def test_an_epoch_has_every_pair_once_and_no_batch_is_too_large(store, model, max_tokens, grid):
+    batcher = Batcher(store.train, model.special, max_tokens, grid)
     for batches in (batcher.epoch(0, 0), batcher.in_order()):
         assert sorted(np.concatenate(batches).tolist()) == list(range(300))
         for pairs in batches:
-            assert len(pairs) == 1 or len(pairs) * batcher.sizes(pairs).max() <= symbols
+            assert len(pairs) == 1 or len(pairs) * batcher.sizes(pairs).max() <= max_tokens
 
 
 def test_the_order_is_of_the_seed_and_the_epoch_alone(store, model):
@@ -69,7 +69,7 @@ def test_a_batch_says_what_is_read_and_what_is_predicted(store, model):
     assert [row[: len(t) + 1].tolist() for row, t in zip(batch.inputs, text, strict=True)] == [
         [bos, *t] for t in text
     ]
-    assert batch.outputs.tolist() == [symbol for t in text for symbol in (*t, eos)]
+    assert batch.outputs.tolist() == [token for t in text for token in (*t, eos)]
 
 
 def _lines(store, side, pairs):
@@ -93,7 +93,7 @@ def test_the_likelihood_is_that_of_the_judge(store, model):
     with torch.no_grad():
         summed = float(nll(model, Batcher(store.train, model.special, 9999).batch(pairs)))
     sources = store.subwords[0].encode(_lines(store, "src", pairs))
-    targets = [[symbols] for symbols in store.subwords[1].encode(_lines(store, "tgt", pairs))]
+    targets = [[tokens] for tokens in store.subwords[1].encode(_lines(store, "tgt", pairs))]
     assert summed == pytest.approx(-sum(one for (one,) in score(model, sources, targets)), rel=1e-9)
 
 

@@ -127,7 +127,7 @@ def rewrite(folder, change):
         ),
         (
             lambda f: rewrite(f, lambda c: c["model"].update(eos=1)),
-            "is damaged: eos must be 0, the end symbol of npad's vocabularies, not 1",
+            "is damaged: eos must be 0, the end token of npad's vocabularies, not 1",
         ),
         (
             lambda f: Subwords.learn(["x"], 257).save(f / "source.tokenizer.json"),
@@ -176,10 +176,10 @@ def test_tied_weights_are_not_taken_for_others(tmp_path, tied):
         npad.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_a_tensor_too_many_or_too_few_or_of_another_kind_is_refused(tmp_path, small):
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_tensor_too_many_or_too_few_or_of_another_kind_is_refused(tmp_path, packed):
     folder = tmp_path / "model"
-    checkpoint.save(folder, tiny(), (SUBWORDS, SUBWORDS), {}, small=small)
+    checkpoint.save(folder, tiny(), (SUBWORDS, SUBWORDS), {}, packed=packed)
     sound = load_file(folder / "model.safetensors")
     bias = sound["logits.bias"]
     for change, message in (
@@ -238,7 +238,7 @@ def test_weights_beyond_the_memory_are_refused_before_they_are_read(folder, monk
 def test_a_vocabulary_that_does_not_fit_is_named(tmp_path):
     other = Subwords.learn(["x"], 257)
     checkpoint.save(tmp_path / "model", tiny(), (other, SUBWORDS), {})
-    message = f"the vocabulary of .* does not fit: its source tokenizer has 257 symbols and its model {SUBWORDS.size}"
+    message = f"does not fit: its source tokenizer has 257 tokens and its model {SUBWORDS.size}"
     with pytest.raises(StorageError, match=message):
         npad.load(tmp_path / "model")
 

@@ -90,7 +90,7 @@ def test_training_leaves_a_log_and_a_picture(trained):
         "nll",
         "perplexity",
         "gradient_norm",
-        "symbols_per_second",
+        "tokens_per_second",
     } <= set(records[0])
     assert any("valid_perplexity" in record for record in records)
     assert (trained / "loss.png").read_bytes().startswith(b"\x89PNG")

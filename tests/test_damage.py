@@ -1,4 +1,4 @@
-"""A damaged store or run is refused in one line, or trains to the same bits; nothing hangs."""
+"""A damaged store, run or model is refused in one line, or changes nothing; nothing hangs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from npad.training import run
 from npad.training.recipe import Recipe
 from npad.training.store import Store
 from runs import small_store
+from test_checkpoint import SUBWORDS, tiny
 
 SMALL = {"units": 4, "embedding": 3, "initialisation": "glorot"}
 RECIPE = Recipe(batch=200, updates=2, checkpoint=1, validate=1)
@@ -75,7 +76,7 @@ def fault(attempt, expected):
         return "" if len(str(error).splitlines()) == 1 else f"not one line: {error}"
     except (Exception, Hang) as error:
         return f"{type(error).__name__}: {error!s:.200}"
-    return "" if same else "other weights"
+    return "" if same else "another result"
 
 
 def faults(source, tmp_path, attempt, expected, seed, count=CASES):
@@ -107,7 +108,7 @@ def test_a_damaged_run_is_refused_or_goes_on_the_same(tmp_path, folders):
 
 
 def test_the_search_for_faults_finds_them(tmp_path, folders, monkeypatch):
-    """Without its checksums a store trains other weights, which is what the tests above look for."""
+    """Without its checksums a damaged store trains other weights, and the search reports it."""
     monkeypatch.setattr(Store, "verify", lambda self: self)
 
     def attempt(store):
@@ -116,7 +117,40 @@ def test_the_search_for_faults_finds_them(tmp_path, folders, monkeypatch):
 
     expected = ending(folders / "run")
     found = faults(folders / "store", tmp_path, attempt, expected, seed=0, count=40)
-    assert any("other weights" in reason for reason in found)
+    assert any("another result" in reason for reason in found)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A model in float32 and the same in int8."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind in ("float32", "int8"):
+        packed = kind == "int8"
+        checkpoint.save(folder / kind, tiny(), (SUBWORDS, SUBWORDS), {}, packed=packed)
+    return folder
+
+
+def contents(folder):
+    """Everything about a model that decides how it translates."""
+    saved = checkpoint.load(folder)
+    parameters = saved.model.named_parameters()
+    weights = {name: parameter.detach().numpy().tobytes() for name, parameter in parameters}
+    tokenizers = [subwords.tokenizer.to_str() for subwords in saved.subwords]
+    return weights, tokenizers, saved.model.options, saved.model.name
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_a_damaged_model_is_refused_or_loads_the_same(tmp_path, models, kind):
+    expected = contents(models / kind)
+    assert faults(models / kind, tmp_path, contents, expected, seed=2) == []
+
+
+def test_the_search_finds_damaged_models(tmp_path, models, monkeypatch):
+    """Without the checksums of its files a damaged model loads as another."""
+    monkeypatch.setattr(checkpoint, "_verify_files", lambda *_: None)
+    expected = contents(models / "float32")
+    found = faults(models / "float32", tmp_path, contents, expected, seed=2)
+    assert any("another result" in reason for reason in found)
 
 
 def test_what_hangs_is_interrupted(tmp_path):

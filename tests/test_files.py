@@ -12,7 +12,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.text.files import LONGEST_LINE, open_output, read_lines
+from npad.text.files import MAX_LINE_BYTES, open_output, read_lines
 
 TEXT = ["eins", "", "zwei\u2028drei", "žluťoučký\x0bkůň", " vier "]
 BYTES = "\n".join(TEXT).encode()
@@ -168,20 +168,20 @@ def test_a_path_that_cannot_be_is_the_users_mistake(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
 def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
-    longest = b"a" * (LONGEST_LINE - 1) + b"\n"
+    longest = b"a" * (MAX_LINE_BYTES - 1) + b"\n"
     (tmp_path / "text").write_bytes(pack(longest + b"b\n" + longest))
     assert [len(line) for line in read_lines(tmp_path / "text")] == [
-        LONGEST_LINE - 1,
+        MAX_LINE_BYTES - 1,
         1,
-        LONGEST_LINE - 1,
+        MAX_LINE_BYTES - 1,
     ]
-    (tmp_path / "text").write_bytes(pack(b"b\n" + b"a" * (64 * LONGEST_LINE)))
+    (tmp_path / "text").write_bytes(pack(b"b\n" + b"a" * (64 * MAX_LINE_BYTES)))
     tracemalloc.start()
     with pytest.raises(
         InvalidInput, match=r"text, line 2 has more than 1,048,576 bytes.*; split it"
     ):
         list(read_lines(tmp_path / "text"))
-    assert tracemalloc.get_traced_memory()[1] < 16 * LONGEST_LINE  # xz looks back 8 MiB
+    assert tracemalloc.get_traced_memory()[1] < 16 * MAX_LINE_BYTES  # xz looks back 8 MiB
     tracemalloc.stop()
 
 

@@ -54,7 +54,7 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, disk):
 
 
 def test_half_a_folder_is_never_seen_under_its_name(tmp_path, monkeypatch):
-    """Removal is stopped half-way: the name is gone, and `sweep` clears the rest."""
+    """Removal is stopped half-way: the name is gone, and `recover` clears the rest."""
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
     for name in ("config.json", "model.safetensors"):

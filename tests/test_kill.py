@@ -1,4 +1,4 @@
-"""Kill −9 at any moment, fill the disk: what was saved stays, and a run goes on to the same weights bit for bit."""
+"""After a kill −9 or on a full disk, checkpoints stay sound and a run resumes bit-identically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from npad.storage import checkpoint
 from runs import npad, once, refused, reversal, weights
 
-RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200 --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
+RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200"
+RECIPE += " --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
 
 
 def arguments(folder, text):
@@ -67,7 +68,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment):
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole):
-    """A limit on the size of files stands in for the disk: a checkpoint of the larger optimiser does not fit."""
+    """A limit on the size of files stands in for the disk: a checkpoint does not fit."""
     run = tmp_path / "run"
     npad(*arguments(run, whole / "text"), "--updates", 6)
     before = weights(run)

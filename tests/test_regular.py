@@ -52,7 +52,7 @@ def test_a_link_to_a_regular_file_is_one(tmp_path):
 )
 def test_damaged_json_is_one_line(tmp_path, content, message):
     (tmp_path / "file").write_bytes(content)
-    limit = {"most_bytes": 10_000} if "10,000" in message else {}
+    limit = {"max_bytes": 10_000} if "10,000" in message else {}
     with pytest.raises(StorageError, match=message) as caught:
         read_json(tmp_path / "file", **limit)
     assert "\n" not in str(caught.value)

@@ -18,8 +18,8 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 @given(st.lists(ANY_TEXT, max_size=4))
 def test_any_text_comes_back(texts):
     encoded = LEARNT.encode(texts)
-    assert [LEARNT.decode(symbols) for symbols in encoded] == texts
-    assert all(END < symbol < LEARNT.size for symbols in encoded for symbol in symbols)
+    assert [LEARNT.decode(tokens) for tokens in encoded] == texts
+    assert all(END < token < LEARNT.size for tokens in encoded for token in tokens)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_anothers_padding_and_truncation_are_left_out(tmp_path):
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(
         InvalidInput,
-        match=r"vocabulary must be at least 257, the 256 bytes and the end symbol, not 100",
+        match=r"vocabulary must be at least 257, the 256 bytes and the end token, not 100",
     ):
         Subwords.learn(["a"], 100)
     with pytest.raises(InvalidInput, match=r"holds half a surrogate pair"):

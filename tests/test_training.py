@@ -1,4 +1,4 @@
-"""Training: the loss is what it says, randomness is a function of the update, and a run can stop anywhere."""
+"""Training: the loss is the mean NLL, updates are deterministic, and a run can stop anywhere."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torch import distributed
 from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Noisy, Orthogonal, StudentT
 from npad.errors import NpadError, StorageError, TrainingError
 from npad.models.cgru.model import AttentionModel
-from npad.search.rows import Problems
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.atomic import exclusive_lock
-from npad.storage.sealed import file_digest, seal
+from npad.storage.regular import file_digest
+from npad.storage.sealed import seal
 from npad.training import run
 from npad.training.batches import Batcher
 from npad.training.likelihood import nll
@@ -67,7 +67,7 @@ def train(folder, store, recipe=SHORT, **options):
 
 
 def test_the_gradient_is_of_the_mean_over_sentences(store):
-    """Of the summed NLL of each, end symbol included: held to each sentence by itself."""
+    """The mean of the summed NLL of each sentence, end token included, computed one by one."""
     one = updater(store)
     pairs = np.array([0, 5, 9, 11])
     summed = one.gradient(pairs, 1)
@@ -143,7 +143,7 @@ def test_dropout_differs_between_processes(store):
 
 
 def test_training_noise_is_decoding_noise(store):
-    """The same `Noise`, keyed alike, gives the logits of a noisy model that reads the same symbols."""
+    """The same `Noise` with the same keys gives the logits of a noisy model on the same tokens."""
     model = tiny(store).double().eval()
     noise, ids = Noise(0.4, Constant(), StudentT(4)), torch.tensor([4, 2])
     batch = Batcher(store.train, model.special, 10**6).batch(ids.numpy())
@@ -151,7 +151,7 @@ def test_training_noise_is_decoding_noise(store):
     given = TrainingNoise(noise, 3, ids, torch.tensor([5, 5]))
     learnt = model.logits(model.features(state, batch.inputs, given))
     noisy = Noisy(model, noise, seed=3)
-    here = noisy.attach(state, Problems(ids, torch.tensor([5, 5]), 1), torch.full((2,), 0.4))
+    here = noisy.attach(state, ids, torch.tensor([5, 5]), torch.full((2,), 0.4))
     for t in range(batch.inputs.shape[1]):
         logits, here = noisy.step(here, batch.inputs[:, t])
         torch.testing.assert_close(learnt[:, t], logits)
@@ -267,7 +267,7 @@ class Stopping(Watch):
 
 
 def _without_time(folder):
-    slow = ("seconds", "symbols_per_second")
+    slow = ("seconds", "tokens_per_second")
     return [
         {name: value for name, value in record.items() if name not in slow}
         for record in log.read(folder / "log.jsonl")
@@ -396,7 +396,7 @@ def test_parameters_are_counted_by_arithmetic(cell, layers, units, attention, ti
     ("options", "message"),
     [
         ({"units": 99999999999}, "a model of units 99,999,999,999, .* cannot be trained in the"),
-        ({"units": 10**400}, "cannot be trained in the"),
+        ({"units": 10**400}, "units must be a whole number of at most 9223372036854775807"),
         ({"embedding": 99999999999}, "embedding 99,999,999,999, .* cannot be trained"),
         ({"layers": 99999999999}, "layers must be at most 100, not 99999999999"),
         ({"layers": "2"}, "layers must be a whole number of at least 1, not '2'"),
@@ -413,7 +413,7 @@ def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, op
 def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
     text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
     text |= {"vocabulary": [99999999999, 300]}
-    message = "vocabulary must be at most 10,000,000 symbols, not 99,999,999,999"
+    message = "vocabulary must be at most 10,000,000 tokens, not 99,999,999,999"
     with pytest.raises(InvalidInput, match=message):
         run.train(tmp_path / "run", text, TINY, SHORT)
     with pytest.raises(InvalidInput, match=message):
@@ -474,7 +474,7 @@ def reseal(path, **changes):
 
 
 def rewrite_progress(folder, change):
-    """Change progress.json, and its checksum in config.json with it."""
+    """Change progress.json, and the checksums of config.json with it."""
     (progress,) = folder.glob("checkpoint-*/progress.json")
     plain = json.loads(progress.read_text())
     change(plain)
@@ -482,6 +482,7 @@ def rewrite_progress(folder, change):
     config = progress.with_name("config.json")
     about = json.loads(config.read_text())
     about["sha256"]["progress.json"] = file_digest(progress)
+    about["sha256"]["config.json"] = checkpoint.config_digest(about)
     config.write_text(json.dumps(about))
 
 
@@ -525,14 +526,14 @@ def test_other_data_under_the_same_name_is_refused(tmp_path, copied):
 
 def test_a_damaged_store_is_refused_before_anything_is_written(tmp_path, store, copied):
     data = shutil.copytree(store.folder, tmp_path / "data")
-    values = np.fromfile(data / "train/target.symbols", "uint16")
+    values = np.fromfile(data / "train/target.tokens", "uint16")
     values[:2] = values[1::-1]  # which trains as well as any
-    values.tofile(data / "train/target.symbols")
-    with pytest.raises(StorageError, match=r"target.symbols is damaged: its checksum"):
+    values.tofile(data / "train/target.tokens")
+    with pytest.raises(StorageError, match=r"target.tokens is damaged: its checksum"):
         run.train(tmp_path / "new", data, TINY, SHORT)
     assert not (tmp_path / "new").exists()
     reseal(copied / "run.json", data=str(data))
-    with pytest.raises(StorageError, match=r"target.symbols is damaged: its checksum"):
+    with pytest.raises(StorageError, match=r"target.tokens is damaged: its checksum"):
         run.resume(copied, updates=3)
     assert run.Plan.load(copied).recipe.updates == 2
 
@@ -560,7 +561,8 @@ def test_a_plan_is_checked_for_types(copied):
         ("epoch", -1, "epoch must be a whole number of at least 0, not -1"),
         ("position", 1.0, "position must be a whole number of at least 0, not 1.0"),
         ("worse", True, "worse must be a whole number of at least 0, not True"),
-        ("best", math.nan, "best must be a number of at least 0, not nan"),
+        ("best", math.nan, "progress.json is damaged: NaN is no number"),
+        ("best", -1.0, "best must be a number of at least 0, not -1.0"),
         ("rate", None, "rate must be a number of at least 0, not None"),
         ("batches", 0, "batches must be at least 1, not 0"),
         ("position", 10**6, "its position is above its batches"),
@@ -614,8 +616,8 @@ def test_a_torn_last_line_of_the_log_is_dropped_and_any_other_named(copied):
         (b'{"update": 3, "perplexity": "x"}', "'perplexity' must be a number, not 'x'"),
         (b"[3]", "no JSON object"),
         (b"{", "Expecting property name"),
-        (b"\xff", "'utf-8' codec"),
-        (b"[" * 10**5, "it nests too deeply"),
+        (b"\xff", "it is not UTF-8 at byte 0"),
+        (b"[" * 10**5, "it is nested too deeply"),
         (b"", "Expecting value"),
     ):
         path.write_bytes(whole + line + b"\n" + whole)
@@ -638,7 +640,7 @@ def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
     """As of a run that is resumed where the batches are larger."""
     loop = Loop(tmp_path, store, updater(store, Recipe(batch=120, epochs=2)))
     loop.progress.position = 10**6
-    first = next(loop._todo())
+    first = next(loop._remaining_batches())
     assert (loop.progress.epoch, loop.progress.position) == (1, 0)
     assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
 
@@ -693,8 +695,15 @@ def test_two_processes_find_the_gradient_of_one(tmp_path, store):
     started = []
     for change in changes:
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | change
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes))
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        started.append(process)
     try:
         printed = [process.communicate(timeout=600) for process in started]
     finally:

@@ -16,7 +16,7 @@ from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Samp
 from npad.models.cgru.model import AttentionModel
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import TooLong
-from npad.text.subwords import LETTERS
+from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -224,7 +224,7 @@ def test_one_sentence_that_does_not_fit_is_an_error():
 def test_a_text_too_long_by_its_characters_is_not_tokenised():
     read = []
     translator = replace(TOY, longest=5, encode=lambda texts: read.extend(texts) or list(texts))
-    long = "a" * (5 * LETTERS + 1)
+    long = "a" * (5 * MAX_CHARACTERS_PER_TOKEN + 1)
     sizes = {1: "6 tokens", 2: "321 characters (at most 64 per token)"}
     assert translator.too_long(["danke", "danke!", long, "na ja"]) == sizes
     assert read == ["danke", "danke!", "na ja"]
@@ -254,7 +254,7 @@ def test_every_text_is_tokenised_once(window):
 
 
 def test_texts_that_are_too_long_are_skipped_or_refused():
-    texts = ["danke", "danke!", "", "a" * (5 * LETTERS + 1), "na ja"]
+    texts = ["danke", "danke!", "", "a" * (5 * MAX_CHARACTERS_PER_TOKEN + 1), "na ja"]
     skipping = replace(TOY, longest=5)
     first, second, blank, fourth, last = skipping.stream_or_skip(texts, Greedy())
     assert (first.text, blank.text, last.text) == ("thanks", "", "well yes")

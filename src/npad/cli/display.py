@@ -81,7 +81,7 @@ class Display(Watch):
         else:
             self.losses["loss"] = f"loss {record['nll']:.2f}"
             self.progress.update(
-                self.task, completed=record["update"], speed=record["symbols_per_second"]
+                self.task, completed=record["update"], speed=record["tokens_per_second"]
             )
         self.progress.update(self.task, losses="  ".join(filter(None, self.losses.values())))
 

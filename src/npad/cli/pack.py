@@ -28,6 +28,6 @@ def command(
         raise InvalidInput(f"{folder} exists already; choose another folder, or remove it first")
     saved = checkpoint.load(ModelReference.parse(model).require_folder("be packed"))
     about = {name: saved.about[name] for name in ("training",) if name in saved.about}
-    checkpoint.save(folder, saved.model, saved.subwords, about, small=True)
+    checkpoint.save(folder, saved.model, saved.subwords, about, packed=True)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 2**20:.1f} MiB")

@@ -101,7 +101,7 @@ def summary(store: Store) -> Table:
     for split, counts in splits.items():
         columns = (
             *(counts[name] for name in ("pairs", "empty", "long", "kept")),
-            *counts["symbols"],
+            *counts["tokens"],
         )
         table.add_row(split, *(f"{count:,}" for count in columns))
     source, target = store.about["vocabulary"]

@@ -31,7 +31,7 @@ from npad.noise.registry import noise_from_names
 from npad.storage import jsonl
 from npad.training import run
 from npad.training.loop import Progress
-from npad.training.recipe import LONGER, Recipe
+from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.validation import ensure_choice
 
 # Options of a preset besides its sizes.
@@ -177,7 +177,7 @@ def command(
             fixed = _set_options(data=data, preset=preset)
             fixed |= text_options | model_options | recipe_options | noise_options
             _refuse_changes(fixed)
-            longer = {name: fixed[name] for name in LONGER if name in fixed}
+            longer = {name: fixed[name] for name in STOPPING_CRITERIA if name in fixed}
             progress, reason = run.resume(folder, resolved, display, **longer)
         else:
             source = _text_or_store(data, text_options)
@@ -196,7 +196,7 @@ def _set_options(**options: Any) -> dict[str, Any]:
 
 def _refuse_changes(options: dict[str, Any]) -> None:
     """Refuse every option with --resume that does not merely make training longer."""
-    for name in options.keys() - {*LONGER}:
+    for name in options.keys() - {*STOPPING_CRITERIA}:
         raise InvalidInput(
             f"{flag_of(name)} is fixed for a run and cannot change with --resume; start another run"
         )

@@ -61,7 +61,7 @@ def losses(records: Sequence[dict[str, Any]], path: Path) -> None:
         axes.annotate(f"{lowest:.2f}", (update, lowest), **note)
     axes.set_yscale("log")
     axes.set_xlabel("update")
-    axes.set_ylabel("perplexity a symbol")
+    axes.set_ylabel("perplexity per token")
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

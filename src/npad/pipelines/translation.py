@@ -31,7 +31,7 @@ from npad.search.npad import NPAD
 from npad.search.selectors import MBR
 from npad.signatures import signature
 from npad.storage import checkpoint
-from npad.text.subwords import LETTERS, Detokeniser
+from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Detokeniser
 from npad.validation import as_list, brief, ensure_callable, ensure_choice, ensure_integer
 
 WINDOW_BATCHES = 8  # batches that a stream reads ahead, to group texts of similar length
@@ -106,7 +106,7 @@ class Translator:
         detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
             hypotheses at once, that is called instead.
         symbols: maps translations to their tokens; needed only by `score`.
-        longest: tokens that a source may have; also bounds its characters, at `LETTERS` per token.
+        longest: tokens that a source may have; also bounds its characters, at `MAX_CHARACTERS_PER_TOKEN` per token.
         positions: tokens that the model can read at most; None if it has no limit.
     """
 
@@ -326,7 +326,7 @@ class Translator:
     def too_long(self, texts: Sequence[str]) -> dict[int, str]:
         """Return the sizes of the texts that are longer than allowed, by their index.
 
-        A size is a text such as `1,204 tokens`. A text of more than `LETTERS` characters per
+        A size is a text such as `1,204 tokens`. A text of more than `MAX_CHARACTERS_PER_TOKEN` characters per
         allowed token is not tokenised.
         """
         texts = _ensure_texts(texts, "too_long")
@@ -350,9 +350,9 @@ class Translator:
         self, texts: Sequence[str], places: Sequence[int]
     ) -> tuple[EncodedBatch, dict[int, TooLong]]:
         """Encode the texts at `places`, each once; those that are too long are returned apart."""
-        max_characters = LETTERS * self.longest
+        max_characters = MAX_CHARACTERS_PER_TOKEN * self.longest
         too_long = {
-            place: TooLong(f"{len(texts[place]):,} characters (at most {LETTERS} per token)")
+            place: TooLong(f"{len(texts[place]):,} characters (at most {MAX_CHARACTERS_PER_TOKEN} per token)")
             for place in places
             if len(texts[place]) > max_characters
         }

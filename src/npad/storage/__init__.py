@@ -1,1 +1,1 @@
-"""What inference, training and reports write with: atomic files, JSON lines, model folders."""
+"""Files on disk: atomic writes, JSON lines, sealed JSON, model folders."""

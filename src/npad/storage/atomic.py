@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, whatever happens to the process or the disk."""
+"""Atomic writes and exclusive locks: a file or folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ from npad.errors import InvalidInput, StorageError
 
 try:
     import fcntl
-except ImportError:  # no such lock on this system
+except ImportError:  # Windows has no flock
     fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write to, which becomes `folder` once all of it is on disk. One of that name is replaced."""
+    """Yield a temporary folder that becomes `folder` once its contents are on disk.
+
+    An existing `folder` is replaced. The temporary folder is removed if the block raises.
+
+    Raises:
+        StorageError: the folder could not be written.
+    """
     part = folder.with_name(f".{folder.name}.part")
     try:
-        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
         part.mkdir(parents=True)
         yield part
         for path in (*part.rglob("*"), part):
-            _flush(path)
-        old = folder.with_name(
-            f".{folder.name}.old"
-        )  # which `sweep` brings back, should we be killed in between
+            _fsync(path)
+        # A process killed between the two renames leaves only `old`, which `recover` restores.
+        old = folder.with_name(f".{folder.name}.old")
         if folder.exists():
             os.replace(folder, old)
         os.replace(part, folder)
-        _flush(folder.parent)
+        _fsync(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         if isinstance(error, StorageError):
@@ -47,13 +52,17 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """A file whose old or new content is there at any moment."""
+    """Write a UTF-8 file atomically: at any moment the path holds the old content or the new.
+
+    Raises:
+        StorageError: the file could not be written.
+    """
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
-        _flush(part)
+        _fsync(part)
         os.replace(part, path)
-        _flush(path.parent)
+        _fsync(path.parent)
     except OSError as error:
         with suppress(OSError):
             part.unlink()
@@ -61,7 +70,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Take a folder away at once, then its contents: half of one is never seen under its name."""
+    """Remove a folder: rename it first, so that its name never holds a part of its contents."""
     grave = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(grave, ignore_errors=True)
     os.replace(folder, grave)
@@ -69,30 +78,39 @@ def remove(folder: Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Clear away what a process that was killed left unfinished."""
+    """Restore replaced folders and delete temporary files left in `folder` by a killed process."""
     for old in folder.glob(".*.old"):
-        name = folder / old.name.removeprefix(".").removesuffix(".old")
-        if not name.exists():
-            os.replace(old, name)
-    for rest in (path for end in ("part", "gone", "old") for path in folder.glob(f".*.{end}")):
-        if rest.is_dir() and not rest.is_symlink():
-            shutil.rmtree(rest, ignore_errors=True)
-        else:
-            rest.unlink(missing_ok=True)
+        original = folder / old.name.removeprefix(".").removesuffix(".old")
+        if not original.exists():
+            os.replace(old, original)
+    for suffix in ("part", "gone", "old"):
+        for leftover in folder.glob(f".*.{suffix}"):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 @contextmanager
-def exclusive_lock(lock: Path, what: str) -> Iterator[None]:
-    """Hold a lock while this process works on something; the system frees it should we be killed.
+def exclusive_lock(lock: Path, activity: str) -> Iterator[None]:
+    """Hold a lock file; the operating system releases it if this process is killed.
 
-    The lock file is removed at the end. A process that opened it before that would then lock a file
-    that nobody else can find, so what was locked is compared with what has the name.
+    The lock file is removed at the end. A process that opened it earlier would then lock a file
+    that no other process can find, so the locked file is compared with the one at the path.
+
+    Args:
+        lock: the path of the lock file.
+        activity: what the holder is doing, for the error of a second process: "training in run".
+
+    Raises:
+        InvalidInput: another process holds the lock.
+        StorageError: the lock file cannot be written.
     """
     while True:
         handle = _open_lock(lock)
         try:
-            _acquire(handle, lock, what)
-            if not _is_named(handle, lock):
+            _acquire(handle, lock, activity)
+            if not _is_at_path(handle, lock):
                 continue
             try:
                 yield
@@ -104,7 +122,7 @@ def exclusive_lock(lock: Path, what: str) -> Iterator[None]:
 
 
 def _open_lock(lock: Path) -> int:
-    """Open or create a lock file; a pipe or a device of its name is refused without waiting."""
+    """Open or create a lock file; refuse a pipe or a device without blocking."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -117,26 +135,26 @@ def _open_lock(lock: Path) -> int:
     return handle
 
 
-def _acquire(handle: int, lock: Path, what: str) -> None:
+def _acquire(handle: int, lock: Path, activity: str) -> None:
     try:
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         way_out = "wait for it, or choose another folder"
-        raise InvalidInput(f"another process is {what}; {way_out}") from error
+        raise InvalidInput(f"another process is {activity}; {way_out}") from error
     except OSError as error:
         raise StorageError(f"cannot lock {lock}: {error.strerror}") from error
 
 
-def _is_named(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one that has this name."""
+def _is_at_path(handle: int, path: Path) -> bool:
+    """Return whether an open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
         return False
 
 
-def _flush(path: Path) -> None:
+def _fsync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,10 +1,12 @@
-"""Models on disk: a folder with `config.json`, `model.safetensors` and two tokenizer files. Nothing is ever unpickled.
+"""Model folders: `config.json`, `model.safetensors` and two tokenizer files. Nothing is unpickled.
 
-A run of training keeps two of them: `best-N`, of the update N with the lowest validation perplexity, and
-`checkpoint-N`, the last one saved, which has what it takes to go on (`training.safetensors`, `progress.json`).
+A training run keeps two: `best-N`, of the update N with the lowest validation perplexity, and
+`checkpoint-N`, the last one saved, which can be resumed from (`training.safetensors`,
+`progress.json`).
 
-A folder may come from anywhere. Its files are regular ones and match their checksums, config.json included (older
-folders have none for it), and the header of the weights fits the configuration before memory is allocated.
+A folder may come from anywhere. Its files must be regular and match their checksums, config.json
+included (older folders have none for it), and the header of the weights must fit the
+configuration before memory is allocated.
 """
 
 from __future__ import annotations
@@ -24,11 +26,10 @@ from npad.engine.memory import total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import atomic_folder, remove
-from npad.storage.int8 import SCALE, packed, unpacked
-from npad.storage.regular import ensure_regular
-from npad.storage.sealed import digest, file_digest, read_json
-from npad.text.subwords import END, Subwords
-from npad.training.store import SIDES
+from npad.storage.int8 import SCALE, pack, unpack
+from npad.storage.regular import ensure_regular, file_digest, read_json
+from npad.storage.sealed import digest
+from npad.text.subwords import END, SIDES, TOKENIZER_FILES, Subwords
 from npad.validation import ensure_bool, one_line
 from npad.version import __version__
 
@@ -39,15 +40,14 @@ TRAINING = "training.safetensors"
 PROGRESS = "progress.json"
 NUMBERED = re.compile(r"(best|checkpoint)-(0|[1-9][0-9]*)")
 FLOATS = ("F64", "F32", "F16", "BF16")  # as a safetensors header names them
-TOKENIZERS = tuple(f"{side}.tokenizer.json" for side in SIDES)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A model with its subwords, and where it came from."""
+    """A model loaded from its folder, with its subwords and configuration."""
 
     model: AttentionModel
-    subwords: tuple[Subwords, Subwords]
+    subwords: tuple[Subwords, Subwords]  # source, target
     about: dict[str, Any]  # config.json
 
 
@@ -57,26 +57,33 @@ def save(
     subwords: tuple[Subwords, Subwords],
     about: dict[str, Any],
     training: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
-    small: bool = False,
+    packed: bool = False,
 ) -> None:
-    """Write a model's folder, with `training` one to resume from: the optimiser's tensors, and the progress made.
+    """Write a model folder atomically.
 
-    small: the matrices in int8, for a model that ships.
+    Args:
+        folder: the folder to write; an existing one is replaced.
+        model: the model to save.
+        subwords: the source and target vocabularies.
+        about: further fields of config.json.
+        training: the optimiser's tensors and the progress, for a checkpoint to resume from.
+        packed: store the matrices as int8, for a model that ships.
+
+    Raises:
+        StorageError: the folder could not be written.
     """
     with atomic_folder(folder) as part:
-        named = {
-            name: weight.detach().cpu() for name, weight in model.named_parameters()
-        }  # tied ones come once
-        tensors = {WEIGHTS: packed(named) if small else named} | (
-            {TRAINING: training[0]} if training else {}
-        )
-        for name, each in tensors.items():
-            save_file({key: tensor.contiguous().cpu() for key, tensor in each.items()}, part / name)
-            (part / name).chmod(0o644)  # the library makes it private
+        weights = {name: weight.detach().cpu() for name, weight in model.named_parameters()}
+        files = {WEIGHTS: pack(weights) if packed else weights}
         if training:
-            (part / PROGRESS).write_text(json.dumps(training[1], indent=2) + "\n")
-        for name, one in zip(TOKENIZERS, subwords, strict=True):
-            one.save(part / name)
+            files[TRAINING], progress = training
+            (part / PROGRESS).write_text(json.dumps(progress, indent=2) + "\n")
+        for name, tensors in files.items():
+            contiguous = {key: tensor.contiguous().cpu() for key, tensor in tensors.items()}
+            save_file(contiguous, part / name)
+            (part / name).chmod(0o644)  # safetensors makes it private
+        for name, tokenizer in zip(TOKENIZER_FILES, subwords, strict=True):
+            tokenizer.save(part / name)
         config = {
             "format": FORMAT,
             "npad": __version__,
@@ -90,26 +97,32 @@ def save(
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
-    """A model from its folder, or the best one of a training run, ready to decode; always in float32."""
+    """Load a model for decoding, in float32, from its folder or from a training run's best.
+
+    Raises:
+        InvalidInput: there is no model at this path.
+        StorageError: the folder is damaged or of another format.
+        OutOfMemory: the weights are larger than the machine's memory.
+    """
     folder = resolve(Path(folder)).resolve()
     about = read_config(folder)
-    for name in (WEIGHTS, *TOKENIZERS):
+    for name in (WEIGHTS, *TOKENIZER_FILES):
         ensure_regular(folder / name)
     try:
         _ensure_options(about["model"])
         ensure_weights_fit(about["model"], folder / WEIGHTS)
-        _verify(folder, about, WEIGHTS, *TOKENIZERS)
+        _verify_files(folder, about, WEIGHTS, *TOKENIZER_FILES)
         model = AttentionModel(**about["model"], initialisation="none")
-        set_weights(model, unpacked(_tensors(folder / WEIGHTS)))
+        set_weights(model, unpack(_load_tensors(folder / WEIGHTS)))
     except (NpadError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, StorageError | OutOfMemory):
             raise
-        raise StorageError(f"{folder} is damaged: {_first(error)}") from error
-    source, target = (Subwords.load(folder / name) for name in TOKENIZERS)
+        raise StorageError(f"{folder} is damaged: {_first_line(error)}") from error
+    source, target = (Subwords.load(folder / name) for name in TOKENIZER_FILES)
     sizes = about["model"]["source_vocabulary"], about["model"]["target_vocabulary"]
-    for side, one, size in zip(SIDES, (source, target), sizes, strict=True):
-        if one.size != size:
-            rule = f"its {side} tokenizer has {one.size} symbols and its model {size}"
+    for side, tokenizer, size in zip(SIDES, (source, target), sizes, strict=True):
+        if tokenizer.size != size:
+            rule = f"its {side} tokenizer has {tokenizer.size} tokens and its model {size}"
             raise StorageError(f"the vocabulary of {folder} does not fit: {rule}")
     model.name = (
         f"{folder.parent.name}/{folder.name}" if folder.name.startswith("best-") else folder.name
@@ -118,23 +131,35 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
 
 
 def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """What it takes to go on: the weights, the optimiser's tensors, and the progress made."""
-    _verify(folder, read_config(folder), WEIGHTS, TRAINING, PROGRESS)
+    """Load a checkpoint to resume from: the weights, the optimiser's tensors and the progress.
+
+    Raises:
+        StorageError: the checkpoint is damaged or of another format.
+    """
+    _verify_files(folder, read_config(folder), WEIGHTS, TRAINING, PROGRESS)
     progress = read_json(folder / PROGRESS)
-    return _tensors(folder / WEIGHTS), _tensors(folder / TRAINING), progress
+    return _load_tensors(folder / WEIGHTS), _load_tensors(folder / TRAINING), progress
 
 
 def verify(folder: Path) -> None:
-    """Hold a model's files to their checksums, without loading them."""
-    _verify(folder, read_config(folder), WEIGHTS, *TOKENIZERS)
+    """Verify the checksums of a model's files without loading them.
+
+    Raises:
+        StorageError: a file is missing or damaged.
+    """
+    _verify_files(folder, read_config(folder), WEIGHTS, *TOKENIZER_FILES)
 
 
 def set_weights(model: AttentionModel, weights: dict[str, Tensor]) -> None:
-    """Give a model its weights, all of them and no others."""
-    parameters = dict(model.named_parameters())  # tied ones come once
-    misfit = _misfit({name: tuple(tensor.shape) for name, tensor in weights.items()}, parameters)
-    if misfit:
-        raise StorageError(f"the weights do not fit the model: {misfit}")
+    """Copy weights into a model, whose parameters they must match in name and shape.
+
+    Raises:
+        StorageError: a weight is missing, unknown or of another shape.
+    """
+    parameters = dict(model.named_parameters())  # tied parameters come once
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if mismatch := _mismatch(shapes, parameters):
+        raise StorageError(f"the weights do not fit the model: {mismatch}")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
@@ -146,69 +171,79 @@ def _ensure_options(options: object) -> None:
         raise InvalidInput("'model' must hold the model's options")
     if options.get("eos", 0) != END:
         raise InvalidInput(
-            f"eos must be {END}, the end symbol of npad's vocabularies, not {options['eos']!r}"
+            f"eos must be {END}, the end token of npad's vocabularies, not {options['eos']!r}"
         )
     for name in ("attention", "tied"):
         ensure_bool(name, options.get(name, False))
 
 
 def ensure_weights_fit(options: dict[str, Any], path: Path) -> None:
-    """Compare the header of a file of weights with a model's options, before memory is allocated for either."""
-    stored = _stored_shapes(path)
+    """Compare the header of a weights file with a model's options, before memory is allocated.
+
+    Args:
+        options: the arguments of AttentionModel.
+        path: the safetensors file.
+
+    Raises:
+        StorageError: the file is damaged or has other tensors than such a model.
+        OutOfMemory: the weights are larger than the machine's memory.
+    """
+    shapes = _stored_shapes(path)
     layers = options.get("layers", 1)
-    if isinstance(layers, int) and layers > len(
-        stored
-    ):  # to build so many takes long even without memory
+    if isinstance(layers, int) and layers > len(shapes):  # building them takes long, even on meta
         raise StorageError(
-            f"{path} does not fit config.json: {layers:,} layers of {len(stored):,} tensors"
+            f"{path} does not fit config.json: {layers:,} layers of {len(shapes):,} tensors"
         )
     with torch.device("meta"):
         model = AttentionModel(**options, initialisation="none")
     parameters = dict(model.named_parameters())
-    misfit = _misfit(stored, parameters)
-    if misfit:
-        raise StorageError(f"{path} does not fit config.json: {misfit}")
-    need, there = (
-        4 * sum(weight.numel() for weight in parameters.values()),
-        total_memory(torch.device("cpu")),
-    )
-    if need > there:
-        sizes = f"{need / 2**30:,.0f} GiB and there are {there / 2**30:,.0f}"
+    if mismatch := _mismatch(shapes, parameters):
+        raise StorageError(f"{path} does not fit config.json: {mismatch}")
+    required = 4 * sum(weight.numel() for weight in parameters.values())  # bytes, in float32
+    memory = total_memory(torch.device("cpu"))
+    if required > memory:
+        sizes = f"{required / 2**30:,.0f} GiB and there are {memory / 2**30:,.0f}"
         raise OutOfMemory(f"the weights {path} need {sizes}; load them on a larger machine")
 
 
 def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of the weights in a file, int8 ones as they are unpacked; only its header is read."""
+    """Return the shapes of the weights in a file, without int8 scales; read only its header."""
     ensure_regular(path)
     try:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            kinds = {name: part.get_dtype() for name, part in slices.items()}
+            dtypes = {name: part.get_dtype() for name, part in slices.items()}
     except (OSError, SafetensorError) as error:
-        raise StorageError(f"{path} is damaged: {_first(error)}") from error
-    small = {name for name, kind in kinds.items() if kind == "I8" and len(shapes[name]) == 2}
-    scales = {name + SCALE for name in small if shapes.get(name + SCALE) == shapes[name][:1]}
-    for name, kind in kinds.items():
-        if not (kind in FLOATS or name + SCALE in scales):
+        raise StorageError(f"{path} is damaged: {_first_line(error)}") from error
+    matrices = {name for name, dtype in dtypes.items() if dtype == "I8" and len(shapes[name]) == 2}
+    scales = {name + SCALE for name in matrices if shapes.get(name + SCALE) == shapes[name][:1]}
+    for name, dtype in dtypes.items():
+        if not (dtype in FLOATS or name + SCALE in scales):
             raise StorageError(
-                f"{path} is damaged: {name} is {kind}, neither floating-point nor int8 with scales"
+                f"{path} is damaged: {name} is {dtype}, neither floating-point nor int8 with scales"
             )
     return {name: shape for name, shape in shapes.items() if name not in scales}
 
 
-def _misfit(stored: dict[str, tuple[int, ...]], parameters: dict[str, Any]) -> str:
-    """How stored tensors differ from a model's parameters, by name and shape; empty if they do not."""
-    wanted = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    wrong = sorted(name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name])
+def _mismatch(stored: dict[str, tuple[int, ...]], parameters: dict[str, Any]) -> str:
+    """Return how stored shapes differ from a model's parameters, or an empty string."""
+    expected = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    common = expected.keys() & stored.keys()
+    wrong = sorted(name for name in common if expected[name] != stored[name])
     if wrong:
-        return f"{wrong[0]} is {list(stored[wrong[0]])}, not {list(wanted[wrong[0]])}"
-    problems = {"missing": wanted.keys() - stored.keys(), "unknown": stored.keys() - wanted.keys()}
+        return f"{wrong[0]} is {list(stored[wrong[0]])}, not {list(expected[wrong[0]])}"
+    missing, unknown = expected.keys() - stored.keys(), stored.keys() - expected.keys()
+    problems = {"missing": missing, "unknown": unknown}
     return ", ".join(f"{min(names)} is {problem}" for problem, names in problems.items() if names)
 
 
 def resolve(folder: Path) -> Path:
-    """The folder of the model itself: of a run, its best."""
+    """Return the model folder of a path: the path itself, or the best model of a training run.
+
+    Raises:
+        InvalidInput: the path is neither.
+    """
     if (folder / CONFIG).is_file():
         return folder
     best = newest(folder, "best")
@@ -224,31 +259,35 @@ def resolve(folder: Path) -> Path:
 
 
 def newest(run: Path, kind: str) -> Path | None:
-    """The latest folder `kind`-N of a run."""
+    """Return the folder `kind`-N of a run with the largest N, if any."""
     return max(_numbered(run, kind), default=(0, None))[1]
 
 
 def number_of(folder: Path) -> int:
-    """The N of a folder `best-N` or `checkpoint-N`."""
+    """Return the N of a folder `best-N` or `checkpoint-N`."""
     return int(folder.name.rpartition("-")[2])
 
 
 def keep_only(folder: Path) -> None:
-    """Remove the older ones of its kind."""
+    """Remove the folders of the same kind with a smaller N."""
     kind = folder.name.rpartition("-")[0]
-    for number, other in _numbered(folder.parent, kind):
+    for number, sibling in _numbered(folder.parent, kind):
         if number < number_of(folder):
-            remove(other)
+            remove(sibling)
 
 
 def _numbered(run: Path, kind: str) -> list[tuple[int, Path]]:
-    """The folders `kind`-N of a run with their N; best-012 and best-² are none."""
+    """List the folders `kind`-N of a run with their N; best-012 and best-² do not count."""
     paths = [path for path in run.glob(f"{kind}-*") if NUMBERED.fullmatch(path.name)]
     return [(number_of(path), path) for path in paths]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """A model's config.json, unchanged and of a format that this npad reads."""
+    """Read a model's config.json and verify its format and checksum.
+
+    Raises:
+        StorageError: it is damaged, was edited, or has a format that this npad does not read.
+    """
     about = read_json(folder / CONFIG)
     if "format" not in about:
         raise StorageError(f"{folder}/{CONFIG} is damaged: 'format' is missing")
@@ -256,9 +295,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if written != FORMAT:
         newer = isinstance(written, int) and written > FORMAT
         way_out = "install a newer npad" if newer else "it is none of npad's"
-        raise StorageError(
-            f"{folder} is of format {written} and this npad ({__version__}) reads {FORMAT}; {way_out}"
-        )
+        rule = f"is of format {written} and this npad ({__version__}) reads {FORMAT}"
+        raise StorageError(f"{folder} {rule}; {way_out}")
     sums = about.get("sha256")
     if isinstance(sums, dict) and CONFIG in sums and sums[CONFIG] != config_digest(about):
         raise StorageError(
@@ -268,33 +306,33 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def config_digest(config: dict[str, Any]) -> str:
-    """The checksum of a config.json: of its content without this checksum, whatever its layout."""
+    """Return the checksum of a config.json: of its content, whatever its layout, without itself."""
     sums = {name: recorded for name, recorded in config["sha256"].items() if name != CONFIG}
     return digest(config | {"sha256": sums})
 
 
-def _verify(folder: Path, about: dict[str, Any], *names: str) -> None:
-    """See that files are as they were written."""
+def _verify_files(folder: Path, about: dict[str, Any], *names: str) -> None:
+    """Compare files with their checksums in config.json."""
     for name in names:
         try:
             sound = file_digest(folder / name) == about["sha256"][name]
         except (KeyError, TypeError) as error:
-            raise StorageError(f"cannot read {folder / name}: {_first(error)}") from error
+            raise StorageError(f"cannot read {folder / name}: {_first_line(error)}") from error
         if not sound:
             raise StorageError(
                 f"{folder / name} is damaged: its checksum is not the one in config.json"
             )
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _load_tensors(path: Path) -> dict[str, Tensor]:
     ensure_regular(path)
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise StorageError(f"cannot read {path}: {_first(error)}") from error
+        raise StorageError(f"cannot read {path}: {_first_line(error)}") from error
 
 
-def _first(error: BaseException) -> str:
-    """The first line of a message, with what a bare KeyError leaves out."""
+def _first_line(error: BaseException) -> str:
+    """Return the first line of a message, completed for a KeyError, which is only the key."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"{text} is missing" if isinstance(error, KeyError) else text

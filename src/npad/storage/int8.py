@@ -1,4 +1,4 @@
-"""Weights in a quarter of the space: each row of a matrix as whole numbers from −127 to 127, and its scale."""
+"""Pack weights to a quarter of their size: matrices as int8 with one scale per row."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from torch import Tensor
 
 from npad.models.quantised import quantise_rows
 
-SCALE = ".scale"
+SCALE = ".scale"  # appended to a matrix's name for the scales of its rows
 
 
-def packed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices as int8 with a scale per row, vectors as they are."""
-    small: dict[str, Tensor] = {}
+def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Quantise matrices to int8, each with a scale per row; keep vectors unchanged."""
+    packed: dict[str, Tensor] = {}
     for name, weight in weights.items():
         if weight.dim() != 2:
-            small[name] = weight
+            packed[name] = weight
             continue
-        small[name], small[name + SCALE] = quantise_rows(weight)
-    return small
+        packed[name], packed[name + SCALE] = quantise_rows(weight)
+    return packed
 
 
-def unpacked(small: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights again, each within half its row's scale of what it was."""
+def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return float32 weights, each within half its row's scale of the original."""
     return {
-        name: weight.to(torch.float32) * small[name + SCALE][:, None]
+        name: weight.to(torch.float32) * packed[name + SCALE][:, None]
         if weight.dtype == torch.int8
         else weight
-        for name, weight in small.items()
+        for name, weight in packed.items()
         if not name.endswith(SCALE)
     }

@@ -1,11 +1,12 @@
-"""Reading files that may be damaged or hostile: regular files only, of bounded size, plain JSON.
+"""Open and parse files that may be damaged or hostile: regular, of bounded size, strict JSON.
 
-A pipe blocks whoever opens it and a device such as /dev/zero never ends; both are refused before
-they are opened. Every failure is a StorageError of one line.
+Opening a pipe blocks and reading a device such as /dev/zero never ends; both are refused before
+they are opened. Every failure is a one-line StorageError.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -14,81 +15,129 @@ from typing import Any, BinaryIO
 
 from npad.errors import StorageError
 
-MOST_JSON = 1 << 26  # bytes; npad's own JSON files have a few kilobytes
+MAX_JSON_BYTES = 1 << 26  # npad's own JSON files have a few kilobytes
 
 
-def ensure_regular(path: str | Path, most_bytes: int | None = None) -> None:
-    """Refuse what is no regular file, links followed, or one of more than `most_bytes`."""
+def ensure_regular(path: str | Path, max_bytes: int | None = None) -> None:
+    """Require a regular file, or a link to one, of at most `max_bytes`.
+
+    Raises:
+        StorageError: the path is a folder, a pipe or a device, does not exist, or is too large.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot read {path}: {_reason(error)}") from error
-    _check(path, status, most_bytes)
+    _check_status(path, status, max_bytes)
 
 
-def open_regular(path: str | Path, most_bytes: int | None = None) -> BinaryIO:
-    """Open a regular file for reading bytes; never blocks, even where a pipe takes its place."""
-    ensure_regular(path, most_bytes)
+def open_regular(path: str | Path, max_bytes: int | None = None) -> BinaryIO:
+    """Open a regular file for reading bytes; never block, even if a pipe replaces it meanwhile.
+
+    Raises:
+        StorageError: as `ensure_regular`, or the file cannot be opened.
+    """
+    ensure_regular(path, max_bytes)
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115
     except OSError as error:
         raise StorageError(f"cannot read {path}: {_reason(error)}") from error
     try:
-        _check(path, os.fstat(file.fileno()), most_bytes)  # it may have been replaced since
+        _check_status(path, os.fstat(file.fileno()), max_bytes)  # it may have been replaced
     except StorageError:
         file.close()
         raise
     return file
 
 
-def read_json(path: str | Path, most_bytes: int = MOST_JSON) -> Any:
-    """Read a JSON file. NaN, repeated keys, other encodings than UTF-8 and deep nesting are damage."""
-    with open_regular(path, most_bytes) as file:
+def read_bytes(path: str | Path, max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`.
+
+    Raises:
+        StorageError: as `open_regular`, or reading fails.
+    """
+    with open_regular(path, max_bytes) as file:
         try:
-            return parse_json(file.read(most_bytes + 1))
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{path} is damaged: {_reason(error)}") from error
+            return file.read(max_bytes + 1)
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {_reason(error)}") from error
 
 
-def parse_json(text: bytes) -> Any:
-    """Parse JSON strictly; a ValueError says what is wrong with it."""
+def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """Read a JSON object from a regular file of at most `max_bytes`.
+
+    Raises:
+        StorageError: the file cannot be read, is not strict JSON, or holds no object.
+    """
+    content = parse_json(read_bytes(path, max_bytes), str(path))
+    if not isinstance(content, dict):
+        raise StorageError(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
+def parse_json(text: bytes, name: str) -> Any:
+    """Parse JSON strictly: UTF-8, no NaN, no repeated keys, no deep nesting.
+
+    Args:
+        text: the encoded JSON.
+        name: what an error calls it, such as a path.
+
+    Raises:
+        StorageError: `text` is not such JSON.
+    """
     try:
         return json.loads(
-            text.decode("utf-8"), parse_constant=_constant, object_pairs_hook=_without_repeats
+            text.decode("utf-8"), parse_constant=_constant, object_pairs_hook=_unique_keys
         )
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise StorageError(f"{name} is damaged: it is nested too deeply") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8 at byte {error.start}") from error
+        raise StorageError(f"{name} is damaged: it is not UTF-8 at byte {error.start}") from error
+    except ValueError as error:
+        raise StorageError(f"{name} is damaged: {_reason(error)}") from error
+
+
+def file_digest(path: str | Path) -> str:
+    """Return the SHA-256 of a regular file, as hexadecimal digits.
+
+    Raises:
+        StorageError: as `open_regular`, or reading fails.
+    """
+    with open_regular(path) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {_reason(error)}") from error
 
 
 def _constant(name: str) -> float:
-    """Infinity is what a run has reached before its first validation; NaN is nothing."""
+    """Accept Infinity, the best perplexity before the first validation, and refuse NaN."""
     if name == "NaN":
         raise ValueError("NaN is no number")
     return float(name)
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return found
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{repeated!r} is there twice")
+    return content
 
 
-def _check(path: str | Path, status: os.stat_result, most_bytes: int | None) -> None:
+def _check_status(path: str | Path, status: os.stat_result, max_bytes: int | None) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise StorageError(f"cannot read {path}: it is a folder")
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"cannot read {path}: it must be a regular file, not a pipe or a device")
-    if most_bytes is not None and status.st_size > most_bytes:
-        rule = f"it has {status.st_size:,} bytes, more than {most_bytes:,}"
+    if max_bytes is not None and status.st_size > max_bytes:
+        rule = f"it has {status.st_size:,} bytes, more than {max_bytes:,}"
         raise StorageError(f"cannot read {path}: {rule}")
 
 
 def _reason(error: Exception) -> str:
-    """The first line of a message, without the path that an OSError repeats."""
+    """Return the first line of a message, without the path that an OSError repeats."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return next(iter(text.splitlines()), type(error).__name__)

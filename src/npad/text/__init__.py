@@ -1,1 +1,1 @@
-"""Text: files of lines, and the subwords that models read and write."""
+"""Text: files of lines, and subword vocabularies."""

@@ -1,4 +1,4 @@
-"""Lines of text in and out: plain, gzip or xz, a file or a stream, UTF-8 and nothing else."""
+"""Read and write lines of UTF-8 text: files or streams, plain, gzip or xz."""
 
 from __future__ import annotations
 
@@ -17,28 +17,41 @@ from typing import IO, Any
 
 from npad.errors import InvalidInput, NpadError, StorageError
 
-# A line of prose has some hundred bytes, a long paragraph some thousand. Without a bound, 400 kB of gzip can unpack to
-# one line of 400 MB, which a tokenizer turns into many gigabytes.
-LONGEST_LINE = 2**20  # bytes, its end included
-PART_STEM = 200  # bytes of a file's name that its part's name begins with; a name may have 255
+# A line of prose has hundreds of bytes, a long paragraph thousands. Without a bound, 400 kB of gzip
+# can unpack to one line of 400 MB, which a tokenizer turns into many gigabytes.
+MAX_LINE_BYTES = 2**20  # line feed included
+MAX_STEM_BYTES = 200  # of a file's name, kept in its temporary file's name; a name may have 255
 NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 MAGIC = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a file, or of standard input for `-`, without their ends. Only a line feed ends a line."""
+    """Yield the lines of a file, or of standard input for `-`, without their line ends.
+
+    Only a line feed, or a carriage return and a line feed, ends a line. A byte order mark is
+    skipped.
+
+    Raises:
+        InvalidInput: the file cannot be read, is damaged or not UTF-8, or a line is too long.
+    """
     with open_input(path) as file:
         number = 0
-        while line := _next(file, path, number):
+        while line := _read_line(file, path, number):
             number += 1
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
-            yield _decoded(line, path, number)
+            yield _decode(line, path, number)
 
 
 @contextmanager
 def open_input(path: str | Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if they begin as gzip's or xz's do, whatever the file is called."""
+    """Open a file, or standard input for `-`, for reading bytes; decompress gzip and xz.
+
+    The compression is recognised by the first bytes, whatever the file's name.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+    """
     raw: Any
     try:
         raw = _stdin() if str(path) == "-" else open(path, "rb")  # noqa: SIM115
@@ -50,8 +63,9 @@ def open_input(path: str | Path) -> Iterator[IO[bytes]]:
             f"cannot read {display_name(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
     try:
-        unpack: Any = next((how for magic, how in MAGIC.items() if start.startswith(magic)), None)
-        yield unpack(raw, "rb") if unpack else raw
+        openers = (opener for magic, opener in MAGIC.items() if start.startswith(magic))
+        decompress: Any = next(openers, None)
+        yield decompress(raw, "rb") if decompress else raw
     finally:
         if str(path) != "-":
             raw.close()
@@ -64,38 +78,37 @@ def _stdin() -> Any:
 
 
 def display_name(path: str | Path) -> str:
-    """What to call a file in a message."""
+    """Return what an error message calls a file: its path, or standard input."""
     return "standard input" if str(path) == "-" else str(path)
 
 
 @contextmanager
 def reading_errors(path: str | Path, line: int | None = None) -> Iterator[None]:
-    """Say in one line what went wrong while reading."""
-    where = "" if line is None else f" after line {line}"
+    """Raise errors of decompression as InvalidInput, with the file and the last line read."""
+    place = "" if line is None else f" after line {line}"
     try:
         yield
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise InvalidInput(f"{display_name(path)} is damaged{where}: {error}") from error
+        raise InvalidInput(f"{display_name(path)} is damaged{place}: {error}") from error
 
 
-def _next(file: IO[bytes], path: str | Path, number: int) -> bytes:
-    """The bytes of the line after line `number`, its end included; none at the end of the file."""
+def _read_line(file: IO[bytes], path: str | Path, number: int) -> bytes:
+    """Read the line after line `number`, with its line end; empty at the end of the file."""
     try:
         with reading_errors(path, number):
-            line = file.readline(LONGEST_LINE + 1)
+            line = file.readline(MAX_LINE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(
             f"cannot read {display_name(path)} after line {number}: {error.strerror}"
         ) from error
-    if len(line) > LONGEST_LINE:
-        raise InvalidInput(
-            f"{display_name(path)}, line {number + 1} has more than {LONGEST_LINE:,} bytes, the most a line may have; "
-            "split it, one sentence a line"
-        )
+    if len(line) > MAX_LINE_BYTES:
+        name = f"{display_name(path)}, line {number + 1}"
+        rule = f"has more than {MAX_LINE_BYTES:,} bytes, the limit of a line"
+        raise InvalidInput(f"{name} {rule}; split it, one sentence a line")
     return line
 
 
-def _decoded(line: bytes, path: str | Path, number: int) -> str:
+def _decode(line: bytes, path: str | Path, number: int) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     if b"\0" in line:
         raise InvalidInput(
@@ -105,34 +118,37 @@ def _decoded(line: bytes, path: str | Path, number: int) -> str:
         return line.decode()
     except UnicodeDecodeError as error:
         rule = f"byte {line[error.start]:#04x} at column {error.start + 1} is not UTF-8"
-        raise InvalidInput(
-            f"{display_name(path)}, line {number}: {rule}; convert the file first, for instance with iconv"
-        ) from error
+        way_out = "convert the file first, for instance with iconv"
+        raise InvalidInput(f"{display_name(path)}, line {number}: {rule}; {way_out}") from error
 
 
 @contextmanager
 def open_output(path: str | Path | None) -> Iterator[IO[str]]:
-    """A place to write lines: a file, or standard output. A file appears when all of it is there.
+    """Open a file for writing text, or standard output for None or `-`.
 
-    Until then the lines are in a file of their own, `FILE.<random>.part`, so that several writers of one file, or a
-    writer that reads what it replaces, do not meet. What an interrupted writer leaves there is named in a note of the
-    exception. A pipe or a device is written to as it is.
+    The file is replaced when the block ends. Until then the text is in a temporary file,
+    `FILE.<random>.part`, so that several writers of one file, or a writer that reads the file it
+    replaces, do not interfere. If the block raises, the temporary file is kept, unless it is empty,
+    and a note of the exception names it. A pipe or a device is written to directly.
+
+    Raises:
+        InvalidInput: no file can have this path.
+        StorageError: the file could not be written.
     """
     if path is None or str(path) == "-":
         yield sys.stdout
         return
-    if not _is_plain(Path(path)):
+    if not _is_replaceable(Path(path)):
         with _open(path, "w", path) as file, _storage_errors(path):
             yield file
         return
-    with _replaced(
-        Path(os.path.realpath(path))
-    ) as file:  # what a link points to is replaced, not the link
+    target = Path(os.path.realpath(path))  # replace the file a link points to, not the link
+    with _replacement(target) as file:
         yield file
 
 
-def _is_plain(path: Path) -> bool:
-    """Whether `path` is a regular file, or free to become one."""
+def _is_replaceable(path: Path) -> bool:
+    """Return whether `path` is a regular file or does not exist yet."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -147,11 +163,11 @@ def _is_plain(path: Path) -> bool:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[IO[str]]:
-    """A new file that becomes `path` at the end. It stays under its own name if that fails, unless it is empty."""
-    stem = os.fsencode(path.name)[:PART_STEM].decode(errors="ignore")
+def _replacement(path: Path) -> Iterator[IO[str]]:
+    """Open a temporary file that becomes `path` at the end, and is kept on failure if not empty."""
+    stem = os.fsencode(path.name)[:MAX_STEM_BYTES].decode(errors="ignore")
     part = path.with_name(f"{stem}.{secrets.token_hex(4)}.part")
-    file = _open(part, "x", path)  # never a file that is there already
+    file = _open(part, "x", path)  # never overwrite an existing file
     try:
         with _storage_errors(path):
             with file:
@@ -167,7 +183,7 @@ def _replaced(path: Path) -> Iterator[IO[str]]:
 
 
 def _open(path: str | Path, mode: str, name: str | Path) -> IO[str]:
-    """Open for writing; a path that cannot exist is the user's mistake."""
+    """Open for writing; a path that cannot exist is InvalidInput, other failures StorageError."""
     try:
         return open(path, mode, encoding="utf-8", newline="\n")
     except OSError as error:
@@ -177,7 +193,7 @@ def _open(path: str | Path, mode: str, name: str | Path) -> IO[str]:
 
 @contextmanager
 def _storage_errors(path: str | Path) -> Iterator[None]:
-    """Name the file that could not be written."""
+    """Raise errors of writing as StorageError, with the path."""
     try:
         yield
     except OSError as error:

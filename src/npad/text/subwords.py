@@ -1,4 +1,4 @@
-"""Subwords: byte-pair encoding (Sennrich et al., 2016) over bytes, so that no character is unknown and none is lost."""
+"""Subword vocabularies: byte-level BPE (Sennrich et al., 2016), which covers every text."""
 
 from __future__ import annotations
 
@@ -16,50 +16,64 @@ from tokenizers.trainers import BpeTrainer
 from npad.errors import InvalidInput
 from npad.validation import ensure_integer
 
-BYTES = pre_tokenizers.ByteLevel.alphabet()
-MOST_BYTES = 1 << 28  # of a tokenizer.json; those of 256,000 tokens have about 2**25
-MOST_GROWTH = 1 << 10  # by which the replacements of a tokenizer may lengthen a text
-END = (
-    0  # the end symbol; token i of the tokenizer is symbol i + 1, so that no text can spell the end
-)
-# Tokenising takes 130 times the memory of a text (1.3 GiB for 10 MB), so that a text too long to be used is refused
-# before. The longest subword of the model that ships has 19 characters.
-LETTERS = 64  # characters of a text for every symbol that it may have
+SIDES = ("source", "target")
+TOKENIZER_FILES = tuple(f"{side}.tokenizer.json" for side in SIDES)  # in models and token stores
+ALPHABET = pre_tokenizers.ByteLevel.alphabet()  # a character for each of the 256 bytes
+MAX_TOKENIZER_BYTES = 1 << 28  # a tokenizer.json of 256,000 tokens has about 2**25
+MAX_GROWTH = 1 << 10  # factor by which a tokenizer's replacements may lengthen a text
+END = 0  # the end token; id i of the tokenizer is token i + 1, so that no text can spell the end
+# Tokenising takes 130 times the memory of a text (1.3 GiB for 10 MB), so a text that must be too
+# long is refused beforehand. The longest subword of the shipped model has 19 characters.
+MAX_CHARACTERS_PER_TOKEN = 64
 
 
 @dataclass(frozen=True)
 class Subwords:
-    """A tokenizer of the `tokenizers` library as a vocabulary: symbol 0 ends, symbol i + 1 is token i."""
+    """The vocabulary of a `tokenizers` tokenizer: token 0 is the end, token i + 1 its id i."""
 
     tokenizer: Tokenizer
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> Subwords:
-        """Learn a vocabulary of at most `size` symbols: the end, the 256 bytes, and the most frequent merges."""
-        least = len(BYTES) + 1
-        if isinstance(size, int) and size < least:
-            raise InvalidInput(
-                f"vocabulary must be at least {least}, the 256 bytes and the end symbol, not {size}"
-            )
-        ensure_integer("vocabulary", size, least)
+        """Learn a BPE vocabulary: the end token, the 256 bytes, and the most frequent merges.
+
+        Args:
+            texts: the lines to learn from.
+            size: the number of tokens at most, at least 257.
+
+        Raises:
+            InvalidInput: `size` is too small.
+        """
+        minimum = len(ALPHABET) + 1
+        if isinstance(size, int) and size < minimum:
+            rule = f"vocabulary must be at least {minimum}, the 256 bytes and the end token"
+            raise InvalidInput(f"{rule}, not {size}")
+        ensure_integer("vocabulary", size, minimum)
         tokenizer = Tokenizer(BPE())
-        # A word is spelt alike at the start of a line and within: every line is given a space, and loses it again.
+        # Prepend a space to every line, and strip it again, so that a word has the same tokens at
+        # the start of a line and within.
         tokenizer.normalizer = normalizers.Prepend(" ")
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         trainer = BpeTrainer(
-            vocab_size=size - 1, min_frequency=2, initial_alphabet=BYTES, show_progress=False
+            vocab_size=size - 1, min_frequency=2, initial_alphabet=ALPHABET, show_progress=False
         )
         tokenizer.train_from_iterator(texts, trainer)
         return cls(tokenizer)
 
     @classmethod
     def load(cls, path: str | Path) -> Subwords:
-        """From a `tokenizer.json`, npad's or another's."""
+        """Load a `tokenizer.json`, written by npad or by another program.
+
+        Padding and truncation are switched off.
+
+        Raises:
+            InvalidInput: the file is missing, too large, or no tokenizer that npad can use.
+        """
         if not Path(path).is_file():
             raise InvalidInput(f"cannot read the tokenizer {path}: there is no such file")
-        if Path(path).stat().st_size > MOST_BYTES:
-            raise InvalidInput(f"{path} must have at most {MOST_BYTES:,} bytes")
+        if Path(path).stat().st_size > MAX_TOKENIZER_BYTES:
+            raise InvalidInput(f"{path} must have at most {MAX_TOKENIZER_BYTES:,} bytes")
         try:
             text = Path(path).read_text(encoding="utf-8")
             ensure_bounded(json.loads(text), path)
@@ -68,7 +82,7 @@ class Subwords:
             raise
         except Exception as error:  # the library raises nothing narrower
             raise InvalidInput(f"{path} is no tokenizer.json: {error}") from error
-        tokenizer.no_padding()  # which would be read as text
+        tokenizer.no_padding()  # padding would be read as text
         tokenizer.no_truncation()
         size = tokenizer.get_vocab_size()
         if size == 0 or set(tokenizer.get_vocab().values()) != set(range(size)):
@@ -76,49 +90,56 @@ class Subwords:
         return cls(tokenizer)
 
     def save(self, path: str | Path) -> None:
+        """Write a `tokenizer.json`."""
         Path(path).write_text(self.tokenizer.to_str(), encoding="utf-8")
 
     @cached_property
     def size(self) -> int:
+        """The number of tokens, the end token included."""
         return int(self.tokenizer.get_vocab_size()) + 1
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The symbols of each text, without the end."""
+        """Return the tokens of each text, without the end token.
+
+        Raises:
+            InvalidInput: the tokenizer cannot encode a text.
+        """
         try:
-            encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # the library raises nothing narrower
             raise InvalidInput(
                 f"the tokenizer cannot read a text: {_reason(texts, error)}"
             ) from error
-        return [[token + 1 for token in one.ids] for one in encoded]
+        return [[identifier + 1 for identifier in encoding.ids] for encoding in encodings]
 
-    def decode(self, symbols: Sequence[int]) -> str:
-        """The text of some symbols."""
-        return str(
-            self.tokenizer.decode([symbol - 1 for symbol in symbols], skip_special_tokens=False)
-        )
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return str(self.tokenizer.decode(_identifiers(tokens), skip_special_tokens=False))
 
-    def pieces(self, symbols: Sequence[int]) -> list[str]:
-        """Each symbol by itself, for people to look at."""
-        return [self.decode([symbol]) if symbol != END else "⏎" for symbol in symbols]
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token by itself, for display; the end token is ⏎."""
+        return [self.decode([token]) if token != END else "⏎" for token in tokens]
 
 
 @dataclass(frozen=True)
 class Detokeniser:
-    """Symbols as text."""
+    """A callable that turns tokens into text."""
 
     subwords: Subwords
 
-    def __call__(self, symbols: Sequence[int]) -> str:
-        return self.subwords.decode(symbols)
+    def __call__(self, tokens: Sequence[int]) -> str:
+        return self.subwords.decode(tokens)
 
-    def all(self, many: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each, by all the cores there are."""
-        ids = [[symbol - 1 for symbol in symbols] for symbols in many]
-        return [
-            str(text)
-            for text in self.subwords.tokenizer.decode_batch(ids, skip_special_tokens=False)
-        ]
+    def all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Decode many sequences of tokens, in parallel on all cores."""
+        batch = [_identifiers(tokens) for tokens in sequences]
+        texts = self.subwords.tokenizer.decode_batch(batch, skip_special_tokens=False)
+        return [str(text) for text in texts]
+
+
+def _identifiers(tokens: Sequence[int]) -> list[int]:
+    """Return the tokenizer's ids of tokens."""
+    return [token - 1 for token in tokens]
 
 
 def _reason(texts: Sequence[str], error: Exception) -> str:
@@ -128,32 +149,41 @@ def _reason(texts: Sequence[str], error: Exception) -> str:
     return next((f"{text!r} holds half a surrogate pair" for text in broken), str(error))
 
 
-def ensure_bounded(about: Any, name: object) -> None:
-    """Refuse a tokenizer.json whose replacements could lengthen a text more than MOST_GROWTH times.
+def ensure_bounded(config: Any, name: object) -> None:
+    """Refuse a tokenizer whose replacements could lengthen a text more than MAX_GROWTH times.
 
     Replacements in sequence multiply: thirty that double a letter make a gigabyte of it. The bound
-    is the product, over all of them, of how much each can lengthen a text; those of tokenizers in
-    use replace a space or a quotation mark and stay below ten.
+    is on the product of the growth of all replacements; tokenizers in use replace a space or a
+    quotation mark and stay below ten.
+
+    Args:
+        config: the parsed tokenizer.json.
+        name: what an error calls the tokenizer.
+
+    Raises:
+        InvalidInput: the product is above the bound.
     """
-    sections = about if isinstance(about, dict) else {}
+    sections = config if isinstance(config, dict) else {}
     parts = [sections.get(section) for section in ("normalizer", "pre_tokenizer", "decoder")]
     growth = 1.0
-    while parts and growth <= MOST_GROWTH:
+    while parts and growth <= MAX_GROWTH:
         part = parts.pop()
         if isinstance(part, list):
             parts += part
         elif isinstance(part, dict):
             parts += [value for value in part.values() if isinstance(value, list | dict)]
             growth *= _growth(part)
-    if growth > MOST_GROWTH:
-        rule = f"its replacements can lengthen a text more than {MOST_GROWTH:,} times"
+    if growth > MAX_GROWTH:
+        rule = f"its replacements can lengthen a text more than {MAX_GROWTH:,} times"
         raise InvalidInput(f"{name} is no tokenizer that npad reads: {rule}; remove them")
 
 
 def _growth(part: dict[str, Any]) -> float:
-    """How many times a replacement can lengthen a text; a regex may match between letters too."""
+    """Return the factor by which a replacement can lengthen a text."""
     if part.get("type") != "Replace":
         return 1.0
     pattern, content = part.get("pattern"), len(str(part.get("content", "")))
     text = pattern.get("String") if isinstance(pattern, dict) else None
-    return max(1.0, content / len(text)) if isinstance(text, str) and text else 1.0 + content
+    if isinstance(text, str) and text:
+        return max(1.0, content / len(text))
+    return 1.0 + content  # a regex may match between any two letters

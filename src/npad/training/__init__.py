@@ -1,1 +1,1 @@
-"""Training: parallel text to a token store, a token store to a model, and nothing lost on the way."""
+"""Training: from parallel text to a token store, and from a token store to a model."""

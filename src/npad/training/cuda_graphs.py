@@ -1,6 +1,7 @@
-"""The decoder's recurrence as a CUDA graph: some hundred small kernels a step launched as one, forward and backward.
+"""The decoder's recurrence as CUDA graphs, forward and backward.
 
-A graph is of one shape, so each shape is captured when it is first met; batches are cut to a grid to keep shapes few.
+A step is some hundred small kernels, which a graph launches at once. A graph has a fixed shape, so
+each shape is captured when it first occurs; batches are cut to a grid to keep shapes few.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from npad.model import Layout
 from npad.models.cgru.model import AttentionModel, AttentionState
 from npad.training.noise import TrainingNoise
 
-FLOATS = ("hidden", "cell", "memory", "keys")
-ROOM = 0.6  # of the GPU's memory: beyond it no more graphs are captured, since each one keeps some
-UNUSED = ("source_embedding", "encoder", "initial", "key", "logits")
+FLOATS = ("hidden", "cell", "memory", "keys")  # the tensors of a state that have gradients
+CAPTURE_LIMIT = 0.6  # share of the GPU's memory in use at which capturing stops; graphs hold memory
+UNUSED = ("source_embedding", "encoder", "initial", "key", "logits")  # modules not in `features`
 
 
-class Captured:
-    """Stands in for `model.features` in training on a GPU."""
+class CapturedFeatures:
+    """Replaces `model.features` in training on a GPU by one CUDA graph per shape."""
 
     def __init__(self, model: AttentionModel) -> None:
         self.model = model
         self.graphs: dict[Any, Callable[..., Any]] = {}
-        gc.collect()  # another run's graphs must not be freed while one of this run is captured
+        gc.collect()  # graphs of an earlier run must not be freed during a capture
         self.pool = torch.cuda.graph_pool_handle()
-        # Capturing is done on a stream of its own, which newer versions of torch warn about when gradients arrive.
+        # Capture runs on a separate stream; newer versions of torch warn when gradients arrive.
         warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
         if warn is not None:
             warn(False)
@@ -39,36 +40,44 @@ class Captured:
     def __call__(
         self, state: AttentionState, tokens: Tensor, perturb: Callable[[int], Any]
     ) -> Tensor:
-        whole = [tokens, state.mask]
+        """Return the features of `tokens` [rows, T], from a graph if memory allows."""
+        integers = [tokens, state.mask]
         if isinstance(perturb, TrainingNoise):
-            whole += [perturb.ids, perturb.updates]
+            integers += [perturb.ids, perturb.updates]
         floats = [getattr(state, name) for name in FLOATS if getattr(state, name) is not None]
         shape = (tokens.shape, state.mask.shape)
         if shape not in self.graphs:
-            if torch.cuda.memory_reserved() > ROOM * total_memory(tokens.device):
+            if torch.cuda.memory_reserved() > CAPTURE_LIMIT * total_memory(tokens.device):
                 return self.model.features(state, tokens, perturb)
             recurrence = Recurrence(self.model, perturb, state.cell is not None)
-            like = [x.clone() for x in whole] + [
-                x.detach().clone().requires_grad_(x.requires_grad) for x in floats
-            ]
-            amp = torch.is_autocast_enabled("cuda")
-            quiet = torch.random.fork_rng(
-                [tokens.device]
-            )  # whether a shape was met before must not matter
-            with quiet, torch.autocast("cuda", torch.bfloat16, enabled=amp, cache_enabled=False):
-                self.graphs[shape] = torch.cuda.make_graphed_callables(
-                    recurrence,
-                    tuple(like),
-                    num_warmup_iters=1,
-                    allow_unused_input=True,
-                    pool=self.pool,
-                )
-        features: Tensor = self.graphs[shape](*whole, *floats)
+            self.graphs[shape] = self._capture(recurrence, integers, floats)
+        features: Tensor = self.graphs[shape](*integers, *floats)
         return features
+
+    def _capture(
+        self, recurrence: Recurrence, integers: list[Tensor], floats: list[Tensor]
+    ) -> Callable[..., Any]:
+        samples = [x.clone() for x in integers] + [
+            x.detach().clone().requires_grad_(x.requires_grad) for x in floats
+        ]
+        mixed = torch.is_autocast_enabled("cuda")
+        # Capturing draws random numbers; a resumed run, which captures anew, must not notice.
+        with (
+            torch.random.fork_rng([integers[0].device]),
+            torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False),
+        ):
+            graphed: Callable[..., Any] = torch.cuda.make_graphed_callables(
+                recurrence,
+                tuple(samples),
+                num_warmup_iters=1,
+                allow_unused_input=True,
+                pool=self.pool,
+            )
+        return graphed
 
 
 class Recurrence(nn.Module):
-    """`model.features` as a function of tensors, with the parameters it uses as its own."""
+    """`model.features` as a function of tensors, with only the parameters that it uses."""
 
     def __init__(
         self, model: AttentionModel, perturb: Callable[[int], Any], has_cell: bool
@@ -77,17 +86,18 @@ class Recurrence(nn.Module):
         self.parts = nn.ModuleList(
             part for name, part in model.named_children() if name not in UNUSED
         )
-        self.features = model.features  # a method, so that the model is no part of this module
+        self.features = model.features  # a bound method does not register the model as a module
         self.perturb = perturb
         self.names = [name for name in FLOATS if has_cell or name != "cell"]
 
-    def forward(self, tokens: Tensor, mask: Tensor, *rest: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, mask: Tensor, *tensors: Tensor) -> Tensor:
+        """Return features; `tensors` are the noise's ids and updates, if any, and the floats."""
         perturb = self.perturb
         if isinstance(perturb, TrainingNoise):
-            ids, updates, *rest = rest  # type: ignore[assignment]
+            ids, updates, *tensors = tensors  # type: ignore[assignment]
             perturb = replace(perturb, ids=ids, updates=updates)
-        given: dict[str, Any] = {"cell": None} | dict(zip(self.names, rest, strict=True))
+        floats: dict[str, Any] = {"cell": None} | dict(zip(self.names, tensors, strict=True))
         state = AttentionState(
-            mask=mask, layout=Layout(len(tokens), 1), weights=tokens.new_zeros(0), **given
+            mask=mask, layout=Layout(len(tokens), 1), weights=tokens.new_zeros(0), **floats
         )
         return self.features(state, tokens, perturb)

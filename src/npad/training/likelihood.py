@@ -1,4 +1,4 @@
-"""Maximum likelihood: what training makes small."""
+"""The training loss: the negative log-likelihood of the targets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ def nll(
     perturb: Callable[[int], Any] = lambda step: untouched,
     features: Callable[..., Tensor] | None = None,
 ) -> Tensor:
-    """−log p of the batch's targets, end symbols included, summed over its sentences.
+    """Return −log p of the batch's targets, end tokens included, summed over its sentences.
 
-    perturb: the noise of each step, from 1. features: stands in for the model's own, to the same effect.
+    Args:
+        model: the model to score with.
+        batch: the pairs.
+        perturb: the noise of a step, counted from 1.
+        features: a faster equivalent of `model.features`, such as a captured one.
     """
     state = model.begin(batch.source, batch.lengths)
-    read = (features or model.features)(state, batch.inputs, perturb)
-    logits = model.logits(read.flatten(0, 1)[batch.places])
+    hidden = (features or model.features)(state, batch.inputs, perturb)
+    logits = model.logits(hidden.flatten(0, 1)[batch.positions])
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(precise, batch.outputs, reduction="sum")

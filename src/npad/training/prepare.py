@@ -1,4 +1,4 @@
-"""Parallel text to a token store, streaming: two passes over the text, and memory that does not grow with it."""
+"""Turn parallel text into a token store, in a stream: memory does not grow with the text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import Path
 
 from npad.errors import InvalidInput
 from npad.storage.atomic import atomic_folder, exclusive_lock
-from npad.storage.sealed import file_digest, seal
+from npad.storage.regular import file_digest
+from npad.storage.sealed import seal
 from npad.text.files import display_name, open_input, read_lines, reading_errors
-from npad.text.subwords import LETTERS, Subwords
-from npad.training.store import FORMAT, SIDES, Store, Writer, dtypes, members
+from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, TOKENIZER_FILES, Subwords
+from npad.training.store import FORMAT, Store, Writer, dtypes, file_names
 from npad.validation import (
     as_list,
     brief,
@@ -27,21 +28,21 @@ from npad.validation import (
     one_line,
 )
 
-CHUNK = 10_000  # pairs at a time
-VOCABULARY = 10_000_000  # symbols at most; the trainer reserves memory for all of them
+CHUNK = 10_000  # pairs encoded at a time
+MAX_VOCABULARY = 10_000_000  # tokens; the trainer reserves memory for all of them
 Files = tuple[str | Path, str | Path]  # source, target
-Progress = Callable[[str, int, int], None]  # what, done, of how many
+Progress = Callable[[str, int, int], None]  # task, lines done, lines in all (0 if unknown)
 
 
 @dataclass
 class Counts:
-    """What became of the pairs of one split."""
+    """The numbers of pairs kept and dropped of a split, as in store.json."""
 
     pairs: int = 0
     kept: int = 0
     empty: int = 0
     long: int = 0
-    symbols: list[int] = field(default_factory=lambda: [0, 0])
+    tokens: list[int] = field(default_factory=lambda: [0, 0])  # source, target
 
 
 def prepare(
@@ -53,24 +54,40 @@ def prepare(
     tokenizers: Files | None = None,
     max_length: int = 100,
     sample: int = 2_000_000,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = lambda task, done, total: None,
 ) -> Store:
-    """Make a token store of aligned files; it appears whole or not at all.
+    """Build a token store from aligned files, atomically.
 
-    vocabulary: symbols of each side; with `joint` one vocabulary, of the first size, is learnt from both.
-    tokenizers: a tokenizer.json a side, instead of learning them. sample: pairs that subwords are learnt from.
-    max_length: symbols; a pair with a longer side is dropped, as is one with an empty side, and counted. A line of more
-    than `LETTERS` characters for every symbol is too long without being tokenised, and is not learnt from.
+    Pairs with an empty side, or a side that is too long, are dropped and counted. A line of more
+    than `MAX_CHARACTERS_PER_TOKEN` characters for each of `max_length` tokens is too long without
+    being tokenised, and subwords are not learnt from it.
+
+    Args:
+        folder: the folder of the store, which must not exist.
+        train: the source and target files of the training pairs: plain, gzip, xz, or `-`.
+        valid: the files of the validation pairs.
+        vocabulary: the number of tokens of source and target.
+        joint: learn one vocabulary, of the first size, from both sides.
+        tokenizers: a tokenizer.json per side, instead of learning them.
+        max_length: tokens of a side.
+        sample: pairs to learn subwords from, evenly spread over the text.
+        progress: called with the task, the lines done, and the lines in all (0 if unknown).
+
+    Returns:
+        The store, open.
+
+    Raises:
+        InvalidInput: an argument is invalid, or the files cannot be read or are not aligned.
+        StorageError: the store could not be written.
     """
     ensure_path("folder", folder)
     folder = Path(folder)
-    train, valid, tokenizers = (
-        _files("train", train),
-        _optional("valid", valid),
-        _optional("tokenizers", tokenizers),
-    )
+    train, valid = _files("train", train), _optional_files("valid", valid)
+    tokenizers = _optional_files("tokenizers", tokenizers)
     check(train, valid, vocabulary, joint, tokenizers, max_length, sample)
-    ensure_callable("progress", progress, "a function of what is done, how much and of how many")
+    ensure_callable(
+        "progress", progress, "a function of the task, the lines done and the lines in all"
+    )
     if folder.exists():
         raise InvalidInput(
             f"{one_line(folder)} is there already; choose another folder, or remove it first"
@@ -79,39 +96,35 @@ def prepare(
         exclusive_lock(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"),
         atomic_folder(folder) as part,
     ):
-        splits = {"train": _seekable(train, part)} | (
-            {"valid": _seekable(valid, part)} if valid else {}
-        )
-        pairs = {split: _aligned(files, progress) for split, files in splits.items()}
-        letters = LETTERS * max_length
-        subwords = _subwords(
-            splits["train"],
-            pairs["train"],
-            vocabulary,
-            joint,
-            tokenizers,
-            sample,
-            letters,
-            progress,
-        )
+        splits = {"train": _seekable(train, part)}
+        if valid:
+            splits["valid"] = _seekable(valid, part)
+        pairs = {split: _count_pairs(files, progress) for split, files in splits.items()}
+        if tokenizers is None:
+            progress("learning subwords", 0, 0)
+            max_characters = MAX_CHARACTERS_PER_TOKEN * max_length
+            sampled = [
+                _sampled(file, pairs["train"], sample, max_characters) for file in splits["train"]
+            ]
+            subwords = _learn(sampled, vocabulary, joint)
+        else:
+            subwords = [Subwords.load(file) for file in tokenizers]
         counts = {
-            split: _encode(
-                part / split, splits[split], subwords, max_length, pairs[split], progress
-            )
-            for split in splits
+            split: _encode(part / split, files, subwords, max_length, pairs[split], progress)
+            for split, files in splits.items()
         }
-        sizes = [one.size for one in subwords]
-        for side, one in zip(SIDES, subwords, strict=True):
-            one.save(part / f"{side}.tokenizer.json")
+        for name, tokenizer in zip(TOKENIZER_FILES, subwords, strict=True):
+            tokenizer.save(part / name)
+        sizes = [tokenizer.size for tokenizer in subwords]
         about = {
             "format": FORMAT,
             "vocabulary": sizes,
             "joint": joint,
             "dtypes": dtypes(sizes),
             "max_length": max_length,
-            "splits": {split: asdict(one) for split, one in counts.items()},
+            "splits": {split: asdict(count) for split, count in counts.items()},
+            "sha256": {name: file_digest(part / name) for name in file_names(list(counts))},
         }
-        about["sha256"] = {name: file_digest(part / name) for name in members(list(counts))}
         (part / "store.json").write_text(json.dumps(seal(about), indent=2) + "\n")
         shutil.rmtree(part / "streams", ignore_errors=True)
     return Store.open(folder)
@@ -126,26 +139,31 @@ def check(
     max_length: object = 100,
     sample: object = 2_000_000,
 ) -> None:
-    """Refuse wrong arguments of `prepare`, before anything is read."""
+    """Check the arguments of `prepare`, before any file is read.
+
+    Raises:
+        InvalidInput: an argument is invalid.
+    """
     _files("train", train)
-    _optional("valid", valid)
-    _optional("tokenizers", tokenizers)
-    sizes = as_list("vocabulary", vocabulary, "two sizes, of the source and of the target")
+    _optional_files("valid", valid)
+    _optional_files("tokenizers", tokenizers)
+    rule = "two sizes, of the source and of the target"
+    sizes = as_list("vocabulary", vocabulary, rule)
     if len(sizes) != 2:
-        raise InvalidInput(
-            f"vocabulary must be two sizes, of the source and of the target, not {brief(vocabulary)}"
-        )
+        raise InvalidInput(f"vocabulary must be {rule}, not {brief(vocabulary)}")
     for size in sizes:
         ensure_integer("the vocabulary's size", size, 1)
-        if size > VOCABULARY:
-            raise InvalidInput(f"vocabulary must be at most {VOCABULARY:,} symbols, not {size:,}")
+        if size > MAX_VOCABULARY:
+            raise InvalidInput(
+                f"vocabulary must be at most {MAX_VOCABULARY:,} tokens, not {size:,}"
+            )
     ensure_bool("joint", joint)
     ensure_integer("max_length", max_length, 1)
     ensure_integer("sample", sample, 1)
 
 
 def _files(name: str, files: object) -> Files:
-    """The paths of two files."""
+    """Return two paths, of the source and of the target."""
     rule = "two files, of the source and of the target"
     pair = as_list(name, files, rule)
     if len(pair) != 2:
@@ -155,12 +173,12 @@ def _files(name: str, files: object) -> Files:
     return pair[0], pair[1]
 
 
-def _optional(name: str, files: object) -> Files | None:
+def _optional_files(name: str, files: object) -> Files | None:
     return None if files is None else _files(name, files)
 
 
 def _seekable(files: Files, folder: Path) -> Files:
-    """The files, with a copy of each that can be read only once, as a pipe can."""
+    """Replace files that can be read only once, such as pipes, by copies in `folder`."""
     if all(str(file) == "-" for file in files):
         raise InvalidInput("source and target cannot both be standard input")
     return tuple(
@@ -177,55 +195,39 @@ def _copy(file: str | Path, folder: Path) -> Path:
     return path
 
 
-def _aligned(files: Files, progress: Progress) -> int:
-    """How many pairs there are, all of them UTF-8."""
+def _count_pairs(files: Files, progress: Progress) -> int:
+    """Return the number of pairs; require two files of as many lines, all UTF-8."""
     counts = [0, 0]
     for side, file in enumerate(files):
         for counts[side], _ in enumerate(read_lines(file), start=1):
             if counts[side] % CHUNK == 0:
                 progress("reading", counts[side], 0)
+    source, target = map(display_name, files)
     if counts[0] != counts[1]:
-        names = [display_name(file) for file in files]
         rule = "line i of the two must be a pair"
         raise InvalidInput(
-            f"{names[0]} has {counts[0]:,} lines and {names[1]} has {counts[1]:,}; {rule}"
+            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}; {rule}"
         )
     if counts[0] == 0:
-        raise InvalidInput(f"{display_name(files[0])} and {display_name(files[1])} are empty")
+        raise InvalidInput(f"{source} and {target} are empty")
     return counts[0]
 
 
-def _subwords(
-    files: Files,
-    pairs: int,
-    vocabulary: tuple[int, int],
-    joint: bool,
-    tokenizers: Files | None,
-    sample: int,
-    letters: int,
-    progress: Progress,
-) -> tuple[Subwords, Subwords]:
-    if tokenizers is not None:
-        source, target = map(Subwords.load, tokenizers)
-        return source, target
-    progress("learning subwords", 0, 0)
-
-    def sampled(file: str | Path) -> Iterator[str]:
-        return (line for line in _sampled(file, pairs, sample) if len(line) <= letters)
-
+def _learn(
+    sides: Sequence[Iterable[str]], vocabulary: tuple[int, int], joint: bool
+) -> list[Subwords]:
+    """Learn the subwords of source and target, or the same ones for both."""
     if joint:
-        both = Subwords.learn((line for file in files for line in sampled(file)), vocabulary[0])
-        return both, both
-    source, target = (
-        Subwords.learn(sampled(file), size) for file, size in zip(files, vocabulary, strict=True)
-    )
-    return source, target
+        lines = (line for side in sides for line in side)
+        return [Subwords.learn(lines, vocabulary[0])] * 2
+    return [Subwords.learn(side, size) for side, size in zip(sides, vocabulary, strict=True)]
 
 
-def _sampled(file: str | Path, pairs: int, sample: int) -> Iterator[str]:
-    """`sample` of a file's lines, evenly spread; all of them if there are no more."""
+def _sampled(file: str | Path, pairs: int, sample: int, max_characters: int) -> Iterator[str]:
+    """Yield `sample` of a file's lines, evenly spread, or all of them, without too long ones."""
     for i, line in enumerate(read_lines(file)):
-        if i * sample // pairs != (i + 1) * sample // pairs or sample >= pairs:
+        in_sample = i * sample // pairs != (i + 1) * sample // pairs or sample >= pairs
+        if in_sample and len(line) <= max_characters:
             yield line
 
 
@@ -233,23 +235,26 @@ def _encode(
     folder: Path,
     files: Files,
     subwords: Sequence[Subwords],
-    most: int,
+    max_length: int,
     pairs: int,
     progress: Progress,
 ) -> Counts:
+    """Write the tokens of a split, chunk by chunk."""
     counts = Counts()
-    with _writer(folder, [one.size for one in subwords]) as writer:
-        stream = _short(zip_longest(*map(read_lines, files), fillvalue=""), LETTERS * most, counts)
+    max_characters = MAX_CHARACTERS_PER_TOKEN * max_length
+    with _writer(folder, [tokenizer.size for tokenizer in subwords]) as writer:
+        lines = zip_longest(*map(read_lines, files), fillvalue="")
+        stream = _without_long_lines(lines, max_characters, counts)
         while chunk := list(islice(stream, CHUNK)):
             sides = [
-                one.encode(texts)
-                for one, texts in zip(subwords, zip(*chunk, strict=True), strict=True)
+                tokenizer.encode(texts)
+                for tokenizer, texts in zip(subwords, zip(*chunk, strict=True), strict=True)
             ]
             kept: list[tuple[list[int], list[int]]] = []
             for texts, pair in zip(chunk, zip(*sides, strict=True), strict=True):
                 if not all(text.strip() for text in texts) or not all(pair):
                     counts.empty += 1
-                elif max(map(len, pair)) > most:
+                elif max(map(len, pair)) > max_length:
                     counts.long += 1
                 else:
                     kept.append(pair)
@@ -258,21 +263,21 @@ def _encode(
             counts.pairs += len(chunk)
             counts.kept += len(kept)
             progress("encoding", counts.pairs, pairs)
-        counts.symbols = list(writer.written)
+        counts.tokens = list(writer.written)
     if counts.kept == 0:
         raise InvalidInput(
             f"no pair of {display_name(files[0])} and {display_name(files[1])} is left: "
-            f"{counts.empty:,} are empty and {counts.long:,} longer than {most} symbols"
+            f"{counts.empty:,} are empty and {counts.long:,} longer than {max_length} tokens"
         )
     return counts
 
 
-def _short(
-    stream: Iterable[tuple[str, ...]], letters: int, counts: Counts
+def _without_long_lines(
+    lines: Iterable[tuple[str, ...]], max_characters: int, counts: Counts
 ) -> Iterator[tuple[str, ...]]:
-    """The pairs without a side of more than `letters` characters, which are counted and not tokenised."""
-    for pair in stream:
-        if max(map(len, pair)) > letters:
+    """Yield the pairs of lines of at most `max_characters`; count the others as long."""
+    for pair in lines:
+        if max(map(len, pair)) > max_characters:
             counts.pairs += 1
             counts.long += 1
         else:

@@ -1,4 +1,4 @@
-"""Several processes that train as one, started by torchrun: each takes a share of every batch."""
+"""Data-parallel training with torchrun: each process takes a share of every batch."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from torch import Tensor, distributed, nn
 from npad.errors import InvalidInput
 from npad.training.batches import Index
 
+TIMEOUT = timedelta(days=1)  # of a collective; the others wait while the first prepares the data
+
 
 @dataclass(frozen=True)
 class Processes:
-    """Which of how many processes this one is."""
+    """The rank of this process among `world` processes."""
 
     rank: int = 0
     world: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and prints."""
+        """Whether this process writes and prints."""
         return self.rank == 0
 
     def share(self, pairs: Index) -> Index:
-        """This process's part of a batch; it may be empty."""
+        """Return this process's part of a batch, possibly empty."""
         return pairs[self.rank :: self.world]
 
     def add(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.world > 1:
             distributed.all_reduce(tensor)
         return tensor
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Each gradient becomes the sum over all processes, in one message."""
+        """Sum every gradient over all processes, in one message."""
         if self.world == 1:
             return
         parameters = list(parameters)
@@ -54,26 +56,28 @@ class Processes:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
-    """The processes that torchrun started, or this one alone."""
+    """Join the processes that torchrun started, or yield this process alone.
+
+    Raises:
+        InvalidInput: there are fewer GPUs than processes.
+    """
     world = int(os.environ.get("WORLD_SIZE", 1))
     if device.type == "cuda":
-        number, there = (
-            int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0,
-            torch.cuda.device_count(),
-        )
-        if number >= there:
-            raise InvalidInput(
-                f"process {number + 1} has no GPU: there are {there}; start fewer, or take --device cpu"
-            )
-        torch.cuda.set_device(number)
+        _select_gpu(int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0)
     if world == 1:
         yield Processes()
         return
-    # The others wait here while the first prepares the data.
-    distributed.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1)
-    )
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, timeout=TIMEOUT)
     try:
         yield Processes(distributed.get_rank(), world)
     finally:
         distributed.destroy_process_group()
+
+
+def _select_gpu(number: int) -> None:
+    gpus = torch.cuda.device_count()
+    if number >= gpus:
+        way_out = "start fewer, or take --device cpu"
+        raise InvalidInput(f"process {number + 1} has no GPU: there are {gpus}; {way_out}")
+    torch.cuda.set_device(number)

@@ -1,4 +1,4 @@
-"""How to train: every number that decides the weights, besides the data and the model's sizes."""
+"""The recipe of training: every hyper-parameter except those of the data and the model."""
 
 from __future__ import annotations
 
@@ -16,21 +16,30 @@ from npad.noise.registry import noise_as_names, noise_from_names
 from npad.training.noise import ensure_trainable
 from npad.validation import brief, ensure_bool, ensure_choice, ensure_integer, ensure_number
 
-LONGER = ("epochs", "updates", "patience")  # what may change as a run is resumed
-FLOAT32 = 3.4e38  # the largest number of float32
-RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}
+STOPPING_CRITERIA = ("epochs", "updates", "patience")  # fields that may change on resume
+MAX_LEARNING_RATE = 3.4e38  # the largest number of float32
+LEARNING_RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}  # by default
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Maximum likelihood by gradient descent.
+    """Hyper-parameters of maximum likelihood training.
 
-    optimiser: "adam", "adadelta" (ρ 0.95, ε 1e-6: the paper's) or "sgd". learning_rate: None is the optimiser's own.
-    decay: what the rate is multiplied by after a validation without a new best. anneal: the rate falls to zero along a
-    cosine, over all epochs. clip: the gradient's norm is brought down to this when above. batch: symbols a side and
-    batch, padding included.
-    patience: validations without a new best after which to stop. validate, checkpoint: updates between two; validation
-    is at the end of every epoch unless given, and saves a checkpoint too. noise: met in training, as in decoding.
+    Attributes:
+        optimiser: "adam", "adadelta" (ρ 0.95, ε 1e-6, as in the paper) or "sgd".
+        learning_rate: None for the optimiser's default.
+        decay: factor of the learning rate after a validation without a new best.
+        anneal: lower the learning rate to zero along a cosine over all epochs.
+        clip: the largest norm of the gradient; a larger gradient is scaled down to it.
+        batch: tokens per side of a batch, padding included.
+        epochs: epochs after which to stop.
+        updates: updates after which to stop, or None.
+        patience: validations without a new best after which to stop.
+        validate: updates between validations, or None to validate at the end of every epoch.
+        checkpoint: updates between checkpoints; a validation saves one, too.
+        precision: of matrix products, "float32" or "bfloat16".
+        seed: of the initialisation, the order of the pairs, dropout and noise.
+        noise: noise in the model while training, as in decoding, or None.
     """
 
     optimiser: str = "adam"
@@ -49,12 +58,12 @@ class Recipe:
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        ensure_choice("optimiser", self.optimiser, tuple(RATES))
+        ensure_choice("optimiser", self.optimiser, tuple(LEARNING_RATES))
         ensure_choice("precision", self.precision, ("float32", "bfloat16"))
         if self.learning_rate is not None:
             ensure_number("learning_rate", self.learning_rate, above=0)
-            if self.learning_rate > FLOAT32:
-                rule = f"learning_rate must be at most {FLOAT32}"
+            if self.learning_rate > MAX_LEARNING_RATE:
+                rule = f"learning_rate must be at most {MAX_LEARNING_RATE}"
                 raise InvalidInput(f"{rule}, not {self.learning_rate}")
         ensure_number("clip", self.clip, above=0)
         ensure_number("decay", self.decay, above=0)
@@ -74,12 +83,14 @@ class Recipe:
 
     @property
     def rate(self) -> float:
-        """The learning rate to begin with."""
-        return RATES[self.optimiser] if self.learning_rate is None else self.learning_rate
+        """The initial learning rate."""
+        default = LEARNING_RATES[self.optimiser]
+        return default if self.learning_rate is None else self.learning_rate
 
     def optimise(
         self, parameters: Iterable[nn.Parameter], device: torch.device
     ) -> torch.optim.Optimizer:
+        """Return an optimiser of `parameters`."""
         if self.optimiser == "adam":
             return torch.optim.Adam(parameters, self.rate, fused=device.type == "cuda")
         if self.optimiser == "adadelta":
@@ -87,6 +98,7 @@ class Recipe:
         return torch.optim.SGD(parameters, self.rate)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as values that JSON can represent."""
         plain = {name: _plain(value) for name, value in asdict(replace(self, noise=None)).items()}
         noise = self.noise and {
             name: _plain(value) for name, value in noise_as_names(self.noise).items()
@@ -95,10 +107,11 @@ class Recipe:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Recipe:
+        """Build a recipe from what `to_json` returned."""
         noise = plain.get("noise")
         return cls(**(plain | {"noise": noise and noise_from_names(**noise)}))
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as Python's, which JSON can spell."""
+    """Convert a NumPy scalar to a Python number, for JSON."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,10 +1,10 @@
-"""The front door of training: a folder, data and a recipe in; a trained model out, however often it was interrupted.
+"""Train a model in a folder, or resume its training to the same weights.
 
 RUN/
   run.json        data, model and recipe of the run, with the digest of its content
-  data/           its token store, where it was made from text
-  log.jsonl       what happened
-  checkpoint-N/   to go on from
+  data/           its token store, if it was prepared from text
+  log.jsonl       losses and validations
+  checkpoint-N/   to resume from
   best-N/         the model with the lowest validation perplexity
 """
 
@@ -27,32 +27,34 @@ from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
-from npad.storage.sealed import read_json, seal, unseal
+from npad.storage.regular import read_json
+from npad.storage.sealed import seal, unseal
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.prepare import check, prepare
 from npad.training.processes import joined
-from npad.training.recipe import Recipe
+from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.update import Updater
 from npad.validation import brief, ensure_path
 
 FORMAT = 2
-LONGER = ("epochs", "updates", "patience")  # what a run may be resumed with
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is to do, as `run.json` keeps it.
+    """The data, model and recipe of a run, as in `run.json`."""
 
-    data: a token store's folder, or the arguments of `prepare` for text. options: of AttentionModel.
-    """
-
-    data: str | Mapping[str, Any]
-    options: Mapping[str, Any]
+    data: str | Mapping[str, Any]  # a token store's folder, or the arguments of `prepare`
+    options: Mapping[str, Any]  # the arguments of AttentionModel
     recipe: Recipe
 
     def save(self, folder: Path) -> None:
+        """Write `run.json`.
+
+        Raises:
+            StorageError: it could not be written.
+        """
         plain = {
             "format": FORMAT,
             "data": self.data,
@@ -63,6 +65,12 @@ class Plan:
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
+        """Read `run.json`.
+
+        Raises:
+            InvalidInput: the folder has none.
+            StorageError: it is damaged, was edited or is of another format.
+        """
         path = folder / "run.json"
         if not os.path.exists(path):
             raise InvalidInput(f"{folder} holds no run to resume: it has no run.json")
@@ -80,7 +88,7 @@ class Plan:
         return plan
 
     def store(self, folder: Path) -> Path:
-        """The folder of the token store of a run."""
+        """Return the folder of a run's token store."""
         return Path(self.data) if isinstance(self.data, str) else folder / "data"
 
 
@@ -92,7 +100,24 @@ def train(
     device: str | torch.device = "cpu",
     watch: Watch | None = None,
 ) -> tuple[Progress, str]:
-    """Train a model from the start, in a folder of its own: how far it came, and why it stopped."""
+    """Train a model from scratch.
+
+    Args:
+        folder: the folder of the run, without a run so far.
+        data: a token store's folder, or the arguments of `prepare`.
+        options: the arguments of AttentionModel, other than the sizes of the vocabularies.
+        recipe: the hyper-parameters.
+        device: where to train.
+        watch: receives the events of the run.
+
+    Returns:
+        The progress made, and the reason why training stopped.
+
+    Raises:
+        InvalidInput: an argument is invalid, or another process trains in the folder.
+        StorageError: the data is damaged, or a file could not be written.
+        TrainingError: the loss or its gradient is not finite.
+    """
     ensure_path("folder", folder)
     if not isinstance(data, Mapping):
         ensure_path("data", data)
@@ -105,10 +130,10 @@ def train(
         raise InvalidInput(
             f"recipe must be a Recipe, such as Recipe(epochs=5), not {brief(recipe)}"
         )
-    watch, device = _watching(watch), device_named(device)
+    watch, device = _ensure_watch(watch), device_named(device)
     folder = Path(folder)
     plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options, recipe)
-    _check(plan, device)
+    _check_plan(plan, device)
 
     def begin() -> None:
         if newest(folder, "checkpoint") or (folder / "data").exists():
@@ -117,24 +142,38 @@ def train(
             )
         plan.save(folder)
 
-    return _go(folder, device, watch, begin)
+    return _run(folder, device, watch, begin)
 
 
 def resume(
     folder: str | Path,
     device: str | torch.device = "cpu",
     watch: Watch | None = None,
-    **longer: int | None,
+    **criteria: int | None,
 ) -> tuple[Progress, str]:
-    """Go on with a run, to the same weights as if it had never stopped. `longer`: epochs, updates or patience anew."""
+    """Continue an interrupted or finished run, bit-identically.
+
+    Args:
+        folder: the folder of the run.
+        device: where to train.
+        watch: receives the events of the run.
+        criteria: new values of the recipe's epochs, updates or patience.
+
+    Returns:
+        The progress made, and the reason why training stopped.
+
+    Raises:
+        InvalidInput: an argument is invalid, or another process trains in the folder.
+        StorageError: the run or its data is damaged, or a file could not be written.
+        TrainingError: the loss or its gradient is not finite.
+    """
     ensure_path("folder", folder)
-    watch, device, folder = _watching(watch), device_named(device), Path(folder)
-    for name in longer.keys() - LONGER:
-        raise InvalidInput(
-            f"a run is resumed with other {', '.join(LONGER)}; its {name} stays as it was"
-        )
+    watch, device, folder = _ensure_watch(watch), device_named(device), Path(folder)
+    for name in criteria.keys() - STOPPING_CRITERIA:
+        allowed = ", ".join(STOPPING_CRITERIA)
+        raise InvalidInput(f"a run is resumed with other {allowed}; its {name} stays as it was")
     plan = Plan.load(folder)
-    changed = replace(plan, recipe=replace(plan.recipe, **longer))  # type: ignore[arg-type]
+    changed = replace(plan, recipe=replace(plan.recipe, **criteria))  # type: ignore[arg-type]
 
     def begin() -> None:
         if plan.store(folder).exists():
@@ -142,26 +181,24 @@ def resume(
         if changed != plan:
             changed.save(folder)
 
-    return _go(folder, device, watch, begin)
+    return _run(folder, device, watch, begin)
 
 
-def _watching(watch: object) -> Watch:
-    """The watch given, or one that does not listen."""
+def _ensure_watch(watch: object) -> Watch:
+    """Return `watch`, or one that ignores all events for None."""
     if watch is not None and not isinstance(watch, Watch):
         raise InvalidInput(f"watch must be a Watch, or None, not {brief(watch)}")
     return Watch() if watch is None else watch
 
 
-def _check(plan: Plan, device: torch.device) -> None:
+def _check_plan(plan: Plan, device: torch.device) -> None:
     """Find mistakes before anything is written: sizes, options, noise, store, names of files."""
-    known = inspect.signature(AttentionModel).parameters.keys() - {
-        "source_vocabulary",
-        "target_vocabulary",
-    }
+    arguments = inspect.signature(AttentionModel).parameters.keys()
+    allowed = arguments - {"source_vocabulary", "target_vocabulary"}
     for name in plan.options:
-        if name not in known:
+        if name not in allowed:
             raise InvalidInput(
-                f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(known))}"
+                f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(allowed))}"
             )
     ensure_fits((1, 1), plan.options, plan.recipe, device)
     with torch.device("meta"):
@@ -172,42 +209,44 @@ def _check(plan: Plan, device: torch.device) -> None:
         store = Store.open(plan.data)
         ensure_fits(store.about["vocabulary"], plan.options, plan.recipe, device)
         store.verify()
-        return
+    else:
+        _check_text(plan.data)
+
+
+def _check_text(data: Mapping[str, Any]) -> None:
+    """Check the arguments of `prepare`, and that the files exist."""
     try:
-        inspect.signature(check).bind(**plan.data)
+        inspect.signature(check).bind(**data)
     except TypeError as error:
         raise InvalidInput(
             f"data must be a token store's folder, or the arguments of prepare: {error}"
         ) from error
-    check(**plan.data)
-    for file in (
-        file for split in ("train", "valid", "tokenizers") for file in plan.data.get(split) or ()
-    ):
-        if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
-            reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
-            raise InvalidInput(f"cannot read {file}: {reason}")
+    check(**data)
+    for split in ("train", "valid", "tokenizers"):
+        for file in data.get(split) or ():
+            if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
+                reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
+                raise InvalidInput(f"cannot read {file}: {reason}")
 
 
-def _go(
+def _run(
     folder: Path, device: str | torch.device, watch: Watch, begin: Callable[[], None]
 ) -> tuple[Progress, str]:
-    """Train in a folder. `begin` is for the first of the processes to do, before the others look at it."""
+    """Train in a folder; the first process calls `begin` before the others read `run.json`."""
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
     first = int(os.environ.get("RANK", 0)) == 0
-    with ExitStack() as held:
-        if first:  # before the others are joined: preparing may take longer than they would wait
-            held.enter_context(exclusive_lock(folder / ".lock", f"training in {folder}"))
+    with ExitStack() as stack:
+        if first:  # before the processes join: preparing may take longer than they wait
+            stack.enter_context(exclusive_lock(folder / ".lock", f"training in {folder}"))
             recover(folder)
             begin()
             plan = Plan.load(folder)
             if not isinstance(plan.data, str) and not plan.store(folder).exists():
                 prepare(plan.store(folder), progress=watch.preparing, **plan.data)
-        processes = held.enter_context(joined(device))
-        held.enter_context(
-            torch.random.fork_rng(devices)
-        )  # the caller's random numbers stay theirs
-        held.enter_context(out_of_memory_errors("lower the batch or the units"))
+        processes = stack.enter_context(joined(device))
+        stack.enter_context(torch.random.fork_rng(devices))  # keep the caller's random state
+        stack.enter_context(out_of_memory_errors("lower the batch or the units"))
         plan = Plan.load(folder)
         ensure_computes(device, plan.recipe.precision)
         store = Store.open(plan.store(folder))

@@ -1,4 +1,4 @@
-"""The size of a model, by arithmetic: before anything of it is built."""
+"""The number of parameters of a model, computed without building it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from npad.models.cgru.padding import padded_width
 from npad.training.recipe import Recipe
 from npad.validation import ensure_integer
 
-LAYERS = 100  # at most
+MAX_LAYERS = 100
 SIZES = {"units": 1028, "embedding": 512, "layers": 1}  # the defaults of AttentionModel
 GATES = {"gru": 3, "lstm": 4}
-COPIES = {"adam": 4, "adadelta": 4, "sgd": 2}  # weight, gradient, and what the optimiser keeps
+COPIES = {"adam": 4, "adadelta": 4, "sgd": 2}  # of a weight: itself, gradient, optimiser state
 
 
 def ensure_fits(
@@ -25,27 +25,34 @@ def ensure_fits(
     recipe: Recipe,
     device: torch.device,
 ) -> None:
-    """Refuse a model whose training the whole memory could not hold.
+    """Refuse a model that could not be trained in the memory of a device.
 
-    vocabulary: [source, target], or the least that they can be. options: of AttentionModel.
+    Args:
+        vocabulary: the sizes of source and target, or lower bounds of them.
+        options: the arguments of AttentionModel.
+        recipe: its optimiser decides how many copies of the weights are held.
+        device: where to train.
+
+    Raises:
+        InvalidInput: a size is invalid, or the memory is too small.
     """
     sizes = {name: options.get(name, default) for name, default in SIZES.items()}
     for name, size in sizes.items():
         ensure_integer(name, size, 1)
-    if sizes["layers"] > LAYERS:
-        raise InvalidInput(f"layers must be at most {LAYERS}, not {sizes['layers']}")
-    needed = 4 * COPIES[recipe.optimiser] * parameters(vocabulary, options)  # bytes
+    if sizes["layers"] > MAX_LAYERS:
+        raise InvalidInput(f"layers must be at most {MAX_LAYERS}, not {sizes['layers']}")
+    required = 4 * COPIES[recipe.optimiser] * parameters(vocabulary, options)  # bytes, in float32
     memory = _memory(device)
-    if needed > memory:
-        given = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+    if required > memory:
+        model = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise InvalidInput(
-            f"a model of {given} cannot be trained in the {memory / 2**30:,.0f} GiB of {device}; "
+            f"a model of {model} cannot be trained in the {memory / 2**30:,.0f} GiB of {device}; "
             "lower the units, the embedding, the layers or the vocabulary"
         )
 
 
 def _memory(device: torch.device) -> int:
-    """The memory of a device; the machine's for a GPU that is not there, which is reported later."""
+    """Return a device's memory; the machine's for a missing GPU, which is reported later."""
     try:
         return total_memory(device)
     except (AssertionError, RuntimeError):
@@ -53,7 +60,7 @@ def _memory(device: torch.device) -> int:
 
 
 def parameters(vocabulary: Sequence[int], options: Mapping[str, Any]) -> int:
-    """The number of parameters of an AttentionModel, the padding of its units included."""
+    """Return the number of parameters of an AttentionModel, the padding of its units included."""
     units, embedding, layers = (options.get(name, default) for name, default in SIZES.items())
     source, target = vocabulary
     width, gates = padded_width(units), GATES.get(options.get("cell", "gru"), 3)

@@ -1,4 +1,4 @@
-"""One update of the weights. What it does depends on the recipe, the data and its number, and on nothing before it."""
+"""An update of the weights, a function of the weights, the recipe, the pairs and its number."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from npad.model import untouched
 from npad.models.cgru.model import AttentionModel
 from npad.noise.random import stable_hash
 from npad.training.batches import Batcher, Index
-from npad.training.cuda_graphs import Captured
+from npad.training.cuda_graphs import CapturedFeatures
 from npad.training.likelihood import nll
 from npad.training.noise import TrainingNoise
 from npad.training.processes import Processes
 from npad.training.recipe import Recipe
 from npad.training.store import Corpus
 
-GPU_GRID = (16, 4)  # sentences, length: few shapes, each of which is captured as a graph
+GPU_GRID = (16, 4)  # sentences, length: few shapes, since each is captured as a graph
 
 
 @dataclass
 class Updater:
-    """A model, and what changes it."""
+    """A model with its optimiser and data."""
 
     model: AttentionModel
     corpus: Corpus
@@ -38,14 +38,21 @@ class Updater:
         self.model.to(self.device).train()
         if self.recipe.noise is not None:
             self.recipe.noise.check(self.model)
-        self.batcher = Batcher(
-            self.corpus, self.model.special, self.recipe.batch, GPU_GRID if gpu else (1, 1)
-        )
+        grid = GPU_GRID if gpu else (1, 1)
+        self.batcher = Batcher(self.corpus, self.model.special, self.recipe.batch, grid)
         self.optimiser = self.recipe.optimise(self.model.parameters(), self.device)
-        self.features = Captured(self.model) if gpu else None
+        self.features = CapturedFeatures(self.model) if gpu else None
 
     def update(self, pairs: Index, number: int) -> Tensor:
-        """Descend along the gradient of some pairs; [their summed NLL, the gradient's norm before it was clipped]."""
+        """Take a gradient step on `pairs`.
+
+        Args:
+            pairs: positions in the corpus.
+            number: the number of the update, which keys dropout and noise.
+
+        Returns:
+            [2], the summed NLL of the pairs and the norm of the gradient before clipping.
+        """
         loss = self.gradient(pairs, number)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         self.optimiser.step()
@@ -53,7 +60,7 @@ class Updater:
         return torch.stack([loss, norm.detach()])
 
     def gradient(self, pairs: Index, number: int) -> Tensor:
-        """The gradient of the mean over sentences of their summed NLL; returns the sum over all of them."""
+        """Accumulate the gradient of the mean NLL over sentences; return the summed NLL."""
         torch.manual_seed(stable_hash(f"{self.recipe.seed} {number} {self.processes.rank}"))
         share, loss = self.processes.share(pairs), torch.zeros((), device=self.device)
         if len(share):
@@ -62,7 +69,7 @@ class Updater:
             if self.recipe.noise is not None:
                 numbers = torch.full_like(batch.ids, number)
                 noise = TrainingNoise(self.recipe.noise, self.recipe.seed, batch.ids, numbers)
-            with mixed(self.recipe, self.device):
+            with mixed_precision(self.recipe, self.device):
                 summed = nll(self.model, batch, noise, self.features)
             (summed / len(pairs)).backward()  # type: ignore[no-untyped-call]
             loss = summed.detach()
@@ -70,6 +77,6 @@ class Updater:
         return self.processes.add(loss)
 
 
-def mixed(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
-    """Products in the recipe's precision; weights and sums stay in float32."""
+def mixed_precision(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """Compute matrix products in the recipe's precision; weights and sums stay in float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16")
