@@ -1,7 +1,7 @@
-"""Every strategy on a Marian translation model: a random one, or yours.
+"""Several strategies on a Marian translation model: a random one, or yours.
 
-python examples/marian.py                                        random weights, to see that it runs
-python examples/marian.py Helsinki-NLP/opus-mt-en-de "How are you?"   a name or a folder, and texts
+python examples/marian.py                                        random weights, as a smoke test
+python examples/marian.py Helsinki-NLP/opus-mt-en-de "How are you?"   a name or folder, and texts
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ WORDS = ["a", "dog", "runs", "home", "the", "man", "sees", "it", "now"]
 
 
 def random_marian(folder: str) -> str:
-    """A Marian of two layers that knows nine words and nothing about them, saved as people save theirs."""
+    """Save an untrained Marian model with two layers and a vocabulary of nine words."""
     torch.manual_seed(0)
-    known = {word: i for i, word in enumerate(["</s>", *WORDS, "<pad>"])}
-    core = Tokenizer(models.WordLevel(known, unk_token="it"))
+    vocabulary = {word: i for i, word in enumerate(["</s>", *WORDS, "<pad>"])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="it"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="</s>", pad_token="<pad>"
     ).save_pretrained(folder)
-    pad = known["<pad>"]
+    pad = vocabulary["<pad>"]
     sizes = {
         "d_model": 32,
         "encoder_layers": 2,
@@ -44,18 +44,18 @@ def random_marian(folder: str) -> str:
         "eos_token_id": 0,
         "forced_eos_token_id": None,
     }
-    model = MarianMTModel(MarianConfig(vocab_size=len(known), **sizes, **heads, **special))
+    model = MarianMTModel(MarianConfig(vocab_size=len(vocabulary), **sizes, **heads, **special))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 2 and "position" not in name:
                 parameter.normal_(std=0.25)
-        model.final_logits_bias[0, pad] = -1e4  # as in real ones: padding is never written
+        model.final_logits_bias[0, pad] = -1e4  # real Marian models never generate padding either
     model.save_pretrained(folder)
     return folder
 
 
 def main(name: str | None = None, *texts: str) -> None:
-    """Translate the texts by several strategies, with a downloaded model or a random one."""
+    """Translate texts with every strategy, by a pretrained model or a random one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
