@@ -1,12 +1,13 @@
-"""How fast each strategy decodes: the plain model and the prepared one, in turn, with outputs of one length.
+"""Decoding speed of each strategy: the plain and the prepared model in turn, outputs of one length.
 
-python benchmarks/decoding.py                      1,024 units, embeddings of 512, 8,000 symbols, 25 in and 25 out
+python benchmarks/decoding.py            1,024 units, embeddings of 512, 8,000 tokens, 25 in and out
 python benchmarks/decoding.py --units 256 --sentences 32
 
-The weights are random and the end symbol is never written, so that all do the same work. Tokens are those of the best
-hypothesis; a row-step is one row (sentence × chain × beam) through one step. The ratio is of the two in this run.
-NPAD's times are its judge's, too, who stays in float32 and has much to do here: with random weights nearly every chain
-ends elsewhere. "its chains alone" leaves the judge out.
+Weights are random and the end token is never generated, so that all do the same work. Tokens are
+those of the best hypothesis; a row-step is one row (sentence × chain × beam) through one step. The
+ratio compares the two models within this run. NPAD's times include re-scoring, which stays in
+float32 and takes long here: with random weights nearly every chain ends elsewhere. "its chains
+alone" leaves re-scoring out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from npad import NPAD, Beam, Counted, Greedy, Noise, decode
+from npad import NPAD, Beam, Greedy, Noise, decode
+from npad.engine.cost import count_calls
 from npad.experiments.speed import untrained
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
@@ -30,8 +32,8 @@ from npad.search.hypotheses import Found
 from npad.search.rows import Problems
 
 
-class Unjudged(NPAD):
-    """What the chains find, as they found it."""
+class ChainsOnly(NPAD):
+    """NPAD without re-scoring: returns what the chains found, with their noisy scores."""
 
     def search(self, model: Any, state: Any, problems: Problems) -> Found:
         return self._runner().run(model, state, problems, self._chains())
@@ -43,15 +45,16 @@ STRATEGIES: dict[str, Decoder] = {
     "beam 10": Beam(10),
     "NPAD-50": NPAD(Greedy(), 50, Noise(0.3)),
     "NPAD-50, int8": NPAD(Greedy(), 50, Noise(0.3)),
-    "its chains alone": Unjudged(Greedy(), 50, Noise(0.3)),
+    "its chains alone": ChainsOnly(Greedy(), 50, Noise(0.3)),
 }
 
 
-def seconds(model: Any, batches: Sequence[Any], decoder: Decoder, length: int) -> float:
-    began = time.perf_counter()
+def time_batches(model: Any, batches: Sequence[Any], decoder: Decoder, length: int) -> float:
+    """Return the seconds to decode all batches."""
+    start = time.perf_counter()
     for batch in batches:
         decode(model, batch, decoder, length)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -61,7 +64,7 @@ def main() -> None:
     sizes = {
         "units": 1024,
         "embedding": 512,
-        "symbols": 8000,
+        "vocabulary": 8000,
         "sentences": 64,
         "length": 25,
         "rows": 320,
@@ -69,15 +72,15 @@ def main() -> None:
     }
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
-    asked = parser.parse_args()
-    plain = untrained(asked.units, asked.embedding, asked.symbols)
+    arguments = parser.parse_args()
+    plain = untrained(arguments.units, arguments.embedding, arguments.vocabulary)
     fast = Prepared(plain)
     low = LowPrecision(fast, "int8")
-    sources = torch.randint(1, asked.symbols, (asked.sentences, asked.length - 1)).tolist()
+    shape = (arguments.sentences, arguments.length - 1)
+    sources = torch.randint(1, arguments.vocabulary, shape).tolist()
     threads = torch.get_num_threads()
-    table = Table(
-        title=f"{', '.join(f'{k} {v}' for k, v in vars(asked).items())}; {threads} threads"
-    )
+    settings = ", ".join(f"{name} {value}" for name, value in vars(arguments).items())
+    table = Table(title=f"{settings}; {threads} threads")
     for column in (
         "strategy",
         "plain: tokens/s",
@@ -88,21 +91,26 @@ def main() -> None:
     ):
         table.add_column(column, justify="left" if column == "strategy" else "right")
     for name, decoder in STRATEGIES.items():
-        quick = low if name in ("NPAD-50, int8", "its chains alone") else fast
-        size = max(1, asked.rows // decoder.rows)
-        some = sources[: max(size, asked.sentences // (decoder.rows if decoder.rows > 10 else 1))]
-        batches = [some[i : i + size] for i in range(0, len(some), size)]
-        counted = Counted(plain)
-        seconds(counted, batches[:1], decoder, asked.length)
-        seconds(quick, batches[:1], decoder, asked.length)
-        each = [
-            [seconds(model, batches, decoder, asked.length) for model in (plain, quick)]
-            for _ in range(asked.repeats)
+        model = low if name in ("NPAD-50, int8", "its chains alone") else fast
+        batch_size = max(1, arguments.rows // decoder.rows)
+        sentences = arguments.sentences // (decoder.rows if decoder.rows > 10 else 1)
+        subset = sources[: max(batch_size, sentences)]
+        batches = [subset[i : i + batch_size] for i in range(0, len(subset), batch_size)]
+        with count_calls() as calls:
+            time_batches(plain, batches[:1], decoder, arguments.length)
+        time_batches(model, batches[:1], decoder, arguments.length)
+        rounds = [  # seconds of the plain and of the prepared model
+            [time_batches(m, batches, decoder, arguments.length) for m in (plain, model)]
+            for _ in range(arguments.repeats)
         ]
-        times = [statistics.median(one) for one in zip(*each, strict=True)]
-        tokens, steps = len(some) * asked.length, counted.calls / len(batches[0]) * len(some)
-        cells = [f"{amount / one:,.0f}" for one in times for amount in (tokens, steps)]
-        table.add_row(name, *cells, f"{statistics.median(a / b for a, b in each):.2f}")
+        medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
+        tokens = len(subset) * arguments.length
+        row_steps = calls.search / len(batches[0]) * len(subset)
+        cells = [
+            f"{amount / seconds:,.0f}" for seconds in medians for amount in (tokens, row_steps)
+        ]
+        ratio = statistics.median(plain_s / prepared_s for plain_s, prepared_s in rounds)
+        table.add_row(name, *cells, f"{ratio:.2f}")
     Console().print(table)
 
 

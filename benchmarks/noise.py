@@ -1,9 +1,9 @@
-"""What drawing noise costs, as a share of a step of the model it perturbs.
+"""Cost of drawing noise, as a share of a step of the model that it perturbs.
 
-    make benchmark                     a GRU of 1024 units, 8,000 symbols, 64 sentences × 50 chains
+    make benchmark                a GRU of 1024 units, 8,000 tokens, 64 sentences × 50 chains
     python benchmarks/noise.py --units 256 --sentences 8
 
-Step and noise are timed in turn within one run, and the ratio is of their medians. The bar is 15 %.
+Step and noise are timed in turn within one run; the ratio is of their medians. The limit is 15 %.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from rich.console import Console
@@ -21,7 +22,7 @@ from npad import Antithetic, Dropout, Fixed, Gaussian, Laplace, Orthogonal, Stud
 from npad.models.recurrent import RecurrentLM
 from npad.noise.random import Keys
 
-BAR = 0.15
+MAX_SHARE = 0.15  # of a step
 DISTRIBUTIONS = (
     Gaussian(),
     Uniform(),
@@ -35,15 +36,15 @@ DISTRIBUTIONS = (
 
 
 def measure(
-    units: int, symbols: int, sentences: int, chains: int, repeats: int
+    units: int, vocabulary: int, sentences: int, chains: int, repeats: int
 ) -> tuple[float, dict[str, float]]:
-    """Seconds of a clean step, and of the noise of each distribution on its hidden state."""
+    """Return the seconds of a clean step, and of each distribution's noise on its state."""
     rows = sentences * chains
-    model = RecurrentLM(symbols, units // 2, units).eval()
+    model = RecurrentLM(vocabulary, units // 2, units).eval()
     state = model.select(
         model.start(range(sentences)), torch.arange(sentences).repeat_interleave(chains)
     )
-    tokens = torch.randint(symbols, (rows,))
+    tokens = torch.randint(vocabulary, (rows,))
     hidden, sigma = torch.randn(rows, units), torch.full((rows,), 0.3)
     ids, chain = (
         torch.arange(sentences).repeat_interleave(chains),
@@ -52,20 +53,19 @@ def measure(
     keys = Keys(0, ids, chain, torch.ones_like(ids), torch.zeros_like(ids), "hidden.0")
 
     jobs: dict[str, Callable[[], object]] = {"step": lambda: model.step(state, tokens)}
-    for one in DISTRIBUTIONS:
-        jobs[type(one).__name__] = lambda one=one: one.perturb(
-            hidden, sigma, keys, one.relative_only
+    for distribution in DISTRIBUTIONS:
+        jobs[type(distribution).__name__] = partial(
+            distribution.perturb, hidden, sigma, keys, distribution.relative_only
         )
     times: dict[str, list[float]] = {name: [] for name in jobs}
     with torch.inference_mode():
         for _ in range(repeats + 1):
             for name, job in jobs.items():
-                began = time.perf_counter()
+                start = time.perf_counter()
                 job()
-                times[name].append(time.perf_counter() - began)
-    medians = {
-        name: statistics.median(all_[1:]) for name, all_ in times.items()
-    }  # the first one warms up
+                times[name].append(time.perf_counter() - start)
+    # The first round warms up.
+    medians = {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
     return medians.pop("step"), medians
 
 
@@ -75,21 +75,20 @@ def main() -> None:
     )
     for name, value in {
         "units": 1024,
-        "symbols": 8000,
+        "vocabulary": 8000,
         "sentences": 64,
         "chains": 50,
         "repeats": 7,
     }.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
-    how = vars(parser.parse_args())
-    step, noise = measure(**how)
-    table = Table(
-        title=f"{', '.join(f'{name} {value}' for name, value in how.items())}; {torch.get_num_threads()} threads"
-    )
+    options = vars(parser.parse_args())
+    step, noise = measure(**options)
+    settings = ", ".join(f"{name} {value}" for name, value in options.items())
+    table = Table(title=f"{settings}; {torch.get_num_threads()} threads")
     for name in ("noise", "ms", "share of a step"):
         table.add_column(name, justify="left" if name == "noise" else "right")
     for name, seconds in noise.items():
-        style = "" if seconds / step <= BAR else "red"
+        style = "" if seconds / step <= MAX_SHARE else "red"
         table.add_row(name, f"{1000 * seconds:.1f}", f"{seconds / step:.1%}", style=style)
     table.add_row("a clean step", f"{1000 * step:.1f}", "", style="dim")
     Console().print(table)

@@ -1,9 +1,10 @@
-"""What packed weights gain on a CPU: products by their rows, and strategies by their sentences.
+"""Gain of packed weights on a CPU: products by their rows, and strategies by their sentences.
 
-python benchmarks/packing.py                       1,024 units, embeddings of 512, 8,000 symbols, 25 in and 25 out
+python benchmarks/packing.py             1,024 units, embeddings of 512, 8,000 tokens, 25 in and out
 
-"plain" multiplies with the weights as they are, "packed" in the order in which the processor reads them; in turn, the
-median of six. Both models are prepared; their weights are random and no output ends by itself.
+"plain" multiplies with the weights as stored, "packed" in the order in which the processor reads
+them; measured in turn, median of six. Both models are prepared, their weights are random, and no
+output ends by itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,18 +26,18 @@ from npad.models.cgru import linear as product
 from npad.models.cgru.fast import Prepared
 
 
-def in_turn(work: Callable[[], Any]) -> list[float]:
-    """Seconds with weights as they are, and packed."""
-    taken: list[list[float]] = [[], []]
+def plain_and_packed(work: Callable[[], Any]) -> list[float]:
+    """Return the median seconds of `work` with plain and with packed weights."""
+    times: list[list[float]] = [[], []]
     for _ in range(2):
-        for seconds, packs in zip(taken, (False, True), strict=True):
+        for seconds, packs in zip(times, (False, True), strict=True):
             product.can_pack = lambda packs=packs: packs
-            work()  # which packs, and brings the weights into the cache
+            work()  # packs the weights and loads them into the cache
             for _ in range(3):
                 start = time.perf_counter()
                 work()
                 seconds.append(time.perf_counter() - start)
-    return [statistics.median(seconds) for seconds in taken]
+    return [statistics.median(seconds) for seconds in times]
 
 
 def main() -> None:
@@ -45,23 +47,20 @@ def main() -> None:
     for name, value in {
         "units": 1024,
         "embedding": 512,
-        "symbols": 8000,
+        "vocabulary": 8000,
         "source": 25,
         "length": 25,
     }.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     if not product.can_pack():
-        raise SystemExit("this torch packs no weights for this processor")
-    model, console = (
-        Prepared(untrained(asked.units, asked.embedding, asked.symbols)).eval(),
-        Console(),
-    )
+        raise SystemExit("this torch does not pack weights for this processor")
+    weights = untrained(arguments.units, arguments.embedding, arguments.vocabulary)
+    model, console = Prepared(weights).eval(), Console()
 
     rate = matrix_rate(torch.device("cpu"), torch.float32) / 1e9
-    table = Table(
-        title=f"GFLOP/s, plain → packed; a large product {rate:.0f}; {torch.get_num_threads()} threads"
-    )
+    threads = torch.get_num_threads()
+    table = Table(title=f"GFLOP/s, plain → packed; a large product {rate:.0f}; {threads} threads")
     products = {
         "recurrence": model.recurrence,
         "attention and GRU₂": model.query_and_recurrence,
@@ -72,10 +71,10 @@ def main() -> None:
     with torch.inference_mode():
         for rows in (1, 5, 16, 50, 200, 1000):
             cells = []
-            for one in products.values():
-                x = torch.randn(rows, one.in_features)
-                plain, packed = in_turn(lambda one=one, x=x: one(x))
-                work = 2e-9 * rows * one.in_features * one.out_features
+            for linear in products.values():
+                x = torch.randn(rows, linear.in_features)
+                plain, packed = plain_and_packed(partial(linear, x))
+                work = 2e-9 * rows * linear.in_features * linear.out_features
                 cells.append(f"{work / plain:.0f} → {work / packed:.0f}")
             table.add_row(str(rows), *cells)
     console.print(table)
@@ -90,9 +89,12 @@ def main() -> None:
     for column in ("sentences", *strategies):
         table.add_column(column, justify="right")
     for sentences in (1, 8):
-        source, cells = torch.randint(1, asked.symbols, (sentences, asked.source - 1)).tolist(), []
+        shape = (sentences, arguments.source - 1)
+        source, cells = torch.randint(1, arguments.vocabulary, shape).tolist(), []
         for decoder in strategies.values():
-            plain, packed = in_turn(lambda d=decoder, s=source: decode(model, s, d, asked.length))
+            plain, packed = plain_and_packed(
+                partial(decode, model, source, decoder, arguments.length)
+            )
             cells.append(f"{1e3 * plain:,.0f} → {1e3 * packed:,.0f}: {plain / packed:.2f} ×")
         table.add_row(str(sentences), *cells)
     console.print(table)

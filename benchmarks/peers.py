@@ -1,17 +1,19 @@
-"""npad beside eole, in turn and in one run: tokens of the best hypothesis a second, each at its own best batch size.
+"""npad beside eole in one run: tokens per second, each engine at its best batch size.
 
     python3 -m venv eole-venv
-    eole-venv/bin/pip install torch==2.13.0         first and pinned: otherwise gigabytes of CUDA come
+    eole-venv/bin/pip install torch==2.13.0     first and pinned, or pip fetches gigabytes of CUDA
     eole-venv/bin/pip install eole==0.6.4 aiohttp
     python benchmarks/peers.py --eole eole-venv/bin/python --json peers.json
 
-Three engines on the same two cores in float32: eole in a process of its own (`peers_eole.py`, which says how its model
-differs), npad's model as it was trained ("plain"), and as npad decodes it ("npad"). Models are untrained and outputs of
-a fixed length, so that all do the same work: 200 sentences of 25 symbols into 25. Loading is not timed, nor is text.
+Three engines share two cores in float32: eole in a separate process (`peers_eole.py` says how its
+model differs), npad's plain model ("plain"), and the prepared model that npad decodes with
+("npad"). Models are untrained and outputs have one length, so that all do the same work: 200
+sentences of 25 tokens into 25. Loading and tokenising are not timed.
 
-First each engine tries every batch size once, all engines in turn; then each repeats its best, again in turn. Rates are
-medians of the repeats; a ratio is the median of the ratios within a round. Runs of which others took part of the cores
-are told (Linux); with --quiet 0.1 they wait for their moment and are repeated. With --threads 1 seconds are the CPU's,
+First each engine tries every batch size once, all engines in turn; then each repeats its best,
+again in turn. Rates are medians of the repeats; a ratio is the median of the ratios within a round.
+The log shows how much of the cores other processes took (Linux); with --quiet 0.1 a run waits until
+the machine is idle and is repeated if it was disturbed. With --threads 1 seconds are CPU seconds,
 which a busy machine changes little. Without --eole the other two are compared.
 """
 
@@ -35,13 +37,13 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import Beam, Greedy, decode
+from npad.experiments.speed import untrained
 from npad.models.cgru.fast import Prepared
-from npad.models.cgru.model import AttentionModel
 
 SIZES = {
     "units": 1024,
     "embedding": 512,
-    "symbols": 8000,
+    "vocabulary": 8000,
     "sentences": 200,
     "length": 25,
     "threads": 2,
@@ -51,14 +53,17 @@ LOG = Console(stderr=True)
 
 class Engine(Protocol):
     parameters: int
-    process: int  # its id
+    process: int  # process id
 
     def seconds(self, beam: int, batch: int, sentences: int) -> float:
-        """How long the search takes for the first sentences, `batch` at a time; a beam of 1 is greedy search."""
+        """Return the seconds to decode the first sentences, `batch` at a time.
+
+        A beam of 1 is greedy search.
+        """
 
 
-class Here:
-    """A model of npad's, in this process."""
+class LocalEngine:
+    """One of npad's models, in this process."""
 
     process = os.getpid()
 
@@ -70,25 +75,25 @@ class Here:
 
     def seconds(self, beam: int, batch: int, sentences: int) -> float:
         decoder = Greedy() if beam == 1 else Beam(beam)
-        some = self.sources[:sentences]
-        began = self.clock()
-        found = [
-            decode(self.model, some[i : i + batch], decoder, self.length)
+        sources = self.sources[:sentences]
+        start = self.clock()
+        batches = [
+            decode(self.model, sources[i : i + batch], decoder, self.length)
             for i in range(0, sentences, batch)
         ]
-        took = self.clock() - began
-        sizes = [len(best.tokens) for one in found for best, *_ in one]
-        if sizes != [self.length] * sentences:
+        elapsed = self.clock() - start
+        lengths = [len(best.tokens) for nbest_lists in batches for best, *_ in nbest_lists]
+        if lengths != [self.length] * sentences:
             raise RuntimeError(
-                f"{sentences} outputs of {self.length} symbols were due, not of {sizes}"
+                f"expected {sentences} outputs of {self.length} tokens, not of {lengths}"
             )
-        return took
+        return elapsed
 
 
-class Elsewhere:
-    """A peer, in a process of its own that answers one JSON line with another."""
+class RemoteEngine:
+    """A peer in a separate process that answers each JSON line with another."""
 
-    def __init__(self, python: str, script: str, asked: dict[str, int]) -> None:
+    def __init__(self, python: str, script: str, sizes: dict[str, int]) -> None:
         command = [python, str(Path(__file__).with_name(script))]
         self.log = Path(tempfile.gettempdir(), script).with_suffix(".log")
         with self.log.open("w") as log:
@@ -96,15 +101,16 @@ class Elsewhere:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
         self.process = self.pipes.pid
-        self.parameters = self._ask(asked)["parameters"]
+        self.parameters = self._request(sizes)["parameters"]
 
     def seconds(self, beam: int, batch: int, sentences: int) -> float:
-        return float(self._ask({"beam": beam, "batch": batch, "sentences": sentences})["seconds"])
+        reply = self._request({"beam": beam, "batch": batch, "sentences": sentences})
+        return float(reply["seconds"])
 
-    def _ask(self, what: dict[str, int]) -> Any:
+    def _request(self, message: dict[str, int]) -> Any:
         assert self.pipes.stdin
         assert self.pipes.stdout
-        self.pipes.stdin.write(json.dumps(what) + "\n")
+        self.pipes.stdin.write(json.dumps(message) + "\n")
         self.pipes.stdin.flush()
         line = self.pipes.stdout.readline()
         if not line:
@@ -112,83 +118,86 @@ class Elsewhere:
         return json.loads(line)
 
 
-def engines(asked: argparse.Namespace, sizes: dict[str, int]) -> dict[str, Engine]:
-    torch.manual_seed(0)
-    plain = AttentionModel(
-        asked.symbols, asked.symbols, asked.units, asked.embedding, initialisation="glorot"
-    ).eval()
-    with torch.no_grad():
-        plain.logits.bias[plain.special.eos] = -1e4  # never written
-    sources = torch.randint(
-        1, asked.symbols, (asked.sentences, asked.length - 1)
-    ).tolist()  # npad adds the end symbol
+def start_engines(arguments: argparse.Namespace, sizes: dict[str, int]) -> dict[str, Engine]:
+    plain = untrained(arguments.units, arguments.embedding, arguments.vocabulary)
+    shape = (arguments.sentences, arguments.length - 1)  # npad appends the end token
+    sources = torch.randint(1, arguments.vocabulary, shape).tolist()
     models = {"plain": plain, "npad": Prepared(plain)}
-    made: dict[str, Engine] = {
-        name: Here(model, plain.size(), sources, asked.length) for name, model in models.items()
+    engines: dict[str, Engine] = {
+        name: LocalEngine(model, plain.size(), sources, arguments.length)
+        for name, model in models.items()
     }
-    if asked.eole:
-        made = {"eole": Elsewhere(asked.eole, "peers_eole.py", sizes), **made}
-    return made
+    if arguments.eole:
+        engines = {"eole": RemoteEngine(arguments.eole, "peers_eole.py", sizes), **engines}
+    return engines
 
 
 def compare(
-    made: dict[str, Engine], beam: int, batches: Sequence[int], asked: argparse.Namespace
+    engines: dict[str, Engine], beam: int, batches: Sequence[int], arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Each engine's batch size and its seconds in every round."""
-    for engine in made.values():
-        engine.seconds(beam, min(batches), min(batches))  # warm
-    tried: dict[str, dict[int, float]] = {name: {} for name in made}
+    """Return each engine's best batch size, its seconds in every round, and those of the trials."""
+    for engine in engines.values():
+        engine.seconds(beam, min(batches), min(batches))  # warm up
+    trials: dict[str, dict[int, float]] = {name: {} for name in engines}
     for batch in batches:
-        for name, engine in made.items():
-            tried[name][batch] = measured(name, engine, beam, batch, max(batches), asked)
-    best = {name: min(each, key=each.__getitem__) for name, each in tried.items()}
-    rounds: dict[str, list[float]] = {name: [] for name in made}
-    for _ in range(asked.repeats):
-        for name, engine in made.items():
-            rounds[name].append(measured(name, engine, beam, best[name], asked.sentences, asked))
+        for name, engine in engines.items():
+            trials[name][batch] = measure(name, engine, beam, batch, max(batches), arguments)
+    best = {name: min(seconds, key=seconds.__getitem__) for name, seconds in trials.items()}
+    rounds: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(arguments.repeats):
+        for name, engine in engines.items():
+            seconds = measure(name, engine, beam, best[name], arguments.sentences, arguments)
+            rounds[name].append(seconds)
     return {
-        name: {"batch": best[name], "seconds": rounds[name], "tried": tried[name]} for name in made
+        name: {"batch": best[name], "seconds": rounds[name], "tried": trials[name]}
+        for name in engines
     }
 
 
-def measured(
-    name: str, engine: Engine, beam: int, batch: int, sentences: int, asked: argparse.Namespace
+def measure(
+    name: str, engine: Engine, beam: int, batch: int, sentences: int, arguments: argparse.Namespace
 ) -> float:
-    """Seconds for some sentences, in as quiet a run as is asked for."""
+    """Return the seconds of a run during which others took at most `--quiet` cores."""
     while True:
-        while asked.quiet < math.inf and share(engine, lambda: time.sleep(1))[1] > asked.quiet:
-            pass
-        seconds, taken = share(engine, lambda: engine.seconds(beam, batch, sentences))
-        rate = sentences * asked.length / seconds
-        said = f"beam {beam:2}, {batch:3} at a time, {name:5}: {rate:6,.0f} tokens/s; others took {taken:.2f} cores"
-        LOG.print(said, highlight=False)
-        if taken <= asked.quiet:
+        if arguments.quiet < math.inf:
+            while with_load(engine, lambda: time.sleep(1))[1] > arguments.quiet:
+                pass
+        seconds, load = with_load(engine, lambda: engine.seconds(beam, batch, sentences))
+        rate = sentences * arguments.length / seconds
+        LOG.print(
+            f"beam {beam:2}, {batch:3} at a time, {name:5}: {rate:6,.0f} tokens/s; "
+            f"others took {load:.2f} cores",
+            highlight=False,
+        )
+        if load <= arguments.quiet:
             return seconds
 
 
-def share(engine: Engine, what: Callable[[], Any]) -> tuple[Any, float]:
-    """What something returns, and how many cores others took meanwhile."""
-    began, before = time.perf_counter(), others(engine)
-    returned = what()
-    return returned, (others(engine) - before) / (time.perf_counter() - began)
+def with_load(engine: Engine, work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of `work`, and how many cores other processes took meanwhile."""
+    start, cpu_start = time.perf_counter(), others_cpu_seconds(engine)
+    result = work()
+    cpu_seconds = others_cpu_seconds(engine) - cpu_start
+    return result, cpu_seconds / (time.perf_counter() - start)
 
 
-def others(engine: Engine) -> float:
-    """Seconds of CPU that were not the engine's, since the machine was started."""
+def others_cpu_seconds(engine: Engine) -> float:
+    """Return the CPU seconds since boot of all processes but the engine's; 0 without /proc."""
     if not Path("/proc/stat").exists():
         return 0.0
-    user, nice, system, _, _, *rest = map(
+    user, nice, system, _, _, *interrupts = map(
         int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
     )
-    own = Path(f"/proc/{engine.process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-    return (user + nice + system + sum(rest) - sum(map(int, own))) / os.sysconf("SC_CLK_TCK")
+    fields = Path(f"/proc/{engine.process}/stat").read_text().rsplit(")", 1)[1].split()
+    engine_ticks = sum(map(int, fields[11:13]))  # utime, stime
+    ticks = user + nice + system + sum(interrupts) - engine_ticks
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def ratio(found: dict[str, Any], other: str) -> float:
-    """How many times as fast npad was: the median of the rounds."""
-    return statistics.median(
-        a / b for a, b in zip(found[other]["seconds"], found["npad"]["seconds"], strict=True)
-    )
+def ratio(results: dict[str, Any], peer: str) -> float:
+    """Return how many times as fast as a peer npad was: the median of the rounds."""
+    rounds = zip(results[peer]["seconds"], results["npad"]["seconds"], strict=True)
+    return statistics.median(peer_seconds / npad_seconds for peer_seconds, npad_seconds in rounds)
 
 
 def main() -> None:
@@ -208,39 +217,45 @@ def main() -> None:
         help="default 25 50 100 200 sentences, of a beam 10 25 50 100",
     )
     parser.add_argument(
-        "--quiet", type=float, default=math.inf, help="cores that others may take; more: run again"
+        "--quiet",
+        type=float,
+        default=math.inf,
+        help="most cores that others may take; a busier run is repeated",
     )
     parser.add_argument("--eole", metavar="PYTHON", help="the interpreter that has eole")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
-    asked = parser.parse_args()
-    sizes = {name: getattr(asked, name) for name in SIZES}
-    torch.set_num_threads(asked.threads)
-    made = engines(asked, sizes)
-    tokens = asked.sentences * asked.length
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    arguments = parser.parse_args()
+    sizes = {name: getattr(arguments, name) for name in SIZES}
+    torch.set_num_threads(arguments.threads)
+    engines = start_engines(arguments, sizes)
+    tokens = arguments.sentences * arguments.length
     title = ", ".join(f"{name} {value}" for name, value in sizes.items())
     table = Table("strategy", title=f"Tokens/s of the best hypothesis (batch size)\n{title}")
-    peers = [name for name in made if name != "npad"]
-    for name in made:
-        table.add_column(f"{name}\n{made[name].parameters / 1e6:.1f} M", justify="right")
+    peers = [name for name in engines if name != "npad"]
+    for name in engines:
+        table.add_column(f"{name}\n{engines[name].parameters / 1e6:.1f} M", justify="right")
     for name in peers:
         table.add_column(f"npad ÷\n{name}", justify="right")
     results = []
-    for beam in asked.beams:
-        batches = asked.batches or ([25, 50, 100, 200] if beam == 1 else [10, 25, 50, 100])
-        found = compare(made, beam, [size for size in batches if size <= asked.sentences], asked)
-        rates = {name: tokens / statistics.median(each["seconds"]) for name, each in found.items()}
-        ratios = {name: ratio(found, name) for name in peers}
-        cells = [f"{rates[name]:,.0f} ({found[name]['batch']})" for name in made]
+    for beam in arguments.beams:
+        batches = arguments.batches or ([25, 50, 100, 200] if beam == 1 else [10, 25, 50, 100])
+        batches = [batch for batch in batches if batch <= arguments.sentences]
+        measured = compare(engines, beam, batches, arguments)
+        rates = {
+            name: tokens / statistics.median(result["seconds"]) for name, result in measured.items()
+        }
+        ratios = {name: ratio(measured, name) for name in peers}
+        cells = [f"{rates[name]:,.0f} ({measured[name]['batch']})" for name in engines]
         table.add_row(
             "greedy" if beam == 1 else f"beam {beam}",
             *cells,
-            *(f"{one:.2f}" for one in ratios.values()),
+            *(f"{value:.2f}" for value in ratios.values()),
         )
-        results.append({"beam": beam, "tokens/s": rates, "ratio": ratios, "engines": found})
+        results.append({"beam": beam, "tokens/s": rates, "ratio": ratios, "engines": measured})
     Console().print(table)
-    if asked.json:
-        parameters = {name: engine.parameters for name, engine in made.items()}
-        asked.json.write_text(
+    if arguments.json:
+        parameters = {name: engine.parameters for name, engine in engines.items()}
+        arguments.json.write_text(
             json.dumps({**sizes, "parameters": parameters, "results": results}, indent=1) + "\n"
         )
 

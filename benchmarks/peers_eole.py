@@ -1,13 +1,14 @@
-"""eole as `peers.py` asks it: an untrained model behind eole's own search, one JSON line in, one out.
+"""eole behind `peers.py`: an untrained model and eole's search, one JSON line in, one out.
 
-Run by the interpreter that has eole, never by hand. The first line on stdin holds the sizes; each further one, such as
-{"beam": 5, "batch": 50, "sentences": 200}, is answered with the seconds that the search took. eole loads the model from
-a folder, as it would any, and makes its own batches; neither is timed.
+Started by `peers.py` with the interpreter that has eole. The first line on stdin holds the sizes;
+each further line, such as {"beam": 5, "batch": 50, "sentences": 200}, is answered with the seconds
+of the search. eole loads the model from a folder and makes its own batches; neither is timed.
 
-The model is the nearest that eole 0.6.4 has to the paper's. Its encoder must be as wide as its decoder, both directions
-together, hence 2 × 512 and not 2 × 1,024; its decoder has one GRU, which reads the symbol and the last context ("input
-feed"), and its attention is as wide as that GRU; logits come straight from the hidden state. There are no positions and
-no length penalty, as in npad. With a beam of 1 the search is eole's greedy one (top_k 1).
+The model is the nearest that eole 0.6.4 has to the paper's. Its encoder must be as wide as its
+decoder, both directions together, hence 2 × 512 and not 2 × 1,024; its decoder has one GRU, which
+reads the token and the last context ("input feed"), and its attention is as wide as that GRU;
+logits come straight from the hidden state. There are no positions and no length penalty, as in
+npad. With a beam of 1 the search is eole's greedy one (top_k 1).
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ def architecture(units: int, embedding: int) -> dict[str, Any]:
     }
 
 
-def save(folder: Path, asked: dict[str, int]) -> int:
-    """An untrained model as eole stores one, and how many numbers it has."""
-    words = [*SPECIALS.values(), *(f"w{i}" for i in range(asked["symbols"] - len(SPECIALS)))]
+def save(folder: Path, sizes: dict[str, int]) -> int:
+    """Save an untrained model in eole's format and return its number of parameters."""
+    words = [*SPECIALS.values(), *(f"w{i}" for i in range(sizes["vocabulary"] - len(SPECIALS)))]
     vocabulary = {
         "src": words,
         "tgt": words,
         "specials": SPECIALS,
         "decoder_start_token": SPECIALS["bos_token"],
     }
-    config = architecture(asked["units"], asked["embedding"])
+    config = architecture(sizes["units"], sizes["embedding"])
     model = EncoderDecoderModel.build(build_model_config(config), dict_to_vocabs(vocabulary), None)
     torch.manual_seed(0)
     for parameter in model.parameters():
@@ -61,18 +62,18 @@ def save(folder: Path, asked: dict[str, int]) -> int:
         else:
             torch.nn.init.zeros_(parameter)
     save_file(
-        {name: one.contiguous() for name, one in model.state_dict().items()},
+        {name: tensor.contiguous() for name, tensor in model.state_dict().items()},
         folder / "model.00.safetensors",
     )
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "config.json").write_text(
         json.dumps({"model": config, "src_vocab": "", "tgt_vocab": "", "data": {}})
     )
-    return sum(one.numel() for one in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def engine(folder: Path, asked: dict[str, int]) -> InferenceEnginePY:
-    length = asked["length"]
+def load_engine(folder: Path, sizes: dict[str, int]) -> InferenceEnginePY:
+    length = sizes["length"]
     fixed = {
         "min_length": length,
         "max_length": length,
@@ -84,44 +85,43 @@ def engine(folder: Path, asked: dict[str, int]) -> InferenceEnginePY:
     )
 
 
-def seconds(
-    made: InferenceEnginePY, lines: list[str], length: int, beam: int, batch: int, sentences: int
+def time_search(
+    engine: InferenceEnginePY, lines: list[str], length: int, beam: int, batch: int, sentences: int
 ) -> float:
-    made.config.batch_size = batch
-    batches = [one for one, _ in made._build_inference_iterator(src=lines[:sentences])]
-    made.predictor.update_settings(beam_size=beam, top_k=1 if beam == 1 else 0)
-    clock = (
-        time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    )  # as in peers.py
-    began = clock()
+    """Return the seconds to decode the first sentences, `batch` at a time."""
+    engine.config.batch_size = batch
+    batches = [tensors for tensors, _ in engine._build_inference_iterator(src=lines[:sentences])]
+    engine.predictor.update_settings(beam_size=beam, top_k=1 if beam == 1 else 0)
+    # The same clocks as in peers.py.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
     with torch.inference_mode():
-        found = [made.predictor.predict_batch(one, attn_debug=False) for one in batches]
-    took = clock() - began
-    sizes = [len(each[0]) for one in found for each in one["predictions"]]
-    if sizes != [length] * sentences:
-        raise RuntimeError(f"{sentences} outputs of {length} symbols were due, not of {sizes}")
-    return took
+        results = [engine.predictor.predict_batch(tensors, attn_debug=False) for tensors in batches]
+    elapsed = clock() - start
+    lengths = [len(nbest[0]) for result in results for nbest in result["predictions"]]
+    if lengths != [length] * sentences:
+        raise RuntimeError(f"expected {sentences} outputs of {length} tokens, not of {lengths}")
+    return elapsed
 
 
 def main() -> None:
-    replies, sys.stdout = sys.stdout, sys.stderr  # what eole prints is not a reply
-    asked = json.loads(sys.stdin.readline())
-    torch.set_num_threads(asked["threads"])
+    replies, sys.stdout = sys.stdout, sys.stderr  # keeps eole's own output out of the replies
+    sizes = json.loads(sys.stdin.readline())
+    torch.set_num_threads(sizes["threads"])
     random.seed(0)
-    words = range(asked["symbols"] - len(SPECIALS))
+    words = range(sizes["vocabulary"] - len(SPECIALS))
     lines = [
-        " ".join(f"w{random.choice(words)}" for _ in range(asked["length"]))
-        for _ in range(asked["sentences"])
+        " ".join(f"w{random.choice(words)}" for _ in range(sizes["length"]))
+        for _ in range(sizes["sentences"])
     ]
     with tempfile.TemporaryDirectory() as folder:
-        size = save(Path(folder), asked)
-        made = engine(Path(folder), asked)
+        parameters = save(Path(folder), sizes)
+        engine = load_engine(Path(folder), sizes)
     logging.disable(logging.INFO)
-    print(json.dumps({"parameters": size}), file=replies, flush=True)
+    print(json.dumps({"parameters": parameters}), file=replies, flush=True)
     for line in sys.stdin:
-        one = json.loads(line)
-        took = seconds(made, lines, asked["length"], **one)
-        print(json.dumps({"seconds": took}), file=replies, flush=True)
+        seconds = time_search(engine, lines, sizes["length"], **json.loads(line))
+        print(json.dumps({"seconds": seconds}), file=replies, flush=True)
 
 
 if __name__ == "__main__":

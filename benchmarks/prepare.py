@@ -1,10 +1,10 @@
-"""How fast text becomes a token store, and how much memory that takes, at several sizes of generated text.
+"""Speed and memory of preparing a token store, at several sizes of generated text.
 
 python benchmarks/prepare.py [--pairs 1000000,4000000]
 
-Words follow Zipf's law, with the faster fall of rare words that text has, over half a million spellings. Memory is the
-peak of what the process itself holds (RssAnon, of /proc): pages of mapped files do not count, since the system takes
-them back when it needs them. The vocabularies have 30,000 symbols.
+Words follow Zipf's law, with the faster fall of rare words that text has, over half a million
+spellings. Memory is the process's peak anonymous memory (RssAnon in /proc): pages of mapped files
+do not count, since the system reclaims them when it needs to. The vocabularies have 30,000 tokens.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ prepare(sys.argv[1], sys.argv[2:4], vocabulary=(30000, 30000))
 
 
 def spellings(letters: str) -> np.ndarray:
-    """Made-up words, the frequent ones short."""
+    """Return made-up words, the frequent ones short."""
     random = np.random.default_rng(len(letters))
-    syllables = np.array([a + b for a in letters for b in "aeiouy"])
+    syllables = np.array([consonant + vowel for consonant in letters for vowel in "aeiouy"])
     lengths = 1 + np.log2(1 + np.arange(SPELLINGS)).astype(int) // 4
     drawn = random.choice(syllables, (SPELLINGS, lengths.max())).tolist()
     return np.array(["".join(row[:n]) for row, n in zip(drawn, lengths, strict=True)], dtype=object)
 
 
 def write(path: Path, words: np.ndarray, pairs: int, seed: int) -> None:
+    """Write sentences of words drawn by rank."""
     random = np.random.default_rng(seed)
     rank = np.arange(1, SPELLINGS + 1)
     share = 1 / rank / (1 + rank / 5000) ** 0.6
@@ -54,27 +55,21 @@ def write(path: Path, words: np.ndarray, pairs: int, seed: int) -> None:
 
 
 def measure(folder: Path, files: list[Path]) -> tuple[float, float]:
-    """Seconds, and the peak of anonymous memory in MiB."""
-    began = time.perf_counter()
+    """Return the seconds of `prepare` and its peak anonymous memory in MiB."""
+    start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", CHILD, str(folder), *map(str, files)])
     peak = 0
     while process.poll() is None:
         try:
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            peak = max(
-                peak,
-                *(
-                    int(line.split()[1])
-                    for line in status.splitlines()
-                    if line.startswith("RssAnon")
-                ),
-            )
+            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            sizes = (int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+            peak = max(peak, *sizes)
         except (OSError, TypeError, ValueError):
-            pass  # it is about to end
+            pass  # the process is about to end
         time.sleep(0.05)
     if process.returncode:
         raise SystemExit("prepare failed")
-    return time.perf_counter() - began, peak / 1024
+    return time.perf_counter() - start, peak / 1024
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Experiments: what they measure is what they say, what is measured once stays, and the report says what was found."""
+"""Experiments measure what they say, measure it once, and report what they found."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from npad.evaluate.bootstrap import paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import evaluate
 from npad.experiments import report, tables
-from npad.experiments.bench import Bench, Pairs, seeded, spelt
+from npad.experiments.bench import Bench, Pairs, decoder_signature, with_seed
 from npad.experiments.claims import verdict
-from npad.experiments.data import ParallelText, joined
+from npad.experiments.data import ParallelText, concatenate
 from npad.experiments.paper import PAPER
 from npad.experiments.record import NotMeasured, Record
 from npad.models import toy
@@ -109,13 +109,13 @@ def test_entropy_is_that_of_the_distribution_met_along_the_greedy_output():
 
 def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
     path = tmp_path / "results.jsonl"
-    Record(path).once(("a", 1), lambda: [1.5])
-    Record(path).once(("b",), lambda: {"x": 2})
-    assert Record(path).once(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
+    Record(path).get_or_measure(("a", 1), lambda: [1.5])
+    Record(path).get_or_measure(("b",), lambda: {"x": 2})
+    assert Record(path).get_or_measure(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
     whole = path.read_bytes()
     path.write_bytes(whole[:-4])  # as a kill leaves it
-    assert Record(path).known.keys() == {("a", 1)}
-    Record(path).once(("b",), lambda: {"x": 2})
+    assert Record(path).results.keys() == {("a", 1)}
+    Record(path).get_or_measure(("b",), lambda: {"x": 2})
     assert path.read_bytes() == whole
     path.write_bytes(b"{" + whole)
     with pytest.raises(StorageError, match=r"results.jsonl, line 1, is damaged"):
@@ -146,7 +146,7 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
     assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
     without = Bench(tmp_path, list(SETS))
     assert without.row("test", decoder) == row
-    with pytest.raises(NotMeasured, match="there is no model to ask"):
+    with pytest.raises(NotMeasured, match="measuring it needs a model"):
         without.row("valid", decoder)
 
 
@@ -157,13 +157,13 @@ def test_seeds_are_where_chance_is():
         NPAD(Beam(5), 1, Noise(0.0)),
         NPAD(Beam(5), 3, Noise(0.0), selector=LengthNormalised()),
     ):
-        assert seeded(sure, 7) == sure
-    assert seeded(Sampling(5), 7) == Sampling(5, seed=7)
-    assert seeded(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
-    noiseless: Any = seeded(NPAD(Sampling(9), 1, Noise(0.0)), 7)
+        assert with_seed(sure, 7) == sure
+    assert with_seed(Sampling(5), 7) == Sampling(5, seed=7)
+    assert with_seed(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
+    noiseless: Any = with_seed(NPAD(Sampling(9), 1, Noise(0.0)), 7)
     assert noiseless.inner == Sampling(9, seed=7)
-    assert seeded(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
-    assert "model" not in spelt(NPAD(selector=LengthNormalised()))
+    assert with_seed(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
+    assert "model" not in decoder_signature(NPAD(selector=LengthNormalised()))
 
 
 def test_figures_are_means_over_seeds(tmp_path):
@@ -175,8 +175,8 @@ def test_figures_are_means_over_seeds(tmp_path):
         pytest.approx(np.mean(values)),
         pytest.approx(np.std(values, ddof=1)),
     )
-    assert found.shown("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
-    assert here.figures("test", Beam(2)).shown("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
+    assert found.format("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
 
 
 def test_an_output_that_never_ended_is_a_search_error(tmp_path):
@@ -222,7 +222,7 @@ def test_texts_are_found_by_name(tmp_path):
     assert list(found.train) == ["books", "news"]
     assert list(found.sets()) == ["2013", "a", "b"]
     assert found.sets()["b"] == Pairs(["test-b en"], ["test-b cs"])
-    assert [path.read_text() for path in joined(found.train, tmp_path / "new")] == [
+    assert [path.read_text() for path in concatenate(found.train, tmp_path / "new")] == [
         "books en\nnews en\n",
         "books cs\nnews cs\n",
     ]
@@ -257,12 +257,12 @@ def test_sets_of_one_name_keep_their_own(tmp_path):
         ParallelText.find(tmp_path, "en").sets()
 
 
-def test_texts_that_are_no_pairs_are_not_joined(tmp_path):
+def test_texts_that_are_no_pairs_are_not_concatenate(tmp_path):
     for name, lines in (("aa.en", 3), ("aa.cs", 2), ("bb.en", 2), ("bb.cs", 3)):
         (tmp_path / name).write_text("x\n" * lines)
     files = {name: (tmp_path / f"{name}.en", tmp_path / f"{name}.cs") for name in ("aa", "bb")}
     with pytest.raises(InvalidInput, match=r"aa.en has 3 lines and .*aa.cs has 2"):
-        joined(files, tmp_path / "new")
+        concatenate(files, tmp_path / "new")
 
 
 # The command, from text to report
@@ -368,7 +368,7 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
     changed = [*arguments(finished), "--max-rows", 99]
     assert "holds results with the machine" in refused_here(capsys, monkeypatch, *changed)
     changed = [*arguments(finished), "--embedding", 7]
-    assert "was trained otherwise; choose another folder" in refused_here(
+    assert "was trained with other options; choose another folder" in refused_here(
         capsys, monkeypatch, *changed
     )
     text = finished / "data/test.src"

@@ -71,7 +71,9 @@ def imports(path: Path) -> set[str]:
                 base = ".".join([*parents, *([base] if base else [])])
             # `from npad.x import y` may import the module y or the name y of the module x
             names = [
-                f"{base}.{alias.name}" if f"{base}.{alias.name}".removeprefix("npad.") in modules else base
+                f"{base}.{alias.name}"
+                if f"{base}.{alias.name}".removeprefix("npad.") in modules
+                else base
                 for alias in node.names
             ]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
@@ -124,7 +126,9 @@ def test_no_two_modules_import_each_other():
 
 def test_the_packages_are_those_in_the_picture_of_the_design():
     """Every module of the top level and every package is drawn in docs/design.md."""
-    picture = re.search(r"## Layout\n.*?```\n(.*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)
+    picture = re.search(
+        r"## Layout\n.*?```\n(.*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL
+    )
     assert picture
     drawn = set(re.findall(r"\w+", picture[1]))
     top = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}

@@ -37,7 +37,7 @@ def loaded(smollm):
 @pytest.fixture(scope="module", params=QUESTIONS)
 def given(request, smollm, loaded):
     model, tokenizer = loaded
-    return model, smollm["asked"](tokenizer, request.param)
+    return model, smollm["chat_inputs"](tokenizer, request.param)
 
 
 def test_greedy_search_is_generates(given):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from npad import NPAD, Greedy
 from npad.experiments import speed
+from npad.search.registry import DECODERS
 from runs import npad
 
 SMALL = {"units": 8, "embedding": 4, "symbols": 10, "source": 3, "length": 3, "sentences": 2}
@@ -17,33 +19,37 @@ def test_operations_are_two_a_weight_of_every_matrix_that_a_step_multiplies():
     cells = [model.first, model.second]
     matrices = [m for cell in cells for m in (cell.weight_ih, cell.weight_hh)]
     matrices += [model.query.weight, model.readout.weight, model.logits.weight]
-    attention = 5 * 48 * 6  # of each source symbol and unit: add, tanh, two to weigh, two to sum up
+    attention = 5 * 48 * 6  # per source token and unit: add, tanh, two to weigh, two to sum up
     assert sizes.operations() == 2 * sum(m.numel() for m in matrices) + attention
 
 
 def test_an_untrained_model_never_ends():
     sizes = speed.Sizes(8, 4, 10, 3, 6)
-    found = speed.decode(speed.untrained(8, 4, 10), sizes.sources(3), speed.STRATEGIES["beam 5"], 6)
-    assert all(len(one.tokens) == 6 and not one.finished for each in found for one in each)
+    beam = speed.STRATEGIES["beam, 5"]
+    nbest_lists = speed.decode(speed.untrained(8, 4, 10), sizes.sources(3), beam, 6)
+    hypotheses = [hypothesis for nbest in nbest_lists for hypothesis in nbest]
+    assert all(len(hypothesis.tokens) == 6 for hypothesis in hypotheses)
+    assert not any(hypothesis.finished for hypothesis in hypotheses)
+
+
+def test_every_registered_decoder_is_measured_unless_it_says_otherwise():
+    defaults = {kind().title: kind().compared for kind in DECODERS}
+    shown = {title: title in speed.STRATEGIES for title in defaults}
+    assert shown == defaults
+    assert speed.STRATEGIES["NPAD-10 + greedy"] == NPAD(Greedy(), 10)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_every_strategy_is_measured(precision):
-    found = list(
-        speed.measured(
-            speed.Sizes(**SMALL),
-            torch.device("cpu"),
-            precision,
-            dict.fromkeys(("float32", precision), 1e9),
-            1,
-        )
-    )
-    assert [one.strategy for one in found] == list(speed.STRATEGIES)
-    for one in found:
-        assert min(one.latency, one.tokens, one.share) > 0
-        assert one.row_steps >= one.tokens
-        assert one.memory > 2**20
-    greedy, chains = found[0], found[4]
+    rates = dict.fromkeys(("float32", precision), 1e9)
+    rows = list(speed.measured(speed.Sizes(**SMALL), torch.device("cpu"), precision, rates, 1))
+    assert [row.strategy for row in rows] == list(speed.STRATEGIES)
+    for row in rows:
+        assert min(row.latency, row.tokens, row.share) > 0
+        assert row.row_steps >= row.tokens
+        assert row.memory > 2**20
+    by_strategy = {row.strategy: row for row in rows}
+    greedy, chains = by_strategy["greedy"], by_strategy["NPAD-50 + greedy"]
     assert greedy.row_steps == pytest.approx(greedy.tokens)
     assert chains.row_steps == pytest.approx(50 * chains.tokens)
 
@@ -56,14 +62,14 @@ def test_the_command_prints_a_row_a_strategy():
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("--units=0", "units must be"),
         ("--precision=int4", "precision must be"),
         ("--rows=0", "rows"),
     ],
 )
-def test_bad_sizes_are_one_line(option, said):
+def test_bad_sizes_are_one_line(option, message):
     done = npad("bench", "--device=cpu", option, code=2)
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1

@@ -1,1 +1,1 @@
-"""How good the output is, and what it cost."""
+"""Quality and cost of a decoder's outputs."""

@@ -1,4 +1,4 @@
-"""sacrebleu's BLEU of many systems on one test set: a sentence's n-grams are counted once for each text it became."""
+"""sacrebleu's BLEU of many systems on one test set, with n-gram counts cached by output."""
 
 from __future__ import annotations
 
@@ -7,48 +7,45 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Counts = NDArray[
-    np.int64
-]  # [..., 10]: matches of 1 to 4 words, n-grams of 1 to 4 words, words of output, of reference
+# [..., 10]: matching n-grams for n = 1 to 4, all n-grams for n = 1 to 4, output words, reference
+# words
+Counts = NDArray[np.int64]
 
 
 class Bleu:
-    """BLEU against given references; equal to sacrebleu's corpus score with its defaults."""
+    """BLEU against fixed references; equal to sacrebleu's corpus score with its defaults."""
 
     def __init__(self, references: Sequence[str]) -> None:
         from sacrebleu.metrics.bleu import BLEU
 
         self.references = references
-        self.metric = BLEU(
-            effective_order=True
-        )  # which changes no count, and is what a sentence asks for
-        self.known: dict[tuple[int, str], list[int]] = {}
+        # sacrebleu wants effective_order for single sentences; it changes no count.
+        self.metric = BLEU(effective_order=True)
+        self.cache: dict[tuple[int, str], list[int]] = {}
 
     def counts(self, outputs: Sequence[str]) -> Counts:
-        """[sentences, 10]."""
+        """Return the counts of each output against its reference, [sentences, 10]."""
         return np.array([self._count(i, text) for i, text in enumerate(outputs)], dtype=np.int64)
 
     def _count(self, i: int, text: str) -> list[int]:
-        if (i, text) not in self.known:
+        if (i, text) not in self.cache:
             score = self.metric.sentence_score(text, [self.references[i]])
-            self.known[i, text] = [*score.counts, *score.totals, score.sys_len, score.ref_len]
-        return self.known[i, text]
+            self.cache[i, text] = [*score.counts, *score.totals, score.sys_len, score.ref_len]
+        return self.cache[i, text]
 
     @staticmethod
     def score(counts: Counts) -> float:
-        """BLEU of some sentences together, of their counts added up [10]."""
+        """Return the corpus BLEU from counts summed over sentences, [10]."""
         from sacrebleu.metrics.bleu import BLEU
 
-        matches, totals, (output, reference) = (
-            counts[:4].tolist(),
-            counts[4:8].tolist(),
-            counts[8:].tolist(),
+        matches, totals = counts[:4].tolist(), counts[4:8].tolist()
+        output_words, reference_words = counts[8:].tolist()
+        bleu = BLEU.compute_bleu(
+            matches, totals, output_words, reference_words, smooth_method="exp"
         )
-        return float(
-            BLEU.compute_bleu(matches, totals, output, reference, smooth_method="exp").score
-        )
+        return float(bleu.score)
 
     @staticmethod
     def length_ratio(counts: Counts) -> float:
-        """Words of output over words of reference, of counts added up [10]."""
+        """Return output words over reference words, from counts summed over sentences, [10]."""
         return float(counts[8] / max(1, counts[9]))

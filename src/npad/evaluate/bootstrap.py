@@ -1,4 +1,4 @@
-"""Is one system better than another, or was it the sentences? Paired bootstrap (Koehn, 2004)."""
+"""Paired bootstrap resampling (Koehn, 2004): does a difference hold on other sentences?"""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from npad.evaluate.bleu import Bleu, Counts
 
-TIE = 1e-3  # nats: what float32 may differ by between two ways to add up the same output
+TIE = 1e-3  # nats, the largest difference between two float32 sums of the same output
 LEVEL = 95  # per cent of the resampled test sets whose difference lies in the interval
 
 
 @dataclass(frozen=True)
 class Difference:
-    """First system minus second, and the interval of that difference over resampled test sets."""
+    """First system minus second, and its interval over resampled test sets."""
 
     value: float
     low: float
@@ -33,25 +33,35 @@ def paired(
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[Difference, Difference]:
-    """The difference in mean NLL and in BLEU between systems on the same sentences: the first minus the second.
+    """Compare systems on the same sentences by mean NLL and by BLEU.
 
-    nll: [sentences] of each; counts: [sentences, 10] of each. Other weights make other differences, such as that of two
-    gains (1, -1, -1, 1). Test sets of the same size are drawn with replacement. Per sentence, less than TIE is nothing.
+    Test sets of the same size are drawn with replacement. A sentence's NLL difference below TIE
+    counts as none.
+
+    Args:
+        nll: [sentences] of each system.
+        counts: [sentences, 10] of each system, from `Bleu.counts`.
+        weights: of the systems in the sum; (1, -1, -1, 1) is the difference of two gains.
+        samples: number of resampled test sets.
+        seed: of the resampling.
+
+    Returns:
+        The differences in mean NLL and in BLEU.
     """
-    apart = np.sum(
-        [weight * np.asarray(each) for weight, each in zip(weights, nll, strict=True)], 0
+    differences = np.sum(
+        [weight * np.asarray(values) for weight, values in zip(weights, nll, strict=True)], 0
     )
-    apart = np.where(np.abs(apart) < TIE, 0.0, apart)
-    n = len(apart)
-    drawn = np.random.default_rng(seed).multinomial(
-        n, np.full(n, 1 / n), size=samples
-    )  # [samples, sentences]
-    words, whole = np.zeros(samples), 0.0
-    for weight, each in zip(weights, counts, strict=True):
-        words += weight * np.array([Bleu.score(summed) for summed in drawn @ each])
-        whole += weight * Bleu.score(each.sum(0))
-    return Difference(float(apart.mean()), *_interval(drawn @ apart / n)), Difference(
-        whole, *_interval(words)
+    differences = np.where(np.abs(differences) < TIE, 0.0, differences)
+    n = len(differences)
+    random = np.random.default_rng(seed)
+    drawn = random.multinomial(n, np.full(n, 1 / n), size=samples)  # [samples, sentences]
+    bleu, bleu_samples = 0.0, np.zeros(samples)
+    for weight, system in zip(weights, counts, strict=True):
+        bleu += weight * Bleu.score(system.sum(0))
+        bleu_samples += weight * np.array([Bleu.score(summed) for summed in drawn @ system])
+    return (
+        Difference(float(differences.mean()), *_interval(drawn @ differences / n)),
+        Difference(bleu, *_interval(bleu_samples)),
     )
 
 

@@ -1,4 +1,4 @@
-"""How sure a model is of its next symbol, by the place of that symbol in the output."""
+"""Entropy of a model's next-token predictions, by step of its greedy outputs."""
 
 from __future__ import annotations
 
@@ -10,36 +10,45 @@ from npad.model import device_of
 from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
 
-BATCH = 256  # sentences at a time
+BATCH_SENTENCES = 256  # sentences at a time
 
 
 def entropy_by_step(
     translator: Translator, sources: Sequence[str], max_length: int = 200
 ) -> list[tuple[float, int]]:
-    """For each step along the model's greedy outputs, the mean entropy of its prediction in nats, and of how many.
+    """Return the mean entropy of the predictions at each step of the greedy outputs.
 
-    The prediction of the end symbol counts as a step; an output that is over counts no more.
+    Predicting the end token is a step; finished outputs have no further steps.
+
+    Args:
+        translator: the model.
+        sources: texts; blank ones are skipped.
+        max_length: longest output in tokens, end token included.
+
+    Returns:
+        The mean entropy in nats and the number of outputs at each step.
     """
     model = translator.model
     texts = sorted((text for text in sources if text.strip()), key=len)
-    outputs = translator.translate(texts, Greedy(), max_length)
+    translations = translator.translate(texts, Greedy(), max_length)
     sums: dict[int, float] = {}
     counts: dict[int, int] = {}
-    for start in range(0, len(texts), BATCH):
-        read = [
-            (model.special.bos, *one.hypothesis.tokens)[
-                : len(one.hypothesis.tokens) + one.hypothesis.finished
-            ]
-            for one in outputs[start : start + BATCH]
+    for start in range(0, len(texts), BATCH_SENTENCES):
+        batch = slice(start, start + BATCH_SENTENCES)
+        hypotheses = [translation.hypothesis for translation in translations[batch]]
+        inputs = [  # a finished output has one more prediction: that of the end token
+            (model.special.bos, *hypothesis.tokens)[: len(hypothesis.tokens) + hypothesis.finished]
+            for hypothesis in hypotheses
         ]
         with torch.inference_mode():
-            state = model.start(translator.encode(texts[start : start + BATCH]))
-            for t in range(max(map(len, read))):
-                tokens = [each[t] if t < len(each) else model.special.eos for each in read]
+            state = model.start(translator.encode(texts[batch]))
+            for t in range(max(map(len, inputs))):
+                tokens = [row[t] if t < len(row) else model.special.eos for row in inputs]
                 logits, state = model.step(state, torch.tensor(tokens, device=device_of(model)))
-                p = logits.double().log_softmax(-1)
-                entropy = -(p.exp() * p.masked_fill(p == -torch.inf, 0)).sum(-1)
-                going = [i for i, each in enumerate(read) if t < len(each)]
-                sums[t] = sums.get(t, 0.0) + entropy[going].sum().item()
-                counts[t] = counts.get(t, 0) + len(going)
+                log_probs = logits.double().log_softmax(-1)
+                finite = log_probs.masked_fill(log_probs == -torch.inf, 0)
+                entropy = -(log_probs.exp() * finite).sum(-1)  # [rows]
+                live = [i for i, row in enumerate(inputs) if t < len(row)]
+                sums[t] = sums.get(t, 0.0) + entropy[live].sum().item()
+                counts[t] = counts.get(t, 0) + len(live)
     return [(sums[t] / counts[t], counts[t]) for t in sorted(sums)]

@@ -1,4 +1,4 @@
-"""Pictures. The one place that imports matplotlib, which is an extra."""
+"""Plots. The only module that imports matplotlib, which is an extra."""
 
 from __future__ import annotations
 
@@ -10,27 +10,47 @@ from typing import Any
 from npad.errors import InvalidInput, StorageError
 
 COLOURS = ("#1f4e79", "#c8553d", "#3a7d44", "#8a5a9e", "#b08900", "#5b6770", "#2a9d8f")
-MARKS = "osD^vPX"
+MARKERS = "osD^vPX"
 
 
 def attention(
     weights: Sequence[Sequence[float]], source: Sequence[str], target: Sequence[str], path: Path
 ) -> None:
-    """Where the model looked: weights [target, source], one row a symbol of the output."""
+    """Draw attention weights as a heat map.
+
+    Args:
+        weights: [target, source], one row per output token.
+        source: source tokens.
+        target: output tokens.
+        path: the image file; its suffix is the format.
+
+    Raises:
+        InvalidInput: matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
     size = (1.6 + 0.42 * len(source), 1.6 + 0.36 * len(target))
     figure, axes = _figure(size)
-    picture = axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(source)), source, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(target)), target)
     axes.set_xlabel("source")
     axes.set_ylabel("output")
     axes.tick_params(length=0)
-    figure.colorbar(picture, ax=axes, label="weight", fraction=0.05, pad=0.02)
+    figure.colorbar(image, ax=axes, label="weight", fraction=0.05, pad=0.02)
     _save(figure, path)
 
 
 def losses(records: Sequence[dict[str, Any]], path: Path) -> None:
-    """Perplexity against updates, of training and of validation, from a run's log."""
+    """Draw training and validation perplexity against updates.
+
+    Args:
+        records: the entries of a run's log.
+        path: the image file; its suffix is the format.
+
+    Raises:
+        InvalidInput: matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
     figure, axes = _figure((7, 4.2))
     training = [
         (record["update"], record["perplexity"]) for record in records if "perplexity" in record
@@ -70,20 +90,31 @@ def losses(records: Sequence[dict[str, Any]], path: Path) -> None:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several pictures side by side: named series of (x, y, spread of y)."""
+    """One of several plots side by side."""
 
-    x: str
-    y: str
-    series: Mapping[str, Sequence[tuple[float, float, float]]]
-    log: bool = False  # the x axis
+    x: str  # label of the x axis
+    y: str  # label of the y axis
+    series: Mapping[str, Sequence[tuple[float, float, float]]]  # by name: x, y, spread of y
+    log: bool = False  # whether the x axis is logarithmic
 
 
 def curves(panels: Sequence[Panel], path: Path) -> None:
-    """Series against a common axis, with bars for the spread; a series of one point is a level across the panel."""
+    """Draw panels side by side, with error bars and a common legend.
+
+    A series of one point is drawn as a horizontal line across its panel.
+
+    Args:
+        panels: at least one.
+        path: the image file; its suffix is the format.
+
+    Raises:
+        InvalidInput: matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
     figure, all_axes = _figure((5.2 * len(panels), 4.0), len(panels))
     for panel, axes in zip(panels, all_axes if len(panels) > 1 else [all_axes], strict=True):
         for i, (name, points) in enumerate(panel.series.items()):
-            colour, mark = COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)]
+            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
             if len(points) == 1:
                 axes.axhline(
                     points[0][1], color=colour, linewidth=1, linestyle=(0, (4, 3)), label=name
@@ -95,7 +126,7 @@ def curves(panels: Sequence[Panel], path: Path) -> None:
                 y,
                 spread,
                 color=colour,
-                marker=mark,
+                marker=marker,
                 markersize=4.5,
                 linewidth=1.5,
                 capsize=2,
@@ -126,8 +157,8 @@ def curves(panels: Sequence[Panel], path: Path) -> None:
     _save(figure, path)
 
 
-def ensure_there() -> None:
-    """Say what is missing before the work, not after."""
+def ensure_matplotlib() -> None:
+    """Raise InvalidInput if matplotlib is missing, before any time is spent on results."""
     _figure((1, 1))
 
 

@@ -1,4 +1,4 @@
-"""One decoder on one test set: how probable its output is, how good, how varied, and what it cost."""
+"""Figures of one decoder on one test set: probability, quality, diversity and cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npad.errors import InvalidInput
 from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
 
-CHUNK = 1000  # sentences between two signs of life
+PROGRESS_SENTENCES = 1000  # between two calls of `progress`
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,16 @@ class Report:
     """The figures of one decoder on one test set."""
 
     sentences: int
-    nll: float  # mean over sentences of −log p of the output under the clean model, end symbol included
+    nll: float  # mean over sentences of the output's clean −log p, end token included
     bleu: float
     chrf: float
-    length_ratio: float  # words of output over words of reference, as sacrebleu counts them
-    distinct_1: float  # different words over words of output, all sentences together
-    distinct_2: float  # the same of pairs of words
-    unique: float  # different texts among the hypotheses of a sentence, on average
-    finished: float  # share of outputs that ended by themselves
-    calls: int  # rows through one step of the model
-    rescored: int  # the same, by the clean judge
+    length_ratio: float  # output words over reference words, as sacrebleu counts them
+    distinct_1: float  # distinct words over all words of the outputs
+    distinct_2: float  # distinct word bigrams over all bigrams
+    unique: float  # mean number of distinct texts among a sentence's hypotheses
+    finished: float  # share of outputs that ended with the end token
+    calls: int  # model calls of the search: rows through one step
+    rescored: int  # model calls of re-scoring
     seconds: float
     signature: str
     bleu_signature: str
@@ -44,25 +44,43 @@ def evaluate(
     max_rows: int = 1024,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Report, list[Translation]]:
-    """Translate a test set and measure; the translations come along, in order."""
+    """Translate a test set and compute its figures.
+
+    Args:
+        translator: the model.
+        sources: the texts to translate.
+        references: their reference translations, in the same order.
+        decoder: the decoder.
+        max_length: longest output in tokens, end token included.
+        max_rows: most rows in a batch.
+        progress: called with the number of sentences done and their total.
+
+    Returns:
+        The figures, and the translations in order.
+
+    Raises:
+        InvalidInput: there are no pairs, or a source is too long.
+    """
     if len(sources) != len(references):
         raise InvalidInput(
-            f"there are {len(sources):,} sources and {len(references):,} references; they must be pairs"
+            f"there are {len(sources):,} sources and {len(references):,} references; "
+            "they must be pairs"
         )
     if not sources:
         raise InvalidInput("there is nothing to evaluate: the test set is empty")
     for i, size in translator.too_long(sources).items():
         raise InvalidInput(
-            f"source {i + 1} has {size} and {translator.longest:,} symbols are allowed; split it"
+            f"source {i + 1} has {size}; at most {translator.longest:,} tokens are allowed: "
+            "split it"
         )
     with count_calls() as calls:
-        outputs, seconds = translated(
-            translator, sources, decoder, max_length, max_rows, progress, CHUNK
+        outputs, seconds = timed_translations(
+            translator, sources, decoder, max_length, max_rows, progress, PROGRESS_SENTENCES
         )
     return report(outputs, references, calls.search, calls.rescoring, seconds), outputs
 
 
-def translated(
+def timed_translations(
     translator: Translator,
     sources: Sequence[str],
     decoder: Decoder,
@@ -71,16 +89,19 @@ def translated(
     progress: Callable[[int, int], None] = lambda done, total: None,
     chunk: int | None = None,
 ) -> tuple[list[Translation], float]:
-    """The translations of a test set, and the seconds they took; `chunk` sentences between two signs of life."""
+    """Return the translations of a test set and the seconds they took.
+
+    `progress` is called after every `chunk` sentences; without `chunk`, once at the end.
+    """
     outputs: list[Translation] = []
     chunk = chunk or max(1, len(sources))
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     for start in range(0, len(sources), chunk):
         outputs += translator.translate(
             sources[start : start + chunk], decoder, max_length, max_rows
         )
         progress(len(outputs), len(sources))
-    return outputs, time.perf_counter() - began
+    return outputs, time.perf_counter() - start_time
 
 
 def report(
@@ -90,16 +111,22 @@ def report(
     rescored: int,
     seconds: float,
 ) -> Report:
-    """The figures of some translations."""
+    """Compute the figures of translations against their references.
+
+    Args:
+        outputs: the translations, at least one.
+        references: their references, in the same order.
+        calls: model calls of the search.
+        rescored: model calls of re-scoring.
+        seconds: the time it took.
+    """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     texts = [output.text for output in outputs]
     bleu, chrf = BLEU(), CHRF()
-    bleu_score, chrf_score = (
-        bleu.corpus_score(texts, [list(references)]),
-        chrf.corpus_score(texts, [list(references)]),
-    )
+    bleu_score = bleu.corpus_score(texts, [list(references)])
+    chrf_score = chrf.corpus_score(texts, [list(references)])
     return Report(
         sentences=len(outputs),
         nll=-sum(output.log_prob for output in outputs) / len(outputs),
@@ -108,8 +135,7 @@ def report(
         length_ratio=bleu_score.sys_len / max(1, bleu_score.ref_len),
         distinct_1=distinct(texts, 1),
         distinct_2=distinct(texts, 2),
-        unique=sum(len({one.text for one in (output, *output.alternatives)}) for output in outputs)
-        / len(outputs),
+        unique=sum(map(distinct_texts, outputs)) / len(outputs),
         finished=sum(output.hypothesis.finished for output in outputs) / len(outputs),
         calls=calls,
         rescored=rescored,
@@ -120,11 +146,16 @@ def report(
     )
 
 
+def distinct_texts(translation: Translation) -> int:
+    """Return the number of distinct texts among a translation and its alternatives."""
+    return len({hypothesis.text for hypothesis in (translation, *translation.alternatives)})
+
+
 def distinct(texts: Iterable[str], n: int) -> float:
-    """Different n-grams of words over n-grams (Li et al., 2016); 0 where there are none."""
-    grams = [
+    """Return distinct word n-grams over all word n-grams (Li et al., 2016); 0 if there are none."""
+    ngrams = [
         tuple(words[i : i + n])
         for words in map(str.split, texts)
         for i in range(len(words) - n + 1)
     ]
-    return len(set(grams)) / len(grams) if grams else 0.0
+    return len(set(ngrams)) / len(ngrams) if ngrams else 0.0

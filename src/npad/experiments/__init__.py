@@ -1,1 +1,1 @@
-"""The paper's tables and figures on real data, and what lies beyond them."""
+"""The paper's tables and figures on real data, and experiments beyond the paper."""

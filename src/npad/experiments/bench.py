@@ -1,6 +1,6 @@
-"""A model, its test sets and a record: asked for a decoder's figures, it looks them up or measures them.
+"""Figures of decoders on test sets, looked up in a record or measured and recorded.
 
-So a report is a program that asks for what it shows, and running it again costs nothing.
+A report asks a `Bench` for every figure it shows, so that rendering it again measures nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npad.errors import StorageError
 from npad.evaluate.bleu import Bleu, Counts
 from npad.evaluate.bootstrap import TIE, Difference, paired
 from npad.evaluate.entropy import entropy_by_step
-from npad.evaluate.report import translated
+from npad.evaluate.report import distinct_texts, timed_translations
 from npad.experiments.record import NotMeasured, Record
 from npad.pipelines.translation import Translator
 from npad.search.best_of import BestOf
@@ -36,7 +36,7 @@ from npad.storage.atomic import write_atomic
 
 @dataclass(frozen=True)
 class Pairs:
-    """A test set."""
+    """The source sentences of a test set and their references, line by line."""
 
     sources: list[str]
     references: list[str]
@@ -44,61 +44,68 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one decoder with one seed on one set."""
+    """The figures of one decoder with one seed on one test set."""
 
     sentences: int
-    nll: float  # mean over sentences, clean, end symbol included
+    nll: float  # mean over sentences, clean, end token included
     bleu: float
-    length_ratio: float
-    distinct: float  # different texts among a sentence's hypotheses, on average
+    length_ratio: float  # output words over reference words
+    distinct: float  # mean number of distinct texts among a sentence's hypotheses
     won: float  # share of sentences whose output a noisy chain found and the clean one did not
-    finished: float
-    calls: int
-    rescored: int
+    finished: float  # share of outputs that ended with the end token
+    calls: int  # model calls of the search
+    rescored: int  # model calls of re-scoring
     seconds: float
     signature: str
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one decoder with one seed returned on one set, sentence by sentence."""
+    """The outputs of one decoder with one seed on one test set, by sentence."""
 
-    log_prob: NDArray[np.float64]
-    finished: NDArray[np.bool_]
-    counts: Counts  # BLEU's
+    log_prob: NDArray[np.float64]  # [sentences]
+    finished: NDArray[np.bool_]  # [sentences]
+    counts: Counts  # [sentences, 10], n-gram counts for BLEU
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The rows of one decoder, one a seed."""
+    """The rows of one decoder, one per seed."""
 
     rows: Sequence[Row]
 
     def __getitem__(self, name: str) -> float:
-        """The mean over seeds."""
+        """Return the mean of a figure over seeds."""
         return statistics.fmean(getattr(row, name) for row in self.rows)
 
-    def each(self, name: str) -> float:
-        """The mean a sentence."""
+    def per_sentence(self, name: str) -> float:
+        """Return the mean of a figure over seeds, divided by the number of sentences."""
         return self[name] / self.rows[0].sentences
 
     def spread(self, name: str) -> float:
-        """The standard deviation over seeds; 0 where there is no chance in it."""
-        return (
-            statistics.stdev(getattr(row, name) for row in self.rows) if len(self.rows) > 1 else 0.0
-        )
+        """Return the standard deviation of a figure over seeds; 0 for a single row."""
+        values: list[float] = [getattr(row, name) for row in self.rows]
+        return statistics.stdev(values) if len(values) > 1 else 0.0
 
-    def shown(self, name: str, digits: int = 2) -> str:
-        """`7.31 ± 0.02`."""
+    def format(self, name: str, digits: int = 2) -> str:
+        """Format a figure as `7.31 ± 0.02`, or as `7.31` for a single row."""
         spread = f" ± {self.spread(name):.{digits}f}" if len(self.rows) > 1 else ""
         return f"{self[name]:.{digits}f}{spread}"
 
 
 class Bench:
-    """The figures of decoders on sets, the first of which is the validation set.
+    """Measures decoders on named test sets and records every result in a folder.
 
-    translator: gives the model trained with noise of some σ₀, the one that the report is about for 0. It is asked
-    when something has to be measured; None where all of it has been.
+    Args:
+        folder: holds `results.jsonl` and the outputs.
+        sets: the validation set first, then the test sets; their names suffice if every result
+            is recorded.
+        translator: returns the model trained with noise of a given σ₀; 0.0 is the model that the
+            report is about. Called on the first measurement; None if every result is recorded.
+        seeds: number of seeds for decoders that draw random numbers.
+        max_length: longest output in tokens, end token included.
+        max_rows: most rows in a batch.
+        progress: called before each measurement with its key and the number of recorded results.
     """
 
     def __init__(
@@ -109,171 +116,188 @@ class Bench:
         seeds: int = 3,
         max_length: int = 200,
         max_rows: int = 1024,
-        watch: Callable[[str, int], None] = lambda what, done: None,
+        progress: Callable[[str, int], None] = lambda key, recorded: None,
     ) -> None:
         self.folder, self.record = folder, Record(folder / "results.jsonl")
-        self.names, self.sets = list(sets), sets if isinstance(sets, Mapping) else {}
-        self.seeds, self.max_length, self.max_rows, self.watch = seeds, max_length, max_rows, watch
+        self.set_names, self.sets = list(sets), sets if isinstance(sets, Mapping) else {}
+        self.seeds, self.max_length, self.max_rows = seeds, max_length, max_rows
+        self.progress = progress
         self.translator = cache(translator) if translator else None
-        self.bleu = cache(lambda where: Bleu(self.sets[where].references))
+        self.bleu = cache(lambda set_name: Bleu(self.sets[set_name].references))
 
     @property
     def valid(self) -> str:
-        return self.names[0]
+        """The name of the validation set."""
+        return self.set_names[0]
 
     @property
     def tests(self) -> list[str]:
-        return self.names[1:]
+        """The names of the test sets."""
+        return self.set_names[1:]
 
-    def row(self, where: str, decoder: Decoder, trained: float = 0.0) -> Row:
-        """One decoder as it is, with its own seed; of the model trained with noise, where so asked."""
-        key = ("trained", trained) if trained else ("row",)
+    def row(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Row:
+        """Return the figures of a decoder with the seed it has.
+
+        Args:
+            set_name: the test set.
+            decoder: the decoder, seed included.
+            training_sigma: σ₀ that the model was trained with.
+        """
+        prefix = ("trained", training_sigma) if training_sigma else ("row",)
+        key = (*prefix, set_name, decoder_signature(decoder))
         return Row(
-            **self.once(
-                (*key, where, spelt(decoder)), lambda: self._measure(where, decoder, trained)
-            )
+            **self._get_or_measure(key, lambda: self._measure(set_name, decoder, training_sigma))
         )
 
-    def figures(self, where: str, decoder: Decoder, trained: float = 0.0) -> Figures:
-        """A decoder with several seeds, or with one where there is no chance in it."""
-        decoders = dict.fromkeys(seeded(decoder, seed) for seed in range(self.seeds))
-        return Figures([self.row(where, one, trained) for one in decoders])
+    def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
+        """Return the figures of a decoder with every seed; a single row if it draws nothing."""
+        decoders = dict.fromkeys(with_seed(decoder, seed) for seed in range(self.seeds))
+        return Figures([self.row(set_name, seeded, training_sigma) for seeded in decoders])
 
-    def entropy(self, where: str) -> list[tuple[float, int]]:
-        """Mean entropy in nats at each step of the greedy outputs, and over how many."""
+    def entropy(self, set_name: str) -> list[tuple[float, int]]:
+        """Return the mean entropy in nats at each step of the greedy outputs, and their number."""
 
         def measure() -> list[tuple[float, int]]:
-            return entropy_by_step(self._model(), self.sets[where].sources, self.max_length)
+            return entropy_by_step(self._model(), self.sets[set_name].sources, self.max_length)
 
-        return [(mean, count) for mean, count in self.once(("entropy", where), measure)]
+        steps = self._get_or_measure(("entropy", set_name), measure)
+        return [(mean, count) for mean, count in steps]
 
     def paired(
-        self, where: str, decoders: Sequence[Decoder], weights: Sequence[int] = (1, -1)
+        self, set_name: str, decoders: Sequence[Decoder], weights: Sequence[int] = (1, -1)
     ) -> tuple[Difference, Difference]:
-        """The difference in NLL and BLEU between decoders, with their own seeds: the first minus the second."""
+        """Return the bootstrapped differences in NLL and in BLEU, first decoder minus second."""
 
         def measure() -> list[dict[str, float]]:
-            outputs = [self._outputs(where, decoder) for decoder in decoders]
-            nll, counts = [-one.log_prob for one in outputs], [one.counts for one in outputs]
+            outputs = [self._outputs(set_name, decoder) for decoder in decoders]
+            nll = [-output.log_prob for output in outputs]
+            counts = [output.counts for output in outputs]
             return [vars(difference) for difference in paired(nll, counts, weights)]
 
-        nll, bleu = self.once(("paired", where, *map(spelt, decoders)), measure)
+        key = ("paired", set_name, *map(decoder_signature, decoders))
+        nll, bleu = self._get_or_measure(key, measure)
         return Difference(**nll), Difference(**bleu)
 
-    def exact(self, where: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
-        """Of the first sentences of a set: the log-probability of the best output, and whether it is proven."""
+    def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
+        """Return the best log-probability of the first sentences, and whether it is proven."""
 
         def measure() -> list[tuple[float, bool]]:
-            found = self._model().translate(
-                self.sets[where].sources[:sentences], Exact(budget), self.max_length
-            )
-            return [(one.log_prob, bool(one.hypothesis.proven)) for one in found]
+            sources = self.sets[set_name].sources[:sentences]
+            translations = self._model().translate(sources, Exact(budget), self.max_length)
+            return [
+                (translation.log_prob, bool(translation.hypothesis.proven))
+                for translation in translations
+            ]
 
-        return [
-            (score, proven)
-            for score, proven in self.once(("exact", where, sentences, budget), measure)
-        ]
+        optima = self._get_or_measure(("exact", set_name, sentences, budget), measure)
+        return [(log_prob, proven) for log_prob, proven in optima]
 
     def search_errors(
-        self, where: str, decoder: Decoder, sentences: int, budget: int
+        self, set_name: str, decoder: Decoder, sentences: int, budget: int
     ) -> float | None:
-        """The share of sentences with a proven optimum whose output is less probable, or never ended; None: no such."""
+        """Return the share of sentences with a proven optimum that the decoder missed.
+
+        An unfinished output is a miss. None if no optimum is proven.
+        """
 
         def measure() -> float | None:
-            found = self._outputs(where, decoder)
-            best = self.exact(where, sentences, budget)
+            outputs = self._outputs(set_name, decoder)
+            optima = self.exact(set_name, sentences, budget)
             missed = [
-                not ended or score < optimum - TIE
-                for (optimum, proven), score, ended in zip(
-                    best, found.log_prob, found.finished, strict=False
+                not finished or log_prob < optimum - TIE
+                for (optimum, proven), log_prob, finished in zip(
+                    optima, outputs.log_prob, outputs.finished, strict=False
                 )
                 if proven
             ]
             return float(sum(missed)) / len(missed) if missed else None
 
-        share: float | None = self.once(
-            ("errors", where, spelt(decoder), sentences, budget), measure
-        )
+        key = ("errors", set_name, decoder_signature(decoder), sentences, budget)
+        share: float | None = self._get_or_measure(key, measure)
         return share
 
     def finished(self) -> float:
-        """The smallest share of outputs that ended by themselves, of all rows so far."""
+        """Return the smallest share of finished outputs among all recorded rows."""
         return min(
             float(value["finished"])
-            for key, value in self.record.known.items()
+            for key, value in self.record.results.items()
             if key[0] in ("row", "trained")
         )
 
-    def once(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
-        if key not in self.record.known:
+    def _get_or_measure(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
+        if key not in self.record.results:
             if self.translator is None:
-                raise NotMeasured(f"{self.record.path} lacks {key}, and there is no model to ask")
-            self.watch(" · ".join(map(str, key)), len(self.record.known))
-        return self.record.once(key, measure)
+                raise NotMeasured(
+                    f"{self.record.path} has no result for {key}; measuring it needs a model"
+                )
+            self.progress(" · ".join(map(str, key)), len(self.record.results))
+        return self.record.get_or_measure(key, measure)
 
-    def _model(self, trained: float = 0.0) -> Translator:
-        assert self.translator is not None  # as `once` has made sure
-        return self.translator(trained)
+    def _model(self, training_sigma: float = 0.0) -> Translator:
+        assert self.translator is not None  # _get_or_measure has checked
+        return self.translator(training_sigma)
 
-    def _measure(self, where: str, decoder: Decoder, trained: float) -> dict[str, Any]:
-        pairs, translator = self.sets[where], self._model(trained)
+    def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
+        pairs, translator = self.sets[set_name], self._model(training_sigma)
         with count_calls() as calls:
-            outputs, seconds = translated(
+            translations, seconds = timed_translations(
                 translator, pairs.sources, decoder, self.max_length, self.max_rows
             )
-        counts = self.bleu(where).counts([one.text for one in outputs])
-        n = len(outputs)
-        if not trained:
-            path = self._path(where, decoder)
+        counts = self.bleu(set_name).counts([translation.text for translation in translations])
+        hypotheses = [translation.hypothesis for translation in translations]
+        n = len(translations)
+        if not training_sigma:
+            path = self._path(set_name, decoder)
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = [[one.log_prob, one.text, one.hypothesis.finished] for one in outputs]
-            write_atomic(path, json.dumps(kept, ensure_ascii=False))
+            entries = [
+                [translation.log_prob, translation.text, translation.hypothesis.finished]
+                for translation in translations
+            ]
+            write_atomic(path, json.dumps(entries, ensure_ascii=False))
         row = Row(
             sentences=n,
-            nll=-sum(one.log_prob for one in outputs) / n,
+            nll=-sum(translation.log_prob for translation in translations) / n,
             bleu=Bleu.score(counts.sum(0)),
             length_ratio=Bleu.length_ratio(counts.sum(0)),
-            distinct=sum(len({each.text for each in (one, *one.alternatives)}) for one in outputs)
-            / n,
-            won=sum(one.hypothesis.chain > 0 for one in outputs) / n,
-            finished=sum(one.hypothesis.finished for one in outputs) / n,
+            distinct=sum(map(distinct_texts, translations)) / n,
+            won=sum(hypothesis.chain > 0 for hypothesis in hypotheses) / n,
+            finished=sum(hypothesis.finished for hypothesis in hypotheses) / n,
             calls=calls.search,
             rescored=calls.rescoring,
             seconds=seconds,
-            signature=outputs[0].signature,
+            signature=translations[0].signature,
         )
         return {field.name: getattr(row, field.name) for field in fields(row)}
 
-    def _outputs(self, where: str, decoder: Decoder) -> Outputs:
-        """What a decoder returned on a set; written down again, should that be gone."""
-        self.row(where, decoder)
-        path = self._path(where, decoder)
+    def _outputs(self, set_name: str, decoder: Decoder) -> Outputs:
+        """Return a decoder's outputs on a set; decode again if their file was deleted."""
+        self.row(set_name, decoder)
+        path = self._path(set_name, decoder)
         if not path.is_file():
-            self._measure(where, decoder, 0.0)
+            self._measure(set_name, decoder, 0.0)
         try:
-            log_prob, texts, finished = zip(
-                *json.loads(path.read_text(encoding="utf-8")), strict=True
-            )
+            entries = json.loads(path.read_text(encoding="utf-8"))
+            log_prob, texts, finished = zip(*entries, strict=True)
         except ValueError as error:
             raise StorageError(f"{path} is damaged; delete it to measure it again") from error
-        return Outputs(np.array(log_prob), np.array(finished), self.bleu(where).counts(texts))
+        return Outputs(np.array(log_prob), np.array(finished), self.bleu(set_name).counts(texts))
 
-    def _path(self, where: str, decoder: Decoder) -> Path:
-        name = hashlib.sha256(spelt(decoder).encode()).hexdigest()[:16]
-        return self.folder / "outputs" / where / f"{name}.json"
+    def _path(self, set_name: str, decoder: Decoder) -> Path:
+        digest = hashlib.sha256(decoder_signature(decoder).encode()).hexdigest()[:16]
+        return self.folder / "outputs" / set_name / f"{digest}.json"
 
 
-def spelt(decoder: Decoder) -> str:
-    """A decoder's signature without model and version."""
+def decoder_signature(decoder: Decoder) -> str:
+    """Return a decoder's signature without model and version."""
     return signature(decoder, None).partition("|model:")[0]
 
 
-def seeded(decoder: Decoder, seed: int) -> Decoder:
-    """The decoder with another seed, wherever chance plays a part in it."""
+def with_seed(decoder: Decoder, seed: int) -> Decoder:
+    """Return the decoder with another seed; unchanged if it draws no random numbers."""
     if isinstance(decoder, NPAD):
-        inner = seeded(decoder.inner, seed)
+        inner = with_seed(decoder.inner, seed)
         noisy = decoder.chains > 1 and decoder.noise.sigma != 0
         return replace(decoder, inner=inner, seed=seed if noisy else decoder.seed)
     if isinstance(decoder, BestOf):
-        return BestOf(tuple(seeded(one, seed) for one in decoder.decoders))
+        return BestOf(tuple(with_seed(member, seed) for member in decoder.decoders))
     return replace(decoder, seed=seed) if isinstance(decoder, Sampling) else decoder

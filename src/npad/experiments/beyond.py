@@ -1,4 +1,4 @@
-"""What the paper left open: equal compute, stronger sampling, other noise, other ways to choose a candidate."""
+"""Experiments beyond the paper: equal compute, tempered sampling, other noise, other selectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from npad.experiments import chosen
 from npad.experiments.bench import Bench
 from npad.experiments.chosen import BEAM_CHAINS, SIGMAS, WIDTHS
-from npad.experiments.tables import compared, markdown
+from npad.experiments.tables import LabelledDecoders, comparison, markdown
 from npad.noise.noisy import Noise
 from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
 from npad.noise.schedules import Constant
@@ -18,162 +18,176 @@ from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
-from npad.search.selectors import MBR, LengthNormalised, MostProbable
+from npad.search.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.specs import label
 
 TEMPERATURES = (0.3, 0.5, 0.7)
-WIDER = (*SIGMAS, 1.0)  # for schedules that fade sooner
-WIDEST = (25, 50, 100)  # beams as dear as NPAD over a beam
-NOISES = 10  # chains, where kinds of noise are compared
-
-Rows = list[tuple[Sequence[str], Decoder]]
+NOISE_SIGMAS = (*SIGMAS, 1.0)  # σ₀ tried for other noise: schedules that fade sooner need more
+NOISE_CHAINS = 10  # chains with which kinds of noise are compared
+WIDE_BEAMS = (25, 50, 100)  # beam widths that cost as much as NPAD over a beam
+MBR_MAX_CANDIDATES = 10  # per sentence: the cost of MBR is quadratic in them
 
 
 def tempered(temperature: float, samples: int = 50) -> BestOf:
-    """Samples at a temperature below 1, greedy search's output among them, as NPAD has its clean chain."""
+    """Return the best of greedy search and `samples` − 1 samples at a temperature.
+
+    Greedy search's output takes the place of NPAD's clean chain.
+    """
     return BestOf((Greedy(), Sampling(samples - 1, temperature)))
 
 
 def sampling(bench: Bench) -> str:
-    """Sampling as the paper had it, and at lower temperatures with greedy search's output as one of the fifty."""
-    rows: Rows = [
+    """Format a table of the paper's sampling and of tempered sampling with greedy search."""
+    rows: LabelledDecoders = [
         (("sampling, 50", "1"), Sampling(50)),
         (("greedy and 49 samples", "1"), tempered(1.0)),
     ]
     rows += [(("greedy and 49 samples", f"{t}"), tempered(t)) for t in TEMPERATURES]
     rows += [(("NPAD-50 + greedy", "–"), chosen.npad_greedy(bench))]
-    return compared(bench, ("strategy", "temperature"), rows)
+    return comparison(bench, ("strategy", "temperature"), rows)
 
 
 def equal_compute(bench: Bench) -> str:
-    """Strategies by how many rows they run at a time: what else the same work could have bought."""
-    rows: Rows = []
-    at: dict[int, list[tuple[str, Decoder]]] = {}
+    """Format a table of strategies, sorted by the number of rows they step at a time."""
+    by_rows: dict[int, list[tuple[str, Decoder]]] = {}
     for chains in (5, 10, 50):
-        at.setdefault(chains, []).append(
+        by_rows.setdefault(chains, []).append(
             (f"NPAD-{chains} + greedy", chosen.npad_greedy(bench, chains))
         )
     for width in WIDTHS:
         for chains in BEAM_CHAINS:
-            over = chosen.npad(bench, Beam(width), chains)
-            at.setdefault(chains * width, []).append((f"NPAD-{chains} + beam {width}", over))
-    for width in (*WIDTHS, *WIDEST):
-        at.setdefault(width, []).append((f"beam {width}", Beam(width)))
-    at[50].append(("greedy and 49 samples at 0.5", tempered(0.5)))
-    for size in sorted(at):
-        rows += [((name, f"{size}"), decoder) for name, decoder in at[size]]
-    return compared(bench, ("strategy", "rows"), rows)
+            npad = chosen.npad(bench, Beam(width), chains)
+            by_rows.setdefault(chains * width, []).append((f"NPAD-{chains} + beam {width}", npad))
+    for width in (*WIDTHS, *WIDE_BEAMS):
+        by_rows.setdefault(width, []).append((f"beam {width}", Beam(width)))
+    by_rows[50].append(("greedy and 49 samples at 0.5", tempered(0.5)))
+    rows: LabelledDecoders = []
+    for size in sorted(by_rows):
+        rows += [((name, f"{size}"), decoder) for name, decoder in by_rows[size]]
+    return comparison(bench, ("strategy", "rows"), rows)
 
 
 def schedules(bench: Bench) -> str:
-    """Schedules of σ with Gaussian noise, ten chains over greedy search; σ₀ of each by validation NLL."""
+    """Format a table of noise schedules: Gaussian noise, ten chains over greedy search.
+
+    σ₀ of each schedule is chosen by validation NLL.
+    """
     return _noises(bench, (Noise(1.0, schedule()) for schedule in SCHEDULES), "schedule")
 
 
 def distributions(bench: Bench) -> str:
-    """Distributions of equal variance with the schedule 1/t, ten chains; σ₀ of each by validation NLL.
+    """Format a table of noise distributions: equal variance, schedule 1/t, ten chains.
 
-    Dropout is relative to what it perturbs, and so is its σ₀.
+    σ₀ of each distribution is chosen by validation NLL. Dropout scales with the state that it
+    perturbs, and so does its σ₀.
     """
     kinds = (kind() for kind in DISTRIBUTIONS)
-    return _noises(
-        bench,
-        (Noise(1.0, distribution=one, relative=one.relative_only) for one in kinds),
-        "distribution",
-    )
+    noises = (Noise(1.0, distribution=kind, relative=kind.relative_only) for kind in kinds)
+    return _noises(bench, noises, "distribution")
 
 
 def _noises(bench: Bench, noises: Iterable[Noise], part: str) -> str:
-    rows: Rows = []
+    """Format a table of kinds of noise; `part` is the field of Noise in which they differ."""
+    rows: LabelledDecoders = []
     for noise in noises:
-        each = (NPAD(Greedy(), NOISES, replace(noise, sigma=sigma)) for sigma in WIDER)
-        best = chosen.most_probable(bench, each)
+        decoders = (
+            NPAD(Greedy(), NOISE_CHAINS, replace(noise, sigma=sigma)) for sigma in NOISE_SIGMAS
+        )
+        best = chosen.most_probable(bench, decoders)
         assert isinstance(best, NPAD)
         rows.append(((label(getattr(noise, part)), f"{best.noise.sigma}"), best))
-    return compared(bench, (part, "σ₀"), rows)
+    return comparison(bench, (part, "σ₀"), rows)
 
 
 def selection(bench: Bench) -> str:
-    """Who is returned: the most probable candidate, the most probable a symbol, or the one most like the others.
+    """Format two tables of selectors: their figures, and the BLEU gained by length normalisation.
 
-    A beam's n-best list is NPAD with its one clean chain and all that its beam finished.
+    A beam's n-best list is NPAD with a single clean chain that returns every finished hypothesis.
     """
-    few, many = chosen.npad_greedy(bench, 10), chosen.npad_greedy(bench, 50)
-    candidates: dict[str, NPAD] = {
-        "NPAD-10 + greedy": few,
-        "NPAD-50 + greedy": many,
+    decoders: dict[str, NPAD] = {
+        "NPAD-10 + greedy": chosen.npad_greedy(bench, 10),
+        "NPAD-50 + greedy": chosen.npad_greedy(bench, 50),
         "NPAD-50 + greedy, constant σ 0.5": NPAD(Greedy(), 50, Noise(0.5, Constant())),
         "NPAD-10 + beam 5": chosen.npad(bench, Beam(5), 10),
     }
-    candidates |= {f"beam {width}, n-best": n_best(Beam(width)) for width in (*WIDTHS, 50)}
-    candidates["50 samples at 0.5"] = n_best(Sampling(50, 0.5))
-    rows: Rows = []
-    for name, decoder in candidates.items():
-        for selector in (MostProbable(), LengthNormalised(), MBR()):
-            if (
-                not isinstance(selector, MBR) or decoder.chains * decoder.inner.rows <= 10
-            ):  # its cost is quadratic
-                rows.append(
-                    ((name, label(selector).partition("(")[0]), replace(decoder, selector=selector))
-                )
-    table = compared(bench, ("candidates", "returned"), rows)
-    where, gains = bench.tests[0], []
-    for name, decoder in candidates.items():
-        _, bleu = bench.paired(where, (replace(decoder, selector=LengthNormalised()), decoder))
+    decoders |= {f"beam {width}, n-best": n_best(Beam(width)) for width in (*WIDTHS, 50)}
+    decoders["50 samples at 0.5"] = n_best(Sampling(50, 0.5))
+    rows: LabelledDecoders = []
+    for name, decoder in decoders.items():
+        selectors: list[Selector] = [MostProbable(), LengthNormalised()]
+        if decoder.chains * decoder.inner.rows <= MBR_MAX_CANDIDATES:
+            selectors.append(MBR())
+        for selector in selectors:
+            selector_name = label(selector).partition("(")[0]
+            rows.append(((name, selector_name), replace(decoder, selector=selector)))
+    table = comparison(bench, ("candidates", "returned"), rows)
+    set_name, gains = bench.tests[0], []
+    for name, decoder in decoders.items():
+        normalised = replace(decoder, selector=LengthNormalised())
+        _, bleu = bench.paired(set_name, (normalised, decoder))
         gains.append([name, str(bleu)])
-    return f"{table}\n{markdown([f'{where}: what dividing by length gains', 'BLEU'], gains)}"
+    header = [f"{set_name}: what dividing by length gains", "BLEU"]
+    return f"{table}\n{markdown(header, gains)}"
 
 
 def n_best(decoder: Decoder) -> NPAD:
-    """All that a decoder finishes, as candidates."""
+    """Return a decoder whose candidates are all hypotheses that `decoder` finishes."""
     return NPAD(decoder, chains=1, noise=Noise(0.0), candidates="all")
 
 
 def over_diverse(bench: Bench) -> str:
-    """NPAD around diverse decoding, which the paper proposes and does not try; η as above, σ₀ by validation NLL."""
-    rows: Rows = []
+    """Format a table of NPAD over diverse decoding, which the paper proposes and does not measure.
+
+    η is chosen by validation BLEU, σ₀ by validation NLL.
+    """
+    rows: LabelledDecoders = []
     for width in WIDTHS[:1]:
         inner = chosen.diverse(bench, width)
         rows.append(((f"diverse {width}", f"{inner.eta}", "–", "1"), inner))
         for chains in BEAM_CHAINS:
-            over = chosen.npad(bench, inner, chains)
-            rows.append(
-                (
-                    (f"NPAD + diverse {width}", f"{inner.eta}", f"{over.noise.sigma}", f"{chains}"),
-                    over,
-                )
-            )
-    return compared(bench, ("strategy", "η", "σ₀", "chains"), rows)
+            npad = chosen.npad(bench, inner, chains)
+            cells = (f"{inner.eta}", f"{npad.noise.sigma}", f"{chains}")
+            rows.append(((f"NPAD + diverse {width}", *cells), npad))
+    return comparison(bench, ("strategy", "η", "σ₀", "chains"), rows)
 
 
 def search_errors(bench: Bench, sentences: int, budget: int) -> str:
-    """How often each strategy misses the most probable output, where exact search could prove which one that is."""
-    where = bench.tests[0]
-    searched = bench.exact(where, sentences, budget)
-    proven = sum(proven for _, proven in searched)
+    """Format a table of search errors: how often a strategy misses a proven optimum.
+
+    Args:
+        bench: measures the decoders.
+        sentences: number of sentences to search exactly.
+        budget: model calls of exact search per sentence.
+    """
+    set_name = bench.tests[0]
+    optima = bench.exact(set_name, sentences, budget)
+    proven_count = sum(proven for _, proven in optima)
     strategies: dict[str, Decoder] = {
-        name: make() for name, make in chosen.strategies(bench).items()
+        name: factory() for name, factory in chosen.strategies(bench).items()
     }
-    strategies |= {f"beam {width}": Beam(width) for width in WIDEST}
+    strategies |= {f"beam {width}": Beam(width) for width in WIDE_BEAMS}
     shares = {
-        name: bench.search_errors(where, one, sentences, budget) for name, one in strategies.items()
+        name: bench.search_errors(set_name, decoder, sentences, budget)
+        for name, decoder in strategies.items()
     }
     rows = ([name, "–" if share is None else f"{share:.1%}"] for name, share in shares.items())
     return markdown(
-        [f"{where}, {proven} of {len(searched)} sentences proven", "search errors"], rows
+        [f"{set_name}, {proven_count} of {len(optima)} sentences proven", "search errors"], rows
     )
 
 
 def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:
-    """The paper's first open question: noise σ₀/t in training (down) against noise in decoding (across).
+    """Format a table of noise σ₀/t in training (rows) against noise in decoding (columns).
 
-    NLL is each model's own, and comparable along a row only; BLEU is comparable everywhere.
+    This is the paper's first open question. Each model has its own NLL, comparable along a row
+    only; BLEU is comparable everywhere.
     """
-    where = bench.tests[0]
+    set_name = bench.tests[0]
     decoders: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
     decoders |= {f"NPAD-10, σ₀ {sigma}": NPAD(Greedy(), 10, Noise(sigma)) for sigma in SIGMAS}
     rows = []
-    for trained in (0.0, *sigmas):
-        cells = [bench.figures(where, decoder, trained) for decoder in decoders.values()]
-        rows.append([f"{trained}", *(f"{one.shown('nll')} / {one.shown('bleu')}" for one in cells)])
-    return markdown([f"σ₀ in training; {where}: NLL / BLEU", *decoders], rows)
+    for training_sigma in (0.0, *sigmas):
+        row = [bench.figures(set_name, decoder, training_sigma) for decoder in decoders.values()]
+        cells = (f"{figures.format('nll')} / {figures.format('bleu')}" for figures in row)
+        rows.append([f"{training_sigma}", *cells])
+    return markdown([f"σ₀ in training; {set_name}: NLL / BLEU", *decoders], rows)

@@ -1,7 +1,7 @@
-"""Which σ₀ for this model? Try many on a few sentences, and the better half on twice as many, until one is left.
+"""Calibration of σ₀ for a model by successive halving (Jamieson & Talwalkar, 2016).
 
-Successive halving (Jamieson & Talwalkar, 2016). Every σ₀ meets the same sentences and the same random numbers, so that
-small differences show early.
+Every σ₀ is tried on a few sentences; each round keeps the better half and tries it on more. All
+σ₀ decode the same sentences with the same random numbers, so that small differences show early.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.validation import MAX_SEED, as_list, brief, ensure_callable, ensure_integer, ensure_number
 
-GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)
+GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)  # σ₀ tried by default
+PILOT_SENTENCES = 16  # from which the model calls per sentence are estimated
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One σ₀ on some sentences: the mean −log p of what NPAD returned, and of what its inner decoder did."""
+    """One σ₀ on the first sentences: mean NLL of NPAD's outputs and of its inner decoder's."""
 
     sigma: float
     sentences: int
@@ -32,7 +33,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The σ₀ that was best to the end, all trials in order, and the model calls spent, re-scoring included."""
+    """The best σ₀, all trials in order, and the model calls spent, re-scoring included."""
 
     sigma: float
     trials: list[Trial]
@@ -50,10 +51,25 @@ def calibrate(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """The σ₀ with the highest clean log-probability on some sentences, for about `budget` model calls.
+    """Find the σ₀ whose outputs have the highest clean log-probability.
 
-    decoder: its inner decoder, chains, schedule and distribution are taken as they are. The rounds get equal shares of
-    the budget; the last one compares at least two σ₀. References are not needed: NPAD is after probability.
+    Rounds get equal shares of the budget; the last one compares at least two σ₀. References are
+    not needed, since NPAD maximises probability.
+
+    Args:
+        translator: the model.
+        sources: sentences to calibrate on; blank ones are skipped.
+        decoder: its inner decoder, chains, schedule and distribution are kept; NPAD with ten
+            chains over greedy search by default.
+        budget: model calls to spend, approximately.
+        sigmas: the σ₀ to choose from.
+        max_length: longest output in tokens, end token included.
+        max_rows: most rows in a batch.
+        seed: of the order of the sentences.
+        progress: called with the model calls spent so far and the budget.
+
+    Raises:
+        InvalidInput: an argument is wrong, a source is too long, or the budget is too small.
     """
     decoder = NPAD(Greedy(), 10) if decoder is None else decoder
     if not isinstance(translator, Translator):
@@ -71,49 +87,74 @@ def calibrate(
         ensure_number("sigma", sigma, above=0)
     for i, size in translator.too_long(sources).items():
         raise InvalidInput(
-            f"sentence {i + 1} has {size} and {translator.longest:,} symbols are allowed; leave it out"
+            f"sentence {i + 1} has {size}; at most {translator.longest:,} tokens are allowed: "
+            "leave it out"
         )
     texts = [text for text in sources if text.strip()]
     if not texts or not sigmas:
-        raise InvalidInput(
-            "there is nothing to calibrate with: give sentences, and at least one σ₀"
-        )
+        raise InvalidInput("there is nothing to calibrate with: give sentences and at least one σ₀")
     random.Random(int(seed)).shuffle(texts)
-    calls = ModelCalls()
+    meter = _Meter(translator, decoder, budget, max_length, max_rows, progress)
+    return _halve(meter, texts, sigmas)
 
-    def spent() -> int:
-        return calls.search + calls.rescoring
 
-    def nll(texts: Sequence[str], sigma: float) -> float:
-        how = replace(
-            decoder,
-            noise=replace(decoder.noise, sigma=sigma),
-            chains=decoder.chains if sigma else 1,
+class _Meter:
+    """Measures the NLL of a decoder at any σ₀, and the model calls spent."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        decoder: NPAD,
+        budget: int,
+        max_length: int,
+        max_rows: int,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.translator, self.decoder, self.budget = translator, decoder, budget
+        self.max_length, self.max_rows, self.progress = max_length, max_rows, progress
+        self.calls = ModelCalls()
+
+    @property
+    def spent(self) -> int:
+        return self.calls.search + self.calls.rescoring
+
+    def nll(self, texts: Sequence[str], sigma: float) -> float:
+        """Return the mean NLL of the outputs at `sigma`; 0 is the inner decoder alone."""
+        decoder = replace(
+            self.decoder,
+            noise=replace(self.decoder.noise, sigma=sigma),
+            chains=self.decoder.chains if sigma else 1,
         )
-        with count_calls(calls):
-            found = translator.translate(texts, how, max_length, max_rows)
-        progress(min(spent(), budget), budget)
-        return -sum(one.log_prob for one in found) / len(texts)
+        with count_calls(self.calls):
+            translations = self.translator.translate(texts, decoder, self.max_length, self.max_rows)
+        self.progress(min(self.spent, self.budget), self.budget)
+        return -sum(translation.log_prob for translation in translations) / len(texts)
 
-    few = texts[:16]
-    nll(few, max(sigmas))  # the dearest, since much noise makes outputs long
-    each = spent() / len(few)  # of one σ₀, a sentence
-    least = round(spent() + len(sigmas) * each)
-    if least > budget:
+
+def _halve(meter: _Meter, texts: Sequence[str], sigmas: Sequence[float]) -> Calibration:
+    """Run the rounds of successive halving within the meter's budget."""
+    budget, pilot = meter.budget, texts[:PILOT_SENTENCES]
+    meter.nll(pilot, max(sigmas))  # the most expensive σ₀: strong noise makes outputs long
+    cost = meter.spent / len(pilot)  # model calls per sentence and σ₀
+    minimum = round(meter.spent + len(sigmas) * cost)
+    if minimum > budget:
         raise InvalidInput(
-            f"a budget of {budget:,} model calls is too small for {len(sigmas)} σ₀: give {least:,} or more"
+            f"a budget of {budget:,} model calls is too small for {len(sigmas)} σ₀: "
+            f"give {minimum:,} or more"
         )
     rounds = max(1, len(sigmas).bit_length() - 1)
-    left, trials, before = list(sigmas), [], 0
-    for turn in range(rounds):
-        some = texts[: int((budget - spent()) / (rounds - turn) / (len(left) * each))]
-        if len(some) <= before:  # it would decide on less than is known
+    survivors, trials, previous_size = list(sigmas), [], 0
+    for number in range(rounds):
+        size = int((budget - meter.spent) / (rounds - number) / (len(survivors) * cost))
+        sample = texts[:size]
+        if len(sample) <= previous_size:  # fewer sentences than in the round before
             break
-        start, inner = spent(), nll(some, 0.0)
-        scores = {sigma: nll(some, sigma) for sigma in left}
-        each, before = (spent() - start) / len(left) / len(some), len(some)
-        trials += [Trial(sigma, len(some), score, inner) for sigma, score in scores.items()]
-        left = sorted(left, key=scores.__getitem__)[: max(1, len(left) // 2)]
-        if len(some) == len(texts):  # more rounds would say the same
+        start, inner = meter.spent, meter.nll(sample, 0.0)
+        scores = {sigma: meter.nll(sample, sigma) for sigma in survivors}
+        cost = (meter.spent - start) / len(survivors) / len(sample)
+        previous_size = len(sample)
+        trials += [Trial(sigma, len(sample), score, inner) for sigma, score in scores.items()]
+        survivors = sorted(survivors, key=scores.__getitem__)[: max(1, len(survivors) // 2)]
+        if len(sample) == len(texts):  # another round would repeat this one
             break
-    return Calibration(left[0], trials, spent())
+    return Calibration(survivors[0], trials, meter.spent)

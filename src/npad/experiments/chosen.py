@@ -1,8 +1,9 @@
-"""The decoders of the paper's tables, their hyper-parameters chosen on the validation set alone."""
+"""The decoders of the paper's tables, with hyper-parameters chosen on the validation set only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from npad.experiments.bench import Bench
 from npad.noise.noisy import Noise
@@ -13,48 +14,49 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 
-SIGMAS = (0.1, 0.2, 0.3, 0.5)
-CHAINS = (5, 10, 50)
-BEAM_CHAINS = (5, 10)
-WIDTHS = (5, 10)
-ETAS = (0.001, 0.01, 0.1, 1.0)
+# The grids of the paper's tables.
+SIGMAS = (0.1, 0.2, 0.3, 0.5)  # σ₀
+CHAINS = (5, 10, 50)  # of NPAD over greedy search
+BEAM_CHAINS = (5, 10)  # of NPAD over beam search
+WIDTHS = (5, 10)  # of beams
+ETAS = (0.001, 0.01, 0.1, 1.0)  # penalties of diverse decoding
 
 
 def most_probable(bench: Bench, decoders: Iterable[Decoder]) -> Decoder:
-    """The one with the lowest validation NLL, each measured with its own seed."""
-    return min(decoders, key=lambda one: bench.row(bench.valid, one).nll)
+    """Return the decoder with the lowest validation NLL."""
+    return min(decoders, key=lambda decoder: bench.row(bench.valid, decoder).nll)
 
 
 def npad(bench: Bench, inner: Decoder, chains: int) -> NPAD:
-    """NPAD over a beam or diverse decoding, σ₀ by validation NLL, as in the paper's Table 3."""
-    found = most_probable(bench, (NPAD(inner, chains, Noise(sigma)) for sigma in SIGMAS))
-    assert isinstance(found, NPAD)
-    return found
+    """Return NPAD over `inner` with σ₀ chosen by validation NLL, as in the paper's Table 3."""
+    best = most_probable(bench, (NPAD(inner, chains, Noise(sigma)) for sigma in SIGMAS))
+    assert isinstance(best, NPAD)
+    return best
 
 
 def npad_greedy(bench: Bench, chains: int = 50) -> NPAD:
-    """NPAD over greedy search with the σ₀ of the lowest validation NLL at 50 chains, as in the paper's Table 2."""
+    """Return NPAD over greedy search with the σ₀ chosen at 50 chains, as in the paper's Table 2."""
     return NPAD(Greedy(), chains, npad(bench, Greedy(), 50).noise)
 
 
 def diverse(bench: Bench, width: int) -> Diverse:
-    """Diverse decoding, η by validation BLEU, as in the paper's Table 4."""
+    """Return diverse decoding with η chosen by validation BLEU, as in the paper's Table 4."""
     return max(
-        (Diverse(width, eta) for eta in ETAS), key=lambda one: bench.row(bench.valid, one).bleu
+        (Diverse(width, eta) for eta in ETAS),
+        key=lambda decoder: bench.row(bench.valid, decoder).bleu,
     )
 
 
 def strategies(bench: Bench) -> dict[str, Callable[[], Decoder]]:
-    """The rows of the paper's tables, by the names that `paper.PAPER` has for them."""
-    found: dict[str, Callable[[], Decoder]] = {
+    """Return a factory for each row of the paper's tables, under its name in `paper.PAPER`."""
+    factories: dict[str, Callable[[], Decoder]] = {
         "greedy": Greedy,
-        "sampling, 50": lambda: Sampling(50),
-        "NPAD-50 + greedy": lambda: npad_greedy(bench),
+        "sampling, 50": partial(Sampling, 50),
+        "NPAD-50 + greedy": partial(npad_greedy, bench),
     }
     for width in WIDTHS:
-        found[f"beam {width}"] = lambda width=width: Beam(width)  # type: ignore[misc]
+        factories[f"beam {width}"] = partial(Beam, width)
         for chains in BEAM_CHAINS:
-            name = f"NPAD-{chains} + beam {width}"
-            found[name] = lambda width=width, chains=chains: npad(bench, Beam(width), chains)  # type: ignore[misc]
-        found[f"diverse {width}"] = lambda width=width: diverse(bench, width)  # type: ignore[misc]
-    return found
+            factories[f"NPAD-{chains} + beam {width}"] = partial(npad, bench, Beam(width), chains)
+        factories[f"diverse {width}"] = partial(diverse, bench, width)
+    return factories

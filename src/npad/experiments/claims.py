@@ -1,7 +1,8 @@
-"""The paper's claims, one by one, each with the figures that bear on it.
+"""The paper's claims, each with a verdict and the figures that support it.
 
-Differences are of the first seed, with the 95 % interval of a paired bootstrap over sentences. A claim about NLL and
-BLEU is confirmed where both differences lie wholly on its side of zero; "NLL only" and "BLEU only" mean one of them.
+Differences are of the first seed, with the 95 % interval of a paired bootstrap over sentences. A
+claim about NLL and BLEU is confirmed if both intervals lie entirely on its side of zero; "NLL only"
+and "BLEU only" mean that one of them does.
 """
 
 from __future__ import annotations
@@ -21,132 +22,169 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 
-FEWEST = 30  # sentences for a verdict
-ABOUT_TWO = 2.2
-NUMERALS = [
-    f"({one})" for one in ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]
-]
+MIN_SENTENCES = 30  # for a verdict
+MAX_COST = 2.2  # inner decodes that still count as "about two", claim (viii)
+EARLY_STEPS = 3  # "the first symbols" of claim (ix)
+MIN_ENTROPY_GAP = 0.01  # nats by which early steps must exceed later ones, claim (ix)
+MIN_SHARE = 0.05  # of the outputs: steps that fewer outputs reach are left out, claim (ix)
+NUMERALS = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]
+
+Verdict = tuple[str, str]  # in words, and the figures
+Check = Callable[[Bench, str], Verdict]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one claim on one test set."""
+    """The verdict on one claim on one test set."""
 
     claim: str
     verdict: str
     figures: str
 
 
-def findings(bench: Bench, where: str, brief: bool = False) -> list[Finding]:
-    """All claims on one test set; in brief, without those that the paper makes and does not measure: (ix) and (x)."""
-    greedy, few, many = Greedy(), chosen.npad_greedy(bench, 5), chosen.npad_greedy(bench, 50)
-    over = {(m, k): chosen.npad(bench, Beam(k), m) for k in WIDTHS for m in BEAM_CHAINS}
-    narrow, wide = (Beam(width) for width in WIDTHS)
-    ten = {inner: chosen.npad(bench, inner, 10) for inner in (greedy, narrow, wide)}
-    pairs: dict[str, tuple[Decoder, ...]] = {
-        "(i) NPAD beats greedy search": (many, greedy),
-        "(ii) NPAD beats sampling": (many, Sampling(50)),
-        "(iii) more chains are better: 50 against 5": (many, few),
-        **{f"(iv) NPAD-{m} improves a beam of {k}": (one, Beam(k)) for (m, k), one in over.items()},
-        **{
-            f"(v) NPAD-5 over a beam of {k} beats diverse decoding": (
-                over[5, k],
-                chosen.diverse(bench, k),
-            )
-            for k in WIDTHS
-        },
-        "(vi) NPAD brings greedy search closer to a beam of 10": (many, ten[wide], greedy, wide),
-        "(vii) it helps greedy search more than a beam of 5": (
-            ten[greedy],
-            greedy,
-            ten[narrow],
-            narrow,
-        ),
-        "(vii) it helps a beam of 5 more than one of 10": (ten[narrow], narrow, ten[wide], wide),
-    }
-    others: dict[str, Callable[[Bench, str], tuple[str, str]]] = {
+def findings(bench: Bench, set_name: str, brief: bool = False) -> list[Finding]:
+    """Return the verdicts on all claims on one test set, in the order of their numerals.
+
+    Args:
+        bench: measures the decoders.
+        set_name: the test set.
+        brief: leave out claims that the paper makes without measuring them, (ix) and (x).
+    """
+    comparisons = _comparisons(bench)
+    checks: dict[str, Check] = {
         "(viii) it costs about two inner decodes, given a machine a chain": _cost,
         "(xi) more chains are better at every σ₀": _every_sigma,
     }
     if not brief:
         diverse = chosen.diverse(bench, WIDTHS[0])
-        pairs["(x) NPAD-10 improves diverse decoding"] = (chosen.npad(bench, diverse, 10), diverse)
-        others["(ix) the first symbols are the least certain"] = _entropy
-    found = {claim: _better(bench, where, decoders) for claim, decoders in pairs.items()}
-    found |= {claim: check(bench, where) for claim, check in others.items()}
-    few_sentences = bench.row(where, greedy).sentences < FEWEST
+        npad = chosen.npad(bench, diverse, 10)
+        comparisons["(x) NPAD-10 improves diverse decoding"] = (npad, diverse)
+        checks["(ix) the first symbols are the least certain"] = _entropy
+    verdicts = {
+        claim: _compare(bench, set_name, decoders) for claim, decoders in comparisons.items()
+    }
+    verdicts |= {claim: check(bench, set_name) for claim, check in checks.items()}
+    too_few = bench.row(set_name, Greedy()).sentences < MIN_SENTENCES
     return [
-        Finding(claim, "too few sentences" if few_sentences else words, figures)
+        Finding(claim, "too few sentences" if too_few else words, figures)
         for claim, (words, figures) in sorted(
-            found.items(), key=lambda one: NUMERALS.index(one[0].split(")")[0] + ")")
+            verdicts.items(), key=lambda entry: _numeral_index(entry[0])
         )
     ]
 
 
+def _numeral_index(claim: str) -> int:
+    return NUMERALS.index(claim[1:].partition(")")[0])
+
+
+def _comparisons(bench: Bench) -> dict[str, tuple[Decoder, ...]]:
+    """Return the decoders that each claim compares, as `_compare` takes them."""
+    greedy = Greedy()
+    npad5, npad50 = chosen.npad_greedy(bench, 5), chosen.npad_greedy(bench, 50)
+    over_beam = {(m, k): chosen.npad(bench, Beam(k), m) for k in WIDTHS for m in BEAM_CHAINS}
+    narrow, wide = (Beam(width) for width in WIDTHS)
+    npad10 = {inner: chosen.npad(bench, inner, 10) for inner in (greedy, narrow, wide)}
+    return {
+        "(i) NPAD beats greedy search": (npad50, greedy),
+        "(ii) NPAD beats sampling": (npad50, Sampling(50)),
+        "(iii) more chains are better: 50 against 5": (npad50, npad5),
+        **{
+            f"(iv) NPAD-{m} improves a beam of {k}": (npad, Beam(k))
+            for (m, k), npad in over_beam.items()
+        },
+        **{
+            f"(v) NPAD-5 over a beam of {k} beats diverse decoding": (
+                over_beam[5, k],
+                chosen.diverse(bench, k),
+            )
+            for k in WIDTHS
+        },
+        "(vi) NPAD brings greedy search closer to a beam of 10": (
+            npad50,
+            npad10[wide],
+            greedy,
+            wide,
+        ),
+        "(vii) it helps greedy search more than a beam of 5": (
+            npad10[greedy],
+            greedy,
+            npad10[narrow],
+            narrow,
+        ),
+        "(vii) it helps a beam of 5 more than one of 10": (
+            npad10[narrow],
+            narrow,
+            npad10[wide],
+            wide,
+        ),
+    }
+
+
 def verdict(nll: Difference, bleu: Difference) -> str:
-    """In words: is the first one better in both, in one, in none?"""
-    better = [name for name, is_so in (("NLL", nll.high < 0), ("BLEU", bleu.low > 0)) if is_so]
-    worse = [name for name, is_so in (("NLL", nll.low > 0), ("BLEU", bleu.high < 0)) if is_so]
+    """Say in which of NLL and BLEU the first system is better, and in which it is worse."""
+    better = [name for name, holds in (("NLL", nll.high < 0), ("BLEU", bleu.low > 0)) if holds]
+    worse = [name for name, holds in (("NLL", nll.low > 0), ("BLEU", bleu.high < 0)) if holds]
     if len(better) == 2:
         return "confirmed"
     words = [f"{better[0]} only"] if better else ["not confirmed"]
     return "; ".join(words + [f"{name} is worse" for name in worse])
 
 
-def _better(bench: Bench, where: str, decoders: tuple[Decoder, ...]) -> tuple[str, str]:
-    """One decoder against another; of four, the first less the second against the third less the fourth."""
-    nll, bleu = bench.paired(where, decoders, (1, -1) if len(decoders) == 2 else (1, -1, -1, 1))
+def _compare(bench: Bench, set_name: str, decoders: tuple[Decoder, ...]) -> Verdict:
+    """Compare two decoders, or two gains: of four, (first − second) − (third − fourth)."""
+    weights = (1, -1) if len(decoders) == 2 else (1, -1, -1, 1)
+    nll, bleu = bench.paired(set_name, decoders, weights)
     return verdict(nll, bleu), f"NLL {nll}, BLEU {bleu}"
 
 
-def _cost(bench: Bench, where: str) -> tuple[str, str]:
-    """A machine a chain: each runs the inner decoder with noise, and re-scores the one output it found."""
-    greedy = bench.row(where, Greedy())
-    parts, most = [], 0.0
+def _cost(bench: Bench, set_name: str) -> Verdict:
+    """Compute the cost of a chain on its own machine: a noisy search and re-scoring its output."""
+    greedy = bench.row(set_name, Greedy())
+    parts, highest = [], 0.0
     for name, inner, chains in (("greedy search", Greedy(), 50), ("a beam of 5", Beam(5), 10)):
-        plain, noisy = bench.row(where, inner), bench.row(where, chosen.npad(bench, inner, chains))
-        search, judge = noisy.calls / chains / plain.calls, greedy.calls / plain.calls
-        most = max(most, search + judge)
-        parts.append(f"over {name} {search:.2f} to search and {judge:.2f} to re-score")
+        plain = bench.row(set_name, inner)
+        noisy = bench.row(set_name, chosen.npad(bench, inner, chains))
+        search, rescoring = noisy.calls / chains / plain.calls, greedy.calls / plain.calls
+        highest = max(highest, search + rescoring)
+        parts.append(f"over {name} {search:.2f} to search and {rescoring:.2f} to re-score")
     figures = f"model calls of a chain, those of its inner decoder being 1: {'; '.join(parts)}"
-    return "confirmed" if most <= ABOUT_TWO else "not confirmed", figures
+    return "confirmed" if highest <= MAX_COST else "not confirmed", figures
 
 
-def _entropy(bench: Bench, where: str) -> tuple[str, str]:
-    steps = [
-        (mean, count)
-        for mean, count in bench.entropy(where)
-        if count * 20 >= bench.entropy(where)[0][1]
-    ]
-    early, late = steps[:3], steps[3:]
-    if not late:
+def _entropy(bench: Bench, set_name: str) -> Verdict:
+    """Compare the entropy of early steps with that of later ones."""
+    entropies = bench.entropy(set_name)
+    steps = [(mean, count) for mean, count in entropies if count >= MIN_SHARE * entropies[0][1]]
+    early_steps, late_steps = steps[:EARLY_STEPS], steps[EARLY_STEPS:]
+    if not late_steps:
         return "not confirmed", "outputs have no more than three symbols"
-    first, rest = (
-        sum(mean * n for mean, n in part) / sum(n for _, n in part) for part in (early, late)
+    early, late = (
+        sum(mean * n for mean, n in part) / sum(n for _, n in part)
+        for part in (early_steps, late_steps)
     )
     peak = max(range(len(steps)), key=lambda t: steps[t][0]) + 1
     figures = (
-        f"entropy of steps 1–3: {first:.2f} nats, of later ones: {rest:.2f}; highest at step {peak}"
+        f"entropy of steps 1–3: {early:.2f} nats, of later ones: {late:.2f}; highest at step {peak}"
     )
-    return "confirmed" if first > rest + 0.01 and peak <= 3 else "not confirmed", figures
+    confirmed = early > late + MIN_ENTROPY_GAP and peak <= EARLY_STEPS
+    return "confirmed" if confirmed else "not confirmed", figures
 
 
-def _every_sigma(bench: Bench, where: str) -> tuple[str, str]:
-    rising, shown = [], []
+def _every_sigma(bench: Bench, set_name: str) -> Verdict:
+    """Check at each σ₀ whether NLL and BLEU improve with every added number of chains."""
+    improves, parts = [], []
     for sigma in SIGMAS:
-        each = [bench.figures(where, NPAD(Greedy(), chains, Noise(sigma))) for chains in CHAINS]
-        nll, bleu = ([one[name] for one in each] for name in ("nll", "bleu"))
-        rising.append((_climbs([-value for value in nll]), _climbs(bleu)))
-        shown.append(f"σ₀ {sigma}: {' → '.join(f'{value:.2f}' for value in bleu)}")
-    counts = [sum(each) for each in zip(*rising, strict=True)]
-    every = len(SIGMAS)
-    words = (
-        "confirmed"
-        if counts == [every, every]
-        else f"NLL at {counts[0]}, BLEU at {counts[1]} of {every}"
-    )
-    return words, f"mean BLEU with {', '.join(map(str, CHAINS))} chains, {'; '.join(shown)}"
+        decoders = (NPAD(Greedy(), chains, Noise(sigma)) for chains in CHAINS)
+        figures = [bench.figures(set_name, decoder) for decoder in decoders]
+        nll, bleu = ([row[name] for row in figures] for name in ("nll", "bleu"))
+        improves.append((_increases([-value for value in nll]), _increases(bleu)))
+        parts.append(f"σ₀ {sigma}: {' → '.join(f'{value:.2f}' for value in bleu)}")
+    nll_count, bleu_count = (sum(column) for column in zip(*improves, strict=True))
+    n = len(SIGMAS)
+    confirmed = nll_count == bleu_count == n
+    words = "confirmed" if confirmed else f"NLL at {nll_count}, BLEU at {bleu_count} of {n}"
+    return words, f"mean BLEU with {', '.join(map(str, CHAINS))} chains, {'; '.join(parts)}"
 
 
-def _climbs(values: list[float]) -> bool:
+def _increases(values: list[float]) -> bool:
     return all(later > earlier for earlier, later in pairwise(values))

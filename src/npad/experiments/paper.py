@@ -1,7 +1,8 @@
-"""What the paper reports (Cho, 2016, Tables 1, 3 and 4): newstest2013 and newstest2014, English to Czech.
+"""The paper's results (Cho, 2016, Tables 1, 3 and 4): English to Czech, newstest2013 and 2014.
 
-Its greedy NLL on the validation set, 27.879, does not fit its neighbours: every other strategy's is about 2.5 lower on
-the validation set than on the test set, greedy's is 1.4 higher. We give it as printed.
+The paper's greedy NLL on the validation set, 27.879, does not fit its neighbours: the NLL of every
+other strategy is about 2.5 lower on the validation set than on the test set, that of greedy search
+is 1.4 higher. It is quoted as printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report of one model: Markdown that anyone can read, made of what the record holds and nothing else."""
+"""The Markdown report of one model, rendered from recorded results."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from npad.experiments.claims import findings
 from npad.experiments.tables import markdown
 from npad.storage.atomic import write_atomic
 
+# The committed reports contain this text: keep its lines as they are.
 LEGEND = """\
 NLL is the mean over sentences of −log p of the output under the clean model, its end included; BLEU is sacrebleu's,
 of detokenised text, with its defaults. `length` is words of output over words of reference. The last columns are of the
@@ -23,72 +24,99 @@ first test set: `calls` are rows through one step of the model, a sentence (a GP
 a sentence is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
 of the whole set on the machine above; `distinct` the different texts a sentence was given; `noisy won` the share of
 sentences whose output a noisy chain found and the clean one did not.{seeds}
-Every choice was made on the validation set, with the first seed. Outputs that were cut at {most} symbols count as they
+Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} symbols count as they
 are; at least {finished:.1%} ended by themselves, in every row.
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What was run, as `setup.json` keeps it beside the results."""
+    """The settings of an experiment, stored in `setup.json` beside the results."""
 
     title: str
     command: str
-    model: str  # its name, as in signatures
-    sets: dict[str, int]  # the validation set, then the test sets, and their sentences
+    model: str  # name of the model, as in signatures
+    sets: dict[str, int]  # sentences of the validation set, then of the test sets
     seeds: int = 3
     max_length: int = 200
-    brief: bool = False  # the paper's tables, and the claims that rest on them, alone
-    exact: tuple[int, int] = (100, 500)  # sentences, and model calls for each
-    sigmas: Sequence[float] = ()  # of the models that were trained with noise
-    about: dict[str, Any] = field(
-        default_factory=dict
-    )  # of the model, its training and the machine
-    digests: dict[str, str] = field(default_factory=dict)  # of the weights and of each set
+    brief: bool = False  # only the paper's tables and the claims that rest on them
+    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
+    sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
+    about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
+    digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
 
     def save(self, folder: Path) -> None:
+        """Write `setup.json`."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(
-            folder / "setup.json", json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
-        )
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        write_atomic(folder / "setup.json", text + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Setup:
+        """Read `setup.json`.
+
+        Raises:
+            InvalidInput: the folder has none.
+            StorageError: it is damaged.
+        """
         path = folder / "setup.json"
         if not path.is_file():
             raise InvalidInput(f"{folder} holds no results: it has no setup.json")
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
-                **(plain | {"exact": tuple(plain["exact"]), "sigmas": tuple(plain["sigmas"])})
-            )
+            values = json.loads(path.read_text(encoding="utf-8"))
+            tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
+            return cls(**(values | tuples))
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
 
 
 def render(folder: Path) -> str:
-    """The report of a folder's results, which need no model."""
+    """Render the report of a folder's recorded results; no model is needed.
+
+    Raises:
+        InvalidInput: the folder has no setup.json.
+        NotMeasured: a result is missing.
+    """
     setup = Setup.load(folder)
-    return written(
-        Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length), setup
-    )
+    bench = Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length)
+    return _markdown(bench, setup)
 
 
 def write(bench: Bench, setup: Setup) -> None:
-    """README.md and its pictures, in the folder of the results."""
-    write_atomic(bench.folder / "README.md", written(bench, setup))
+    """Write README.md and its plots into the bench's folder; measure missing results."""
+    write_atomic(bench.folder / "README.md", _markdown(bench, setup))
     figures.draw(bench, bench.folder, setup.brief)
 
 
-def written(bench: Bench, setup: Setup) -> str:
-    """The report as Markdown. What it shows and the record lacks is measured on the way."""
-    parts: dict[str, Callable[[Bench], str]] = {
-        "Beside the paper": lambda b: (
-            f"{tables.beside_paper(b)}\n![NLL and BLEU against model calls](calls.png)\n"
+def _markdown(bench: Bench, setup: Setup) -> str:
+    sections = {name: section(bench) for name, section in _sections(setup).items()}
+    # Claims come first in the report, but last here: they choose from the sections' results.
+    claims = {
+        f"The paper's claims, {name}": _claims(bench, name, setup.brief) for name in bench.tests
+    }
+    body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
+    seeds = (
+        f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
+    )
+    legend = LEGEND.format(
+        seeds=seeds if setup.seeds > 1 else "",
+        max_length=setup.max_length,
+        finished=bench.finished(),
+    )
+    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
+
+
+def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
+    """Return the function that renders each section, by heading, in order."""
+    sections: dict[str, Callable[[Bench], str]] = {
+        "Beside the paper": lambda bench: (
+            f"{tables.beside_paper(bench)}\n![NLL and BLEU against model calls](calls.png)\n"
         ),
-        "Table 1: noise": lambda b: f"{tables.table1(b)}\n![NLL and BLEU against σ₀](sigma.png)\n",
-        "Table 2: chains": lambda b: (
-            f"{tables.table2(b)}\n![NLL and BLEU against chains](chains.png)\n"
+        "Table 1: noise": lambda bench: (
+            f"{tables.table1(bench)}\n![NLL and BLEU against σ₀](sigma.png)\n"
+        ),
+        "Table 2: chains": lambda bench: (
+            f"{tables.table2(bench)}\n![NLL and BLEU against chains](chains.png)\n"
         ),
         "Table 3: NPAD over beam search": tables.table3,
         "Table 4: NPAD and diverse decoding": tables.table4,
@@ -96,10 +124,10 @@ def written(bench: Bench, setup: Setup) -> str:
     }
     if not setup.brief:
         sentences, budget = setup.exact
-        parts |= {
+        sections |= {
             "NPAD over diverse decoding": beyond.over_diverse,
-            "Where the model is unsure": lambda b: (
-                "![entropy by step](entropy.png)\n" if b.entropy(b.tests[0]) else ""
+            "Where the model is unsure": lambda bench: (
+                "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
             ),
             "Equal compute": beyond.equal_compute,
             "Sampling at lower temperatures": beyond.sampling,
@@ -109,36 +137,25 @@ def written(bench: Bench, setup: Setup) -> str:
             "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
         }
     if setup.sigmas:
-        parts["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
-    sections = {
-        name: make(bench) for name, make in parts.items()
-    }  # before the claims, which choose from these
-    claims = {
-        f"The paper's claims, {where}": _claims(bench, where, setup.brief) for where in bench.tests
-    }
-    body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
-    chance = (
-        f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
-    )
-    legend = LEGEND.format(
-        seeds=chance if setup.seeds > 1 else "", most=setup.max_length, finished=bench.finished()
-    )
-    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
+        sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
+    return sections
 
 
-def _claims(bench: Bench, where: str, brief: bool) -> str:
-    rows = ([one.claim, one.verdict, one.figures] for one in findings(bench, where, brief))
+def _claims(bench: Bench, set_name: str, brief: bool) -> str:
+    rows = (
+        [finding.claim, finding.verdict, finding.figures]
+        for finding in findings(bench, set_name, brief)
+    )
     return markdown(["claim", "verdict", "figures"], rows).replace("---:", "---")
 
 
 def _about(setup: Setup) -> str:
     sets = ", ".join(f"{name} ({size:,} sentences)" for name, size in setup.sets.items())
-    lines = {
+    settings = {
         "command": f"`{setup.command}`",
         "model": f"`{setup.model}`",
         "sets": sets,
         **setup.about,
     }
-    return markdown(["", ""], ([name, str(value)] for name, value in lines.items())).replace(
-        "---:", "---"
-    )
+    table = markdown(["", ""], ([name, str(value)] for name, value in settings.items()))
+    return table.replace("---:", "---")

@@ -1,8 +1,8 @@
-"""One command for the paper's tables: train a model or take one, measure, and write the report.
+"""Reproduction of the paper's tables: train or load a model, measure, write the report.
 
 FOLDER/
-  setup.json  results.jsonl  README.md  *.png      the report and what it was made of
-  store/  model/  model-0.3/  outputs/              what it takes to go on
+  setup.json  results.jsonl  README.md  *.png      the report and its data
+  store/  model/  model-0.3/  outputs/              needed to resume
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from npad.errors import InvalidInput
 from npad.evaluate import plots
 from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
-from npad.experiments.data import ParallelText, joined
+from npad.experiments.data import ParallelText, concatenate
 from npad.experiments.report import Setup
 from npad.model import name_of
 from npad.noise.noisy import Noise
@@ -39,29 +39,26 @@ from npad.version import __version__
 
 @dataclass(frozen=True)
 class Training:
-    """How to train the model, where none is given."""
+    """How to train a model: options of the model, recipe, and vocabulary sizes."""
 
     options: Mapping[str, Any]
     recipe: Recipe
-    vocabulary: tuple[int, int] = (8000, 8000)
+    vocabulary: tuple[int, int] = (8000, 8000)  # source and target
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and with what.
-
-    model: a name or folder for `npad.load`; None: train one. sigmas: train models with this noise, too.
-    """
+    """What to measure, and with which model."""
 
     text: ParallelText
     title: str
     command: str
-    model: str | None = None
-    training: Training | None = None
-    sigmas: tuple[float, ...] = ()
+    model: str | None = None  # a name or folder for `npad.load`; None: train a model
+    training: Training | None = None  # needed to train
+    sigmas: tuple[float, ...] = ()  # σ₀ of further models, trained with noise
     seeds: int = 3
-    brief: bool = False
-    exact: tuple[int, int] = (100, 500)
+    brief: bool = False  # only the paper's tables and the claims that rest on them
+    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
     max_length: int = 200
     max_rows: int = 1024
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -71,100 +68,142 @@ class Plan:
 def reproduce(
     folder: Path,
     plan: Plan,
-    training: Watch | None = None,
-    watch: Callable[[str, int], None] = lambda what, n: None,
+    training_watch: Watch | None = None,
+    progress: Callable[[str, int], None] = lambda key, recorded: None,
 ) -> Bench:
-    """Train if need be, measure what has not been, and write the report. Stopped at any moment, it goes on there."""
+    """Train the models that are missing, measure missing results, and write the report.
+
+    An interrupted reproduction resumes when it is called again with the same folder.
+
+    Args:
+        folder: holds models, results and the report.
+        plan: what to measure.
+        training_watch: informed of the progress of training.
+        progress: called before each measurement with its key and the number of recorded results.
+
+    Raises:
+        InvalidInput: the plan is wrong, or the folder holds results of another setup.
+    """
     models: dict[float, Path] = {}
     if plan.model:
         models[0.0] = ModelReference.parse(plan.model).require_folder("be used by npad reproduce")
     sets = plan.text.sets()
-    plots.ensure_there()
+    plots.ensure_matplotlib()
     ensure_choice("precision", plan.precision, tuple(PRECISIONS))
     ensure_computes(plan.device, plan.precision)
     for sigma in plan.sigmas:
         ensure_number("the σ₀ to train with", sigma, above=0)
     with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
         for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
-            models[sigma] = trained_model(folder, plan, sigma, training)
-
-        def translator(sigma: float) -> Translator:
-            made = load(models[sigma], plan.device, plan.precision)
-            for name, pairs in sets.items():
-                for i, size in made.too_long(pairs.sources).items():
-                    raise InvalidInput(
-                        f"line {i + 1} of {name} has {size} and {made.longest:,} symbols are allowed"
-                    )
-            made.translate(
-                sets[next(iter(sets))].sources[:2], max_length=5
-            )  # to warm up, before anything is timed
-            return made
-
+            models[sigma] = trained_model(folder, plan, sigma, training_watch)
         setup = _setup(plan, models[0.0], sets)
         _ensure_same(folder, setup)
         setup.save(folder)
-        bench = Bench(folder, sets, translator, plan.seeds, plan.max_length, plan.max_rows, watch)
+        bench = Bench(
+            folder,
+            sets,
+            lambda sigma: _translator(plan, models[sigma], sets),
+            plan.seeds,
+            plan.max_length,
+            plan.max_rows,
+            progress,
+        )
         report.write(bench, setup)
         return bench
 
 
+def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translator:
+    """Load a model, check that it can read every source, and warm it up."""
+    translator = load(model, plan.device, plan.precision)
+    for name, pairs in sets.items():
+        for i, size in translator.too_long(pairs.sources).items():
+            raise InvalidInput(
+                f"line {i + 1} of {name} has {size}; "
+                f"at most {translator.longest:,} tokens are allowed: shorten it or leave it out"
+            )
+    first_sources = next(iter(sets.values())).sources[:2]
+    translator.translate(first_sources, max_length=5)  # before anything is timed
+    return translator
+
+
 def trained_model(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -> Path:
-    """The folder of a model trained as planned, with noise if sigma is above 0; training goes on where it stopped."""
+    """Train a model as planned, or resume its training.
+
+    Args:
+        folder: holds the token store and the models.
+        plan: how to train.
+        sigma: σ₀ of noise in training; 0 for none.
+        watch: informed of the progress.
+
+    Returns:
+        The model's folder.
+
+    Raises:
+        InvalidInput: the plan does not say how to train, or the folder has a model of another plan.
+    """
     if plan.training is None:
         raise InvalidInput("there is no model to train: give a recipe, or a model")
-    here, store = folder / (f"model-{sigma:g}" if sigma else "model"), folder / "store"
-    wanted = run.Plan(
+    model_folder = folder / (f"model-{sigma:g}" if sigma else "model")
+    store = folder / "store"
+    training = run.Plan(
         str(store.resolve()),
         plan.training.options,
         replace(plan.training.recipe, noise=Noise(sigma) if sigma else None),
     )
-    if (here / "run.json").exists():
-        was = run.Plan.load(here)
-        if (was.options, was.recipe) != (wanted.options, wanted.recipe):
+    if (model_folder / "run.json").exists():
+        saved = run.Plan.load(model_folder)
+        if (saved.options, saved.recipe) != (training.options, training.recipe):
             raise InvalidInput(
-                f"{here} was trained otherwise; choose another folder, or take it as it is: --model"
+                f"{model_folder} was trained with other options; "
+                "choose another folder, or measure it as it is with --model"
             )
-        run.resume(here, plan.device, watch)
-        return here
+        run.resume(model_folder, plan.device, watch)
+        return model_folder
     if not store.exists():
-        files = joined(plan.text.train, folder / "text")
+        files = concatenate(plan.text.train, folder / "text")
         (valid,) = plan.text.valid.values()
-        prepare(
-            store, files, valid, plan.training.vocabulary, progress=(watch or Watch()).preparing
-        )
-    run.train(here, store, wanted.options, wanted.recipe, plan.device, watch)
-    return here
+        progress = (watch or Watch()).preparing
+        prepare(store, files, valid, plan.training.vocabulary, progress=progress)
+    run.train(model_folder, store, training.options, training.recipe, plan.device, watch)
+    return model_folder
 
 
 def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
     folder = checkpoint.resolve(model)
-    config = checkpoint.read_config(folder)
-    sizes = {name: len(pairs.sources) for name, pairs in sets.items()}
-    about = {"sizes": _in_words(config["model"])}
-    if "training" in config:
-        made = config["training"]
-        about["training"] = _in_words(
-            {k: v for k, v in made["recipe"].items() if v not in (None, False)}
-        )
-        about["trained on"] = f"{made['data']['train']['kept']:,} pairs, {made['update']:,} updates"
-        about["validation perplexity"] = f"{made['perplexity']:.3f}"
-    gpu = (
-        torch.cuda.get_device_name(plan.device)
-        if plan.device.type == "cuda"
-        else platform.machine()
-    )
-    about["machine"] = (
-        f"{gpu}, {plan.max_rows:,} rows at a time, torch {torch.__version__}, npad {__version__}"
-    )
     digests = {"weights": _digest((folder / "model.safetensors").read_bytes())}
     digests |= {name: _digest(repr(pairs).encode()) for name, pairs in sets.items()}
     name = name_of(checkpoint.load(folder).model)
     name += "" if plan.precision == "float32" else f"+{plan.precision}"
-    wanted = {
-        f: getattr(plan, f)
-        for f in ("title", "command", "seeds", "max_length", "brief", "exact", "sigmas")
-    }
-    return Setup(model=name, sets=sizes, about=about, digests=digests, **wanted)
+    return Setup(
+        title=plan.title,
+        command=plan.command,
+        model=name,
+        sets={name: len(pairs.sources) for name, pairs in sets.items()},
+        seeds=plan.seeds,
+        max_length=plan.max_length,
+        brief=plan.brief,
+        exact=plan.exact,
+        sigmas=plan.sigmas,
+        about=_about(plan, checkpoint.read_config(folder)),
+        digests=digests,
+    )
+
+
+def _about(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a model, its training and the machine in words."""
+    about = {"sizes": _in_words(config["model"])}
+    if "training" in config:
+        training = config["training"]
+        recipe = {k: v for k, v in training["recipe"].items() if v not in (None, False)}
+        about["training"] = _in_words(recipe)
+        pairs, updates = training["data"]["train"]["kept"], training["update"]
+        about["trained on"] = f"{pairs:,} pairs, {updates:,} updates"
+        about["validation perplexity"] = f"{training['perplexity']:.3f}"
+    cuda = plan.device.type == "cuda"
+    processor = torch.cuda.get_device_name(plan.device) if cuda else platform.machine()
+    rows = f"{plan.max_rows:,} rows at a time"
+    about["machine"] = f"{processor}, {rows}, torch {torch.__version__}, npad {__version__}"
+    return about
 
 
 def _digest(content: bytes) -> str:
@@ -175,19 +214,20 @@ def _in_words(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
-def _ensure_same(folder: Path, now: Setup) -> None:
-    """Refuse to mix what was measured with another model, on other text or on another machine."""
+def _ensure_same(folder: Path, current: Setup) -> None:
+    """Refuse to mix results of different models, texts or machines in one folder."""
     if not (folder / "setup.json").exists():
         return
-    was = Setup.load(folder)
-    for what, before, after in (
-        ("the model", was.model, now.model),
-        ("the sets", was.sets, now.sets),
-        ("max_length", was.max_length, now.max_length),
-        ("the weights or the text", was.digests, now.digests),
-        ("the machine", was.about["machine"], now.about["machine"]),
+    stored = Setup.load(folder)
+    for name, stored_value, value in (
+        ("the model", stored.model, current.model),
+        ("the sets", stored.sets, current.sets),
+        ("max_length", stored.max_length, current.max_length),
+        ("the weights or the text", stored.digests, current.digests),
+        ("the machine", stored.about["machine"], current.about["machine"]),
     ):
-        if before and before != after:
+        if stored_value and stored_value != value:
             raise InvalidInput(
-                f"{folder} holds results with {what} {before}, not {after}; choose another folder"
+                f"{folder} holds results with {name} {stored_value}, not {value}; "
+                "choose another folder"
             )

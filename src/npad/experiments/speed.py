@@ -1,8 +1,8 @@
-"""How fast a machine decodes: an untrained model, outputs of one length, and what that comes to beside its matrix rate.
+"""Decoding speed of a machine: an untrained model, outputs of one length, every strategy.
 
-The weights are random and the end symbol is never written, so that all machines do the same work. A row-step is one row
-(sentence × chain × beam) through one step. Operations are those of the plain formulas, whatever is done instead: doing
-fewer counts as speed.
+Weights are random and the end token is never generated, so that all machines do the same work. A
+row-step is one row (sentence × chain × beam) through one step. Operations are counted by the plain
+formulas of the model, whatever is computed in their place: computing fewer counts as speed.
 """
 
 from __future__ import annotations
@@ -22,133 +22,153 @@ from npad.engine.cost import count_calls
 from npad.models.cgru.fast import Prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
-from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
+from npad.search.registry import DECODERS
 
+OTHER_SIZES = (Beam(10), NPAD(Greedy(), 10), NPAD(Beam(5), 10))  # beside every decoder's default
 STRATEGIES: dict[str, Decoder] = {
-    "greedy": Greedy(),
-    "beam 5": Beam(5),
-    "beam 10": Beam(10),
-    "NPAD-10 + greedy": NPAD(Greedy(), 10, Noise(0.3)),
-    "NPAD-50 + greedy": NPAD(Greedy(), 50, Noise(0.3)),
-    "NPAD-10 + beam 5": NPAD(Beam(5), 10, Noise(0.3)),
+    decoder.title: decoder
+    for decoder in (
+        *(kind() for kind in DECODERS if issubclass(kind, Decoder) and kind.compared),
+        *OTHER_SIZES,
+    )
 }
+GPU_WARMUPS = 5  # rounds: a GPU's steps are captured once their shape has been met often enough
+NEVER = -1e4  # logit bias of the end token
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a model and what it decodes."""
+    """Sizes of a model and of its inputs and outputs."""
 
     units: int = 1024
     embedding: int = 512
-    symbols: int = 8000
-    source: int = 20  # symbols, the end symbol included
-    length: int = 20  # symbols written
+    symbols: int = 8000  # size of the vocabulary
+    source: int = 20  # tokens, end token included
+    length: int = 20  # tokens generated
     sentences: int = 16  # at a time
-    rows: int = 1024  # at a time, at most
+    rows: int = 1024  # most rows at a time
 
     def operations(self) -> int:
-        """Of one row-step by the plain formulas: two for each weight of a matrix, and the attention's own."""
-        both = 2 * self.units
-        weights = 3 * self.units * (self.embedding + self.units) + self.units * both
-        weights += 3 * self.units * (both + self.units)
-        weights += (
-            self.embedding * (self.units + self.embedding + both) + self.embedding * self.symbols
-        )
-        return 2 * weights + self.source * both * 6
+        """Return the operations of a row-step: two per weight of a matrix, and the attention's."""
+        annotation = 2 * self.units  # both directions
+        weights = 3 * self.units * (self.embedding + self.units) + self.units * annotation
+        weights += 3 * self.units * (annotation + self.units)
+        weights += self.embedding * (self.units + self.embedding + annotation)
+        weights += self.embedding * self.symbols
+        return 2 * weights + self.source * annotation * 6
 
     def sources(self, sentences: int) -> list[list[int]]:
+        """Return random source sentences, without their end token."""
         generator = torch.Generator().manual_seed(0)
-        return torch.randint(
-            1, self.symbols, (sentences, self.source - 1), generator=generator
-        ).tolist()
+        shape = (sentences, self.source - 1)
+        return torch.randint(1, self.symbols, shape, generator=generator).tolist()
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What one strategy takes."""
+    """The speed and memory of one strategy."""
 
     strategy: str
     latency: float  # seconds for one sentence
-    tokens: float  # of the best hypotheses, a second, many sentences at a time
-    row_steps: float  # a second, re-scoring not counted
+    tokens: float  # per second, of the best hypotheses, many sentences at a time
+    row_steps: float  # per second, without re-scoring
     share: float  # of the matrix rate
-    memory: int  # bytes, at most, model included
+    memory: int  # peak in bytes, model included
 
 
-def untrained(units: int, embedding: int, symbols: int) -> AttentionModel:
-    """A model that writes to the end of its tether."""
+def untrained(units: int, embedding: int, vocabulary: int) -> AttentionModel:
+    """Return a model with random weights that never generates the end token."""
     torch.manual_seed(0)
-    model = AttentionModel(symbols, symbols, units, embedding, initialisation="glorot").eval()
+    model = AttentionModel(vocabulary, vocabulary, units, embedding, initialisation="glorot").eval()
     with torch.no_grad():
-        model.logits.bias[model.special.eos] = -1e4
+        model.logits.bias[model.special.eos] = NEVER
     return model
 
 
 def clock(work: Callable[[], Any], repeats: int, device: torch.device) -> float:
-    """Median seconds."""
+    """Return the median seconds that `work` takes, kernels of a GPU included."""
     times = []
     for _ in range(repeats):
         wait(device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
         wait(device)
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return statistics.median(times)
 
 
 def wait(device: torch.device) -> None:
-    """Wait until a GPU has finished its work; a CPU has."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second in a large product."""
+    """Return the operations per second of a large matrix product."""
     size = 8192 if device.type == "cuda" else 2048
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     for _ in range(3):
-        a @ b
-    return 2 * size**3 / clock(lambda: a @ b, 10, device)
+        left @ right
+    return 2 * size**3 / clock(lambda: left @ right, 10, device)
 
 
 def measured(
     sizes: Sizes, device: torch.device, precision: str, rates: Mapping[str, float], repeats: int = 3
 ) -> Iterator[Speed]:
-    """Each strategy in turn; the precision is of NPAD's chains. rates: of a large product, by precision."""
+    """Measure every strategy in turn.
+
+    Args:
+        sizes: of the model and its inputs.
+        device: where to decode.
+        precision: of NPAD's noisy chains.
+        rates: operations per second of a large matrix product, by precision; "float32" included.
+        repeats: measurements, of which the median counts.
+
+    Yields:
+        The speed of each of STRATEGIES, in order.
+    """
     fast: Any = Prepared(untrained(sizes.units, sizes.embedding, sizes.symbols)).to(device).eval()
     model = fast if precision == "float32" else LowPrecision(fast, precision)
     for name, decoder in STRATEGIES.items():
-        each = max(1, min(sizes.sentences, sizes.rows // decoder.rows))
-        some = sizes.sources(each)
+        batch = sizes.sources(max(1, min(sizes.sentences, sizes.rows // decoder.rows)))
+        decode_batch = partial(decode, model, batch, decoder, sizes.length)
+        decode_sentence = partial(decode, model, batch[:1], decoder, sizes.length)
         with count_calls() as calls:
-            decode(model, some, decoder, sizes.length)
-        for _ in range(
-            5 if device.type == "cuda" else 1
-        ):  # a GPU's steps are captured when they were met often enough
-            decode(model, some[:1], decoder, sizes.length)
-            decode(model, some, decoder, sizes.length)
+            decode_batch()
+        for _ in range(GPU_WARMUPS if device.type == "cuda" else 1):
+            decode_sentence()
+            decode_batch()
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        latency = clock(partial(decode, model, some[:1], decoder, sizes.length), repeats, device)
-        seconds = clock(partial(decode, model, some, decoder, sizes.length), repeats, device)
-        tokens, steps = each * sizes.length / seconds, calls.search / seconds
+        latency = clock(decode_sentence, repeats, device)
+        seconds = clock(decode_batch, repeats, device)
+        row_steps = calls.search / seconds
         rate = rates[precision if isinstance(decoder, NPAD) else "float32"]
         yield Speed(
-            name, latency, tokens, steps, steps * sizes.operations() / rate, peak_memory(device)
+            strategy=name,
+            latency=latency,
+            tokens=len(batch) * sizes.length / seconds,
+            row_steps=row_steps,
+            share=row_steps * sizes.operations() / rate,
+            memory=peak_memory(device),
         )
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: of the GPU since the last look, of this process since it began."""
+    """Return the peak memory in bytes: of a GPU since the last reset, of this process on a CPU.
+
+    Returns:
+        0 on Windows, which has no such count.
+    """
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     if sys.platform == "win32":
-        return 0  # where there is no such count
+        return 0
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss's unit
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

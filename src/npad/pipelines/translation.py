@@ -352,7 +352,9 @@ class Translator:
         """Encode the texts at `places`, each once; those that are too long are returned apart."""
         max_characters = MAX_CHARACTERS_PER_TOKEN * self.longest
         too_long = {
-            place: TooLong(f"{len(texts[place]):,} characters (at most {MAX_CHARACTERS_PER_TOKEN} per token)")
+            place: TooLong(
+                f"{len(texts[place]):,} characters (at most {MAX_CHARACTERS_PER_TOKEN} per token)"
+            )
             for place in places
             if len(texts[place]) > max_characters
         }

@@ -147,7 +147,9 @@ def _ensure_complete(name: str, report: dict[str, Any]) -> None:
     if missing:
         others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         way_out = "download it again, or choose a checkpoint that is complete"
-        raise InvalidInput(f"{name!r} is incomplete: it lacks the tensor {missing[0]!r}{others}; {way_out}")
+        raise InvalidInput(
+            f"{name!r} is incomplete: it lacks the tensor {missing[0]!r}{others}; {way_out}"
+        )
 
 
 @contextmanager
