@@ -1,4 +1,4 @@
-"""What the tests share: every decoder, small models whose whole distribution is known, and ways to compare results."""
+"""Shared by the tests: every decoder, small models of known distribution, and comparisons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ from npad import (
 )
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
+from npad.search.registry import DECODERS
 
+SMALL_BUDGETS = {Exact: Exact(2_000)}  # in place of a default that takes too long
+DEFAULTS = {
+    f"{name}-default": SMALL_BUDGETS.get(kind) or kind()
+    for name, kind in DECODERS.kinds.items()
+    if kind is not NPAD  # NOISY has it, over every other decoder
+}
 PLAIN = {
     "greedy": Greedy(),
     "sampling": Sampling(4, seed=3),
@@ -40,6 +47,7 @@ PLAIN = {
     "exact": Exact(2_000),
     "tight": Exact(8, Beam(1)),
 }
+PLAIN |= {name: case for name, case in DEFAULTS.items() if case not in PLAIN.values()}
 
 
 def npad(inner, **changes):
@@ -69,10 +77,10 @@ def tokens(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
     return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found]
 
 
-def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
-    """The same symbols, chains and ends; log-probabilities to the last digits of float64."""
-    assert tokens(one) == tokens(other)
-    for a, b in zip(chain(*one), chain(*other), strict=True):
+def assert_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    """The same tokens, chains and ends; log-probabilities to the last digits of float64."""
+    assert tokens(actual) == tokens(expected)
+    for a, b in zip(chain(*actual), chain(*expected), strict=True):
         assert (a.finished, a.chain, a.proven) == (b.finished, b.chain, b.proven)
         assert math.isclose(a.log_prob, b.log_prob, abs_tol=1e-9)
         assert (a.noisy_log_prob is None) == (b.noisy_log_prob is None)
@@ -82,15 +90,15 @@ def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> N
 
 @contextmanager
 def one_warning():
-    """Where memory runs out, and that is said once, as Python shows warnings unless told otherwise."""
+    """Require one MemoryWarning, under Python's default filter."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         yield
-    assert [one.category for one in caught] == [MemoryWarning]
+    assert [warning.category for warning in caught] == [MemoryWarning]
 
 
 class Small:
-    """A model in a memory of so many rows."""
+    """A model that runs out of memory above `rows` rows."""
 
     def __init__(self, model, rows, starts=10**9):
         self.model, self.rows, self.starts = model, rows, starts
@@ -115,7 +123,7 @@ class Small:
 
 @st.composite
 def tables(draw, max_vocabulary=4, max_depth=4, sentences=1, zeros=True):
-    """Random tables, some symbols impossible, in float64."""
+    """Random tables, some tokens impossible, in float64."""
     vocabulary, depth = draw(st.integers(2, max_vocabulary)), draw(st.integers(1, max_depth))
     seed = draw(st.integers(0, 2**32))
     model = TableModel.random(vocabulary, depth, seed, sentences, torch.float64)
@@ -125,7 +133,7 @@ def tables(draw, max_vocabulary=4, max_depth=4, sentences=1, zeros=True):
 
 
 def with_zeros(model: TableModel, seed: int) -> TableModel:
-    """The same tables with about a third of the symbols made impossible."""
+    """The same tables with about a third of the tokens made impossible."""
     generator = torch.Generator().manual_seed(seed % 2**31)
     changed = {}
     for sentence, table in model.tables.items():

@@ -1,4 +1,4 @@
-"""Every mistake gets one clear line, or the sensible result; never a hang, never a silently wrong answer."""
+"""Every mistake gets one clear line or the sensible result; never a silently wrong answer."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_model_must_be_one_and_a_source_must_have_a_length(model, source, mess
         decode(model, source, Greedy())
 
 
-def test_special_symbols_must_be_special():
+def test_special_tokens_must_be_special():
     model = TableModel.random(3, 2)
     model.special = (3, 0, 3)
     with pytest.raises(
@@ -367,7 +367,7 @@ def test_logits_that_are_no_distribution_are_an_error(decoder, change, from_step
         (lambda x: x.long(), "must return floating-point logits"),
         (lambda x: x.tolist(), "must return floating-point logits"),
     ],
-    ids=["rows", "flat", "no symbols", "integers", "a list"],
+    ids=["rows", "flat", "no tokens", "integers", "a list"],
 )
 def test_logits_of_the_wrong_shape_are_an_error(decoder, change, message):
     with pytest.raises(ModelError, match=message):
@@ -392,7 +392,7 @@ def test_more_than_memory_is_refused_before_it_hurts(decoder):
 
 
 def test_a_large_vocabulary_is_part_of_the_sum():
-    """Few symbols to keep, but 10⁷ rows of 10⁵ logits: known after the first step, before the rows are made."""
+    """Few tokens, but 10⁷ rows of 10⁵ logits: refused after one step, before the rows exist."""
 
     class Wide:
         from npad import Special
