@@ -1,4 +1,4 @@
-"""The ways in for people who have a model of Hugging Face: `npad.hf.generate`, and `npad.load("hf:…")`."""
+"""Hugging Face models in `npad.hf.generate`, `generate` itself and `npad.load("hf:…")`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_greedy_sequences_are_generates_own(kind):
     given = tensors(kind)
     theirs = model.generate(**given, max_new_tokens=9, do_sample=False)
     ours = hf.generate(model, **given, decoder=Greedy(), max_new_tokens=9)
-    skip = 1 if kind == "whisper" else 0  # whose generate leaves the start symbol out
+    skip = 1 if kind == "whisper" else 0  # whose generate leaves the start token out
     assert ours.sequences[:, skip:].tolist() == theirs.tolist()
     assert ours.noisy_scores.isnan().all()
 
@@ -106,7 +106,7 @@ def test_low_precision_models_decode(kind):
     )
 
 
-def test_several_end_symbols_count_as_one():
+def test_several_end_tokens_count_as_one():
     model = build("llama")
     model.generation_config.eos_token_id = [2, 7, 9]
     adapter = HuggingFace(model)
@@ -149,7 +149,7 @@ def test_without_noise_it_is_generate(kind, how, beams):
 
 
 def trimmed(sequences, prefix, model):
-    """Without what stands after the end: generate's beams repeat the end symbol there."""
+    """Cut the sequences at the end token, which generate's beams repeat."""
     eos = model.generation_config.eos_token_id
     rows = [row[prefix:] for row in sequences.tolist()]
     return [row[: row.index(eos)] if eos in row else row for row in rows]
@@ -196,7 +196,7 @@ def test_stopping_criteria_stop():
     expected = model.generate(**given, **how)
     found = model.generate(**given, **how, custom_generate=hf.npad, npad_sigma=0.0, npad_chains=1)
     assert found[:, : prefix + 3].tolist() == expected[:, : prefix + 3].tolist()
-    assert found.shape[1] <= prefix + 4  # and the end symbol
+    assert found.shape[1] <= prefix + 4  # and the end token
 
 
 @pytest.mark.parametrize(
@@ -216,15 +216,15 @@ def test_what_it_cannot_do_it_says(how, message):
 
 
 def test_a_caller_may_name_its_variables_as_it_likes():
-    """`generate` hands over neither a streamer nor an assistant model: both are ignored."""
+    """No check reads the frame of the caller, which may have a local variable `streamer`."""
     model, given = build("llama"), tensors("llama")
     how = {"do_sample": False, "max_new_tokens": 3}
 
-    def ignored(*args, streamer="of the caller's own", assistant_model=build("llama"), **kwargs):
+    def wrapper(*args, streamer="a local variable", assistant_model="another", **kwargs):
         return hf.npad(*args, **kwargs)
 
     expected = model.generate(**given, **how, custom_generate=hf.npad)
-    assert torch.equal(model.generate(**given, **how, custom_generate=ignored), expected)
+    assert torch.equal(model.generate(**given, **how, custom_generate=wrapper), expected)
 
 
 # Text in, text out
@@ -268,11 +268,11 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
     ]
     assert len(spelt) > 3
     for text, one in spelt:
-        by_symbols = npad.score(
+        by_tokens = npad.score(
             translator.model, translator.encode([text]), [[one.hypothesis.tokens]]
         )[0]
-        assert translator.score([text], [one.text]) == pytest.approx(by_symbols, abs=1e-4)
-        assert not one.hypothesis.finished or by_symbols == pytest.approx([one.log_prob], abs=1e-4)
+        assert translator.score([text], [one.text]) == pytest.approx(by_tokens, abs=1e-4)
+        assert not one.hypothesis.finished or by_tokens == pytest.approx([one.log_prob], abs=1e-4)
 
 
 def test_the_command_takes_it(saved):
@@ -319,7 +319,7 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
     ):
         decode(HuggingFace(model), PROMPTS, Beam(2))
     model.config.max_position_embeddings = 7
-    with pytest.raises(InvalidInput, match=r"an output with what stands before it has 8 tokens"):
+    with pytest.raises(InvalidInput, match=r"an output with its prefix has 8 tokens"):
         decode(HuggingFace(model), PROMPTS, Beam(2), 12)
     with pytest.raises(InvalidInput, match="a source has 1,030 tokens"):
         decode(HuggingFace(build("bart")), [[5] * 1030], Greedy(), 3)
@@ -352,7 +352,8 @@ def test_a_model_that_cannot_be_hooked_is_refused():
 
 def test_without_the_extra_it_says_what_to_install():
     hidden = "import sys; sys.modules['transformers'] = None; "
-    run = "from npad.cli.main import main; sys.argv = ['npad', 'translate', '--model', 'hf:x', 'y']; main()"
+    arguments = "sys.argv = ['npad', 'translate', '--model', 'hf:x', 'y']; "
+    run = arguments + "from npad.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", hidden + run], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == 'npad: models of Hugging Face need transformers: pip install "npad[hf]"\n'
@@ -363,7 +364,7 @@ def test_without_the_extra_it_says_what_to_install():
 
 @pytest.fixture(scope="module")
 def nllb(tmp_path_factory):
-    """A tiny random model of NLLB's kind: its tokenizer marks the source, its decoder begins with the target."""
+    """A tiny random NLLB: its tokenizer marks the source, its decoder begins with the target."""
     folder = tmp_path_factory.mktemp("nllb")
     words = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{letter}" for letter in "abcdefghij")]
     languages = ["eng_Latn", "deu_Latn"]
@@ -392,7 +393,7 @@ def nllb(tmp_path_factory):
     return folder, tokenizer
 
 
-def test_the_target_language_is_the_first_symbol(nllb):
+def test_the_target_language_is_the_first_token(nllb):
     folder, tokenizer = nllb
     translator = npad.load(f"hf:{folder}:eng_Latn-deu_Latn")
     (source,) = translator.encode(["a b"])
@@ -448,7 +449,7 @@ def test_a_model_without_teacher_forcing_judges_what_its_steered_self_writes(dec
 
 
 def own_score(model, source, hypothesis):
-    """Teacher forcing by hand: log p of the symbols, and of the end where there is one."""
+    """Teacher forcing by hand: log p of the tokens, the end token included if finished."""
     start, eos = (
         model.generation_config.decoder_start_token_id,
         model.generation_config.eos_token_id,

@@ -1,4 +1,4 @@
-"""Models of Hugging Face, tiny and random, one of each kind: the contract, and `generate` as the reference."""
+"""Tiny random Hugging Face models: the contract, and `generate` as the reference."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_it_keeps_the_contract(kind):
 
 
 def generated(model, kind, inputs, **how):
-    """What `generate` writes, without prompt, start symbol, end symbol and padding, and its scores."""
+    """Return the new tokens of `generate`, without end token and padding, and its output."""
     given = HuggingFace(model)._padded(inputs) if kind != "whisper" else inputs
     done = model.generate(
         **given.tensors,
@@ -228,7 +228,7 @@ def test_threads_do_not_see_each_others_noise(kind):
 
 @pytest.mark.parametrize("kind", ["marian", "llama"])
 def test_noise_stays_in_the_cache_unless_told_otherwise(kind):
-    """After a noisy first step, the second one's clean prediction differs where noise persists, and only there."""
+    """After a noisy first step, the next clean prediction differs if and only if noise persists."""
     model, inputs = build(kind), source(kind)
     first, second = torch.full((4,), V), torch.full((4,), 7)
 

@@ -1,4 +1,4 @@
-"""A real chat model, SmolLM2-135M-Instruct: `make test-real` installs its weights and runs these."""
+"""A real chat model, SmolLM2-135M-Instruct; `make test-real` installs it and runs these."""
 
 from __future__ import annotations
 

@@ -72,14 +72,14 @@ def test_a_wav_file_is_its_samples(tmp_path, size, channels):
 
 @pytest.mark.parametrize(("before", "after"), [(8000, 16000), (44100, 16000), (16000, 8000)])
 def test_another_rate_is_the_same_sound(before, after):
-    found, expected = audio.resampled(tone(300, 1.0, before), before, after), tone(300, 1.0, after)
+    found, expected = audio.resample(tone(300, 1.0, before), before, after), tone(300, 1.0, after)
     middle = slice(after // 10, -after // 10)  # the ends ring, as a tone that is cut does
     assert len(found) == len(expected)
     assert torch.allclose(found[middle], expected[middle], atol=0.01)
 
 
 def test_what_the_slower_rate_cannot_hold_is_left_out():
-    assert audio.resampled(tone(7000, 1.0, RATE), RATE, 8000)[800:-800].abs().max() < 0.01
+    assert audio.resample(tone(7000, 1.0, RATE), RATE, 8000)[800:-800].abs().max() < 0.01
 
 
 def test_long_recordings_are_cut_at_pauses():
@@ -87,13 +87,13 @@ def test_long_recordings_are_cut_at_pauses():
     sound = torch.cat(
         [tone(200, 1.7, RATE), quiet, tone(300, 1.6, RATE), quiet, tone(400, 0.5, RATE)]
     )
-    cut = audio.pieces(sound, RATE, 2.0)
+    cut = audio.split_at_pauses(sound, RATE, 2.0)
     assert torch.equal(torch.cat(cut), sound)
     assert all(len(piece) <= 2 * RATE for piece in cut)
     ends = [len(cut[0]), len(cut[0]) + len(cut[1])]
     assert 1.7 * RATE <= ends[0] <= 1.9 * RATE
     assert 3.5 * RATE <= ends[1] <= 3.7 * RATE
-    assert len(audio.pieces(sound[: 2 * RATE], RATE, 2.0)) == 1
+    assert len(audio.split_at_pauses(sound[: 2 * RATE], RATE, 2.0)) == 1
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,12 @@ def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
     heard: Any = transcribe.load(f"hf:{whisper}", language="english")
     adapter = heard.model.model
     assert isinstance(adapter, HuggingFace)
-    assert adapter.begins == [28, 29, 30, 32]  # start, <|en|>, <|transcribe|>, <|notimestamps|>
+    assert adapter.decoder_prefix == [
+        28,
+        29,
+        30,
+        32,
+    ]  # start, <|en|>, <|transcribe|>, <|notimestamps|>
     given = heard.hear(recordings()[:1])
     features = given.tensors["input_features"]
     (found,) = decode(heard.model, given, Greedy(), 6)
@@ -157,10 +162,10 @@ def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
     )[0].tolist()
     tokens = list(found[0].tokens)
     assert [token for token in written if token < 27][: len(tokens)] == tokens
-    read = torch.tensor([[*adapter.begins, *tokens]])
+    read = torch.tensor([[*adapter.decoder_prefix, *tokens]])
     with torch.no_grad():
         logits = adapter.model(input_features=features, decoder_input_ids=read).logits[
-            0, len(adapter.begins) - 1 :
+            0, len(adapter.decoder_prefix) - 1 :
         ]
     predicted = [*tokens, 27][: len(tokens) + found[0].finished]
     own = logits.log_softmax(-1)[range(len(predicted)), predicted].sum().item()

@@ -26,7 +26,7 @@ from npad.models.huggingface import loading as pretrained
 from npad.pipelines import transcription as transcribe
 from test_huggingface import V, build
 
-NEEDS_CODE = "needs Python code of its own, which npad never runs; choose a model that transformers"
+NEEDS_CODE = "needs its own Python code, which npad never runs; choose a model that transformers"
 CODE = "from pathlib import Path\nPath({marker!r}).touch()\n"
 CLASS = """
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin

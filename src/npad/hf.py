@@ -1,7 +1,11 @@
-"""NPAD for models of Hugging Face in one line: `npad.hf.generate(model, **inputs, decoder=NPAD(…))`."""
+"""Decode from Hugging Face models: `npad.hf.generate(model, **inputs, decoder=NPAD(…))`.
+
+`npad` does the same inside `model.generate`, as its custom_generate function.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +16,7 @@ from torch import Tensor
 from npad.decoding import decode
 from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput
-from npad.models.huggingface.adapter import HuggingFace, Inputs, as_generate_returns
+from npad.models.huggingface.adapter import HuggingFace, Inputs, generate_output
 from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
@@ -23,24 +27,23 @@ from npad.search.npad import NPAD
 from npad.signatures import signature
 from npad.validation import ensure_integer
 
-SHORT = 20  # new tokens, where neither call nor configuration says how many: as `generate` has it
+# new tokens, if neither the call nor the generation config sets a number; `generate`'s default
+DEFAULT_NEW_TOKENS = 20
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What was found, the best of each input first, `num_return_sequences` rows an input.
+    """The best sequences of each input, best first, `num_return_sequences` rows an input.
 
-    Where fewer different ones were found, the last of them is repeated.
+    If fewer distinct sequences were found, the last one is repeated.
     """
 
-    sequences: Tensor  # [inputs · n, length], prompt or start symbol included and padded, as `generate` returns them
-    sequences_scores: (
-        Tensor  # [inputs · n], log-probability under the clean model, the end symbol included
-    )
-    noisy_scores: Tensor  # [inputs · n], what the chain that found it thought; NaN outside NPAD
+    sequences: Tensor  # [inputs · n, length], as `generate` returns them: with prefix, padded
+    sequences_scores: Tensor  # [inputs · n], clean log-probability, the end token included
+    noisy_scores: Tensor  # [inputs · n], log-probability in its noisy chain; NaN outside NPAD
     chains: Tensor  # [inputs · n], the first chain that found it; 0 is the clean one
-    finished: Tensor  # [inputs · n], whether it ended by itself
-    clean_won: Tensor  # [inputs], whether the best one is the clean chain's
+    finished: Tensor  # [inputs · n], whether it ended with the end token
+    clean_won: Tensor  # [inputs], whether the best sequence is the clean chain's
     signature: str = field(repr=False, default="")
 
 
@@ -55,50 +58,53 @@ def generate(
     persist: bool = True,
     **inputs: Tensor,
 ) -> Generated:
-    """Decode with one of npad's decoders from what a tokenizer or processor returned.
+    """Decode the inputs that a tokenizer or processor returned with one of npad's decoders.
 
-    decoder: NPAD over greedy search, ten chains, unless given. ids: the key to each input's noise; its position unless
-    given. max_rows: that chains may take together; it decides memory and speed, not the result. persist: whether noise
-    stays in the cache; without, every step costs two.
+    Args:
+        model: a `PreTrainedModel` that generates.
+        decoder: ten chains of greedy search with relative noise of 0.1 by default.
+        num_return_sequences: rows of the result an input.
+        max_new_tokens: the generation config's by default, or else 20.
+        ids: an integer an input, which keys its noise; its position by default.
+        max_rows: rows decoded at a time, which changes memory and speed but no result.
+        persist: keep the noise in the cache; otherwise every step costs two.
+        **inputs: tensors, one row an input.
+
+    Raises:
+        InvalidInput: the model, the decoder or an input is not valid.
     """
     ensure_integer("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
     decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
     prefix = adapter.prefix(source)
-    most = _new_tokens(adapter, max_new_tokens, prefix.shape[1])
-    ensure_fits(len(source) * num_return_sequences, 16 * most + 512, adapter.device)
-    return _generated(
-        adapter, adapter, source, prefix, decoder, most, num_return_sequences, ids, max_rows
-    )
+    max_length = _max_new_tokens(adapter, max_new_tokens, prefix.shape[1])
+    ensure_fits(len(source) * num_return_sequences, 16 * max_length + 512, adapter.device)
+    results = decode(adapter, source, decoder, max_length, ids, max_rows)
+    return _generated(adapter, prefix, decoder, results, num_return_sequences)
 
 
 def _generated(
     adapter: HuggingFace,
-    model: Any,
-    source: Inputs,
     prefix: Tensor,
     decoder: Decoder,
-    max_length: int,
+    results: list[list[Hypothesis]],
     n: int,
-    ids: Sequence[int] | None = None,
-    max_rows: int | None = None,
 ) -> Generated:
-    """What a decoder finds, as `generate` returns it; `model` is the adapter, or something around it."""
-    found = decode(model, source, decoder, max_length, ids, max_rows)
-    chosen = [[one[min(i, len(one) - 1)] for i in range(n)] for one in found]
-    flat = [one for each in chosen for one in each]
-    noisy = [float("nan") if one.noisy_log_prob is None else one.noisy_log_prob for one in flat]
+    """Return the `n` best hypotheses of each input as `generate` returns them."""
+    chosen = [[hypotheses[min(i, len(hypotheses) - 1)] for i in range(n)] for hypotheses in results]
+    flat = [hypothesis for hypotheses in chosen for hypothesis in hypotheses]
+    noisy = [math.nan if h.noisy_log_prob is None else h.noisy_log_prob for h in flat]
     device = adapter.device
     return Generated(
         sequences=torch.cat(
-            [prefix.repeat_interleave(n, 0), _symbols(adapter, flat).to(device)], 1
+            [prefix.repeat_interleave(n, 0), _padded_tokens(adapter, flat).to(device)], 1
         ),
-        sequences_scores=torch.tensor([one.log_prob for one in flat], device=device),
+        sequences_scores=torch.tensor([h.log_prob for h in flat], device=device),
         noisy_scores=torch.tensor(noisy, device=device),
-        chains=torch.tensor([one.chain for one in flat], device=device),
-        finished=torch.tensor([one.finished for one in flat], device=device),
-        clean_won=torch.tensor([each[0].chain == 0 for each in chosen], device=device),
+        chains=torch.tensor([h.chain for h in flat], device=device),
+        finished=torch.tensor([h.finished for h in flat], device=device),
+        clean_won=torch.tensor([best.chain == 0 for best, *_ in chosen], device=device),
         signature=signature(decoder, adapter),
     )
 
@@ -118,27 +124,45 @@ def npad(
     npad_decoder: Decoder | None = None,
     **model_kwargs: Any,
 ) -> Any:
-    """For `model.generate(**inputs, custom_generate=npad.hf.npad, npad_chains=50, npad_sigma=0.3)`.
+    """Run NPAD inside `generate`: `model.generate(**inputs, custom_generate=npad.hf.npad)`.
 
-    NPAD over greedy search, or with num_beams over a beam; npad_sigma is a share of the RMS of what it perturbs. Or any
-    decoder, as npad_decoder. Generation config, logits processors and stopping criteria steer the search as they do in
-    `generate`; sequences_scores are the model's own log-probabilities, forced symbols and the end symbol included.
+    The inner decoder is greedy search, or a beam with num_beams. The generation config, logits
+    processors and stopping criteria steer the search as in `generate`; sequences_scores are the
+    model's own log-probabilities, forced tokens and the end token included.
 
     `generate` keeps a `streamer` and an `assistant_model` to itself when it calls a custom_generate
     function, so that they cannot be refused here: an assistant model is ignored, and a streamer
     receives the prompt, no new token and no end.
+
+    Args:
+        model: passed by `generate`, like the next four.
+        input_ids: [inputs, length], the prompts or the decoder's prefix.
+        logits_processor: changes the scores of each step.
+        stopping_criteria: stop rows.
+        generation_config: of this call.
+        npad_chains: chains an input, the clean one included.
+        npad_sigma: σ₀, relative to the RMS of the perturbed vector.
+        npad_site: where noise enters.
+        npad_seed: of the noise.
+        npad_max_rows: rows decoded at a time, which changes memory and speed but no result.
+        npad_persist: keep the noise in the cache; otherwise every step costs two.
+        npad_decoder: any decoder instead; it overrides the other npad_ arguments but the last two.
+        **model_kwargs: other inputs of the model.
+
+    Raises:
+        InvalidInput: an option of `generate` does not go with NPAD.
     """
     _refuse_unused(generation_config, model_kwargs)
     beams = generation_config.num_beams
     n = generation_config.num_return_sequences
-    every = max(beams, n)  # `generate` has repeated each input so many times
+    repeats = max(beams, n)  # `generate` repeats each input
     adapter = HuggingFace(model, npad_persist)
-    prefix = input_ids[::every]
-    tensors = {"decoder_input_ids" if adapter.encodes else "input_ids": prefix}
+    prefix = input_ids[::repeats]
+    tensors = {"decoder_input_ids" if adapter.is_encoder_decoder else "input_ids": prefix}
     if model_kwargs.get("attention_mask") is not None:
-        tensors["attention_mask"] = model_kwargs["attention_mask"][::every]
-    if adapter.encodes:
-        tensors["encoder_outputs"] = model_kwargs["encoder_outputs"][0][::every]
+        tensors["attention_mask"] = model_kwargs["attention_mask"][::repeats]
+    if adapter.is_encoder_decoder:
+        tensors["encoder_outputs"] = model_kwargs["encoder_outputs"][0][::repeats]
     if npad_decoder is None:
         inner = Greedy() if beams == 1 else Beam(beams, "pool")
         noise = Noise(npad_sigma, site=npad_site, relative=True)
@@ -146,59 +170,57 @@ def npad(
             inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all"
         )
     steered = Processed(
-        adapter, prefix, logits_processor or None, _criteria(stopping_criteria), beams > 1
+        adapter, prefix, logits_processor or None, _combined_criteria(stopping_criteria), beams > 1
     )
-    most = generation_config.max_length - prefix.shape[1]
-    found = _generated(
-        adapter, steered, Inputs(**tensors), prefix, npad_decoder, most, n, max_rows=npad_max_rows
-    )
+    max_length = generation_config.max_length - prefix.shape[1]
+    results = decode(steered, Inputs(**tensors), npad_decoder, max_length, max_rows=npad_max_rows)
+    output = _generated(adapter, prefix, npad_decoder, results, n)
     if not generation_config.return_dict_in_generate:
-        return found.sequences
-    return as_generate_returns(adapter.encodes, found.sequences, found.sequences_scores)
+        return output.sequences
+    return generate_output(adapter.is_encoder_decoder, output.sequences, output.sequences_scores)
 
 
 def _refuse_unused(config: Any, model_kwargs: dict[str, Any]) -> None:
     """Refuse options of `generate` that NPAD would ignore."""
     if config.do_sample:
         raise InvalidInput(
-            "do_sample does not go with npad.hf.npad, whose noise takes its place: say do_sample=False"
+            "do_sample does not go with npad.hf.npad, which explores by noise; pass do_sample=False"
         )
     if model_kwargs.get("inputs_embeds") is not None:
-        raise InvalidInput("npad.hf.npad reads input_ids, not inputs_embeds")
+        raise InvalidInput("npad.hf.npad reads no inputs_embeds; pass input_ids")
 
 
-def _criteria(given: Any) -> Any:
-    """Stopping criteria without those that the search has of itself: length and end symbol."""
-    own = ("MaxLengthCriteria", "EosTokenCriteria")
-    others = [one for one in given or () if type(one).__name__ not in own]
-    if not others:
+def _combined_criteria(criteria: Any) -> Any:
+    """Combine stopping criteria, except those of length and end token, which the search has."""
+    built_in = ("MaxLengthCriteria", "EosTokenCriteria")
+    custom = [criterion for criterion in criteria or () if type(criterion).__name__ not in built_in]
+    if not custom:
         return None
 
-    def stop(written: Tensor, scores: Tensor) -> Tensor:
-        return torch.stack([one(written, scores).expand(len(written)) for one in others]).any(0)
+    def stop(tokens: Tensor, scores: Tensor) -> Tensor:
+        stops = [criterion(tokens, scores).expand(len(tokens)) for criterion in custom]
+        return torch.stack(stops).any(0)
 
     return stop
 
 
-def _new_tokens(adapter: HuggingFace, asked: int | None, prefix: int) -> int:
-    """How many symbols may be generated: as asked for, as configured, or a few."""
+def _max_new_tokens(adapter: HuggingFace, max_new_tokens: int | None, prefix_length: int) -> int:
+    """Return the limit of the call, of the generation config, or the default."""
     config = adapter.model.generation_config
-    if asked is not None:
-        ensure_integer("max_new_tokens", asked, 1)
-        return asked
+    if max_new_tokens is not None:
+        ensure_integer("max_new_tokens", max_new_tokens, 1)
+        return max_new_tokens
     if config.max_new_tokens is not None:
         return int(config.max_new_tokens)
-    if config.max_length is not None and config.max_length > prefix:
-        return int(config.max_length) - prefix
-    return SHORT
+    if config.max_length is not None and config.max_length > prefix_length:
+        return int(config.max_length) - prefix_length
+    return DEFAULT_NEW_TOKENS
 
 
-def _symbols(adapter: HuggingFace, found: list[Hypothesis]) -> Tensor:
-    """Token ids with their end symbols, padded: [rows, longest]."""
-    eos = adapter.special.eos
-    pad = adapter.model.generation_config.pad_token_id
-    rows = [[*one.tokens, *([eos] if one.finished else [])] for one in found]
+def _padded_tokens(adapter: HuggingFace, hypotheses: list[Hypothesis]) -> Tensor:
+    """Return token ids with their end tokens, padded: [hypotheses, longest]."""
+    eos, pad = adapter.special.eos, adapter.model.generation_config.pad_token_id
+    pad = eos if pad is None else pad
+    rows = [[*h.tokens, *([eos] if h.finished else [])] for h in hypotheses]
     longest = max(map(len, rows))
-    return torch.tensor(
-        [row + [eos if pad is None else pad] * (longest - len(row)) for row in rows]
-    )
+    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])

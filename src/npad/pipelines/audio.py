@@ -1,4 +1,4 @@
-"""Sound: WAV files as samples, at the rate a model wants, in pieces that it can hear at once."""
+"""Audio: read WAV files, resample them, and split long recordings at pauses."""
 
 from __future__ import annotations
 
@@ -12,57 +12,85 @@ from torch import Tensor
 from npad.errors import InvalidInput
 from npad.validation import ensure_integer, ensure_number
 
-BYTES = {1: "u1", 2: "<i2", 4: "<i4"}  # a sample, by its size
-SEARCH = 1 / 6  # of a piece, at its end, is where a pause is looked for
-PAUSE = 0.1  # seconds
+SAMPLE_TYPES = {1: "u1", 2: "<i2", 4: "<i4"}  # NumPy type of a sample, by its bytes
+SEARCHED_SHARE = 1 / 6  # of a piece, at its end, in which the pause to cut at is searched
+PAUSE_SECONDS = 0.1  # length of the window whose loudness is measured
 
 
 def read(path: str | Path, rate: int) -> Tensor:
-    """A WAV file as samples in [−1, 1], its channels averaged, at `rate` samples a second."""
+    """Read a WAV file.
+
+    Args:
+        path: a file of integer samples (PCM) of 8, 16, 24 or 32 bits.
+        rate: samples a second of the result.
+
+    Returns:
+        [samples], in [−1, 1], the channels averaged.
+
+    Raises:
+        InvalidInput: the file does not exist, or is not such a WAV file.
+    """
     try:
         with wave.open(str(path), "rb") as file:
-            channels, size, own = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            channels, size = file.getnchannels(), file.getsampwidth()
+            file_rate = file.getframerate()
             content = file.readframes(file.getnframes())
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no file {path}") from error
     except (wave.Error, EOFError) as error:
         reason = str(error) or "it ends early"
-        raise InvalidInput(f"{path} is no WAV file of whole numbers (PCM): {reason}") from error
-    if size not in (*BYTES, 3) or not content:
-        what = f"{len(content)} bytes of samples, {8 * size} bits each"
-        raise InvalidInput(f"{path} has {what}; it must have some, of 8, 16, 24 or 32 bits")
-    if size == 3:  # as the upper three bytes of four
+        raise InvalidInput(f"{path} is no WAV file of integer samples (PCM): {reason}") from error
+    if size not in (*SAMPLE_TYPES, 3) or not content:
+        samples_found = f"{len(content)} bytes of samples, {8 * size} bits each"
+        raise InvalidInput(
+            f"{path} has {samples_found}; it must have at least one, of 8, 16, 24 or 32 bits"
+        )
+    if size == 3:  # NumPy has no such type: store them in the upper three bytes of four
         padded = np.zeros((len(content) // 3, 4), np.uint8)
         padded[:, 1:] = np.frombuffer(content, np.uint8)[: len(padded) * 3].reshape(-1, 3)
         content, size = padded.tobytes(), 4
     whole_frames = len(content) // (size * channels) * size * channels
-    samples = torch.from_numpy(
-        np.frombuffer(content[:whole_frames], BYTES[size]).astype(np.float32)
-    )
-    samples = samples - 128 if size == 1 else samples
-    return resampled(samples.view(-1, channels).mean(1) / 2.0 ** (8 * size - 1), own, rate)
+    integers = np.frombuffer(content[:whole_frames], SAMPLE_TYPES[size])
+    samples = torch.from_numpy(integers.astype(np.float32))
+    samples = samples - 128 if size == 1 else samples  # 8-bit samples are unsigned
+    mono = samples.view(-1, channels).mean(1) / 2.0 ** (8 * size - 1)
+    return resample(mono, file_rate, rate)
 
 
-def resampled(samples: Tensor, rate: int, wanted: int) -> Tensor:
-    """The same sound at another rate, by its spectrum: what the slower rate cannot hold is left out."""
+def resample(samples: Tensor, rate: int, new_rate: int) -> Tensor:
+    """Resample by the spectrum; frequencies that `new_rate` cannot hold are removed.
+
+    Args:
+        samples: [samples].
+        rate: their samples a second.
+        new_rate: samples a second of the result.
+    """
     ensure_integer("rate", rate, 1)
-    if rate == wanted or not len(samples):
+    if rate == new_rate or not len(samples):
         return samples
-    size = max(1, round(len(samples) * wanted / rate))
+    size = max(1, round(len(samples) * new_rate / rate))
     spectrum = torch.fft.rfft(samples.double())
-    made: Tensor = torch.fft.irfft(spectrum, n=size) * (size / len(samples))
-    return made.float()
+    resampled: Tensor = torch.fft.irfft(spectrum, n=size) * (size / len(samples))
+    return resampled.float()
 
 
-def pieces(samples: Tensor, rate: int, longest: float) -> list[Tensor]:
-    """A recording in pieces of at most `longest` seconds, each cut where it is most quiet near its end."""
+def split_at_pauses(samples: Tensor, rate: int, longest: float) -> list[Tensor]:
+    """Split a recording into pieces, each cut at the quietest point near its end.
+
+    Args:
+        samples: [samples].
+        rate: samples a second.
+        longest: seconds of a piece, at most.
+    """
     ensure_number("longest", longest, above=0)
-    most, found = max(1, int(longest * rate)), []
-    last = max(1, int(SEARCH * most))
-    pause = min(last, max(1, int(PAUSE * rate)))
-    while len(samples) > most:
-        loud = samples[most - last : most].square().unfold(0, pause, 1).mean(1)
-        cut = max(1, most - last + int(loud.argmin()) + pause // 2)
-        found.append(samples[:cut])
+    max_samples = max(1, int(longest * rate))
+    searched = max(1, int(SEARCHED_SHARE * max_samples))
+    pause = min(searched, max(1, int(PAUSE_SECONDS * rate)))
+    pieces = []
+    while len(samples) > max_samples:
+        end = samples[max_samples - searched : max_samples]
+        loudness = end.square().unfold(0, pause, 1).mean(1)
+        cut = max(1, max_samples - searched + int(loudness.argmin()) + pause // 2)
+        pieces.append(samples[:cut])
         samples = samples[cut:]
-    return [*found, samples]
+    return [*pieces, samples]

@@ -1,4 +1,4 @@
-"""Sound in, text out: a model that listens, with any of the decoders."""
+"""Transcription: audio in, text out, with any decoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.model import Model, ensure_length
 from npad.noise.random import stable_hash
-from npad.pipelines.audio import pieces
+from npad.pipelines.audio import split_at_pauses
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
@@ -26,9 +26,17 @@ from npad.validation import as_list, brief, ensure_callable, ensure_integer, ens
 
 @dataclass(frozen=True)
 class Transcriber:
-    """A speech model: `hear` makes its source of recordings, `detokenise` text of a hypothesis' symbols.
+    """A speech model with its audio front end and its vocabulary.
 
-    rate: samples a second. longest: seconds that it hears at once.
+    Args:
+        model: the speech model.
+        hear: makes the model's source from recordings, each [samples].
+        detokenise: makes a text from the tokens of a hypothesis.
+        rate: samples a second that `hear` expects.
+        longest: seconds that the model reads at once; longer recordings are split.
+
+    Raises:
+        InvalidInput: an argument is out of range.
     """
 
     model: Model[Any]
@@ -39,7 +47,7 @@ class Transcriber:
 
     def __post_init__(self) -> None:
         ensure_callable("hear", self.hear, "a function from recordings to the model's source")
-        ensure_callable("detokenise", self.detokenise, "a function from symbols to text")
+        ensure_callable("detokenise", self.detokenise, "a function from tokens to text")
         ensure_integer("rate", self.rate, 1)
         ensure_number("longest", self.longest, above=0)
 
@@ -50,9 +58,21 @@ class Transcriber:
         max_length: int = 200,
         max_rows: int = 256,
     ) -> list[list[Translation]]:
-        """Each recording [samples] as the transcripts of its pieces, in order; a short one is one piece.
+        """Transcribe recordings, piece by piece.
 
-        A piece's noise depends on its sound alone. max_rows: rows (pieces × chains × beams) decoded at a time.
+        The noise of a piece depends on its samples alone.
+
+        Args:
+            recordings: each [samples], at `rate` samples a second.
+            decoder: `Beam()` by default.
+            max_length: tokens of a transcript, at most.
+            max_rows: rows (pieces × chains × beams) decoded at a time.
+
+        Returns:
+            The transcripts of each recording's pieces, in order.
+
+        Raises:
+            InvalidInput: an argument is not valid, or a recording is not a tensor of samples.
         """
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
@@ -61,38 +81,32 @@ class Transcriber:
         recordings = as_list(
             "recordings", recordings, "a list of recordings, each a tensor of samples"
         )
-        for i, sound in enumerate(recordings):
-            fine = (
-                isinstance(sound, Tensor)
-                and sound.dim() == 1
-                and sound.is_floating_point()
-                and len(sound)
-            )
-            if not fine or not bool(sound.isfinite().all()):
-                raise InvalidInput(
-                    f"recording {i + 1} must be a tensor of samples: at least one, real and finite"
-                )
-        cut = [
-            pieces(sound.detach().cpu().float(), self.rate, self.longest) for sound in recordings
+        for i, recording in enumerate(recordings):
+            _ensure_samples(recording, i + 1)
+        pieces = [
+            split_at_pauses(recording.detach().cpu().float(), self.rate, self.longest)
+            for recording in recordings
         ]
-        flat: list[Tensor] = [piece for each in cut for piece in each]
-        down, room, found = max(1, max_rows // decoder.rows), RowBudget(max_rows), []
+        flat: list[Tensor] = [piece for recording in pieces for piece in recording]
+        budget, batch_size = RowBudget(max_rows), max(1, max_rows // decoder.rows)
 
-        def decoded(some: Sequence[Tensor]) -> list[list[Hypothesis]]:
-            ids = [stable_hash(sound.numpy().tobytes()) for sound in some]
-            source = self.hear(some)
-            if ensure_length(source, "what hear returns") != len(some):
+        def decode_batch(batch: Sequence[Tensor]) -> list[list[Hypothesis]]:
+            ids = [stable_hash(piece.numpy().tobytes()) for piece in batch]
+            source = self.hear(batch)
+            if ensure_length(source, "what hear returns") != len(batch):
                 raise InvalidInput(
-                    f"hear must return one entry a recording: it made {len(source)} of {len(some)}"
+                    "hear must return one entry a recording: "
+                    f"it returned {len(source)} for {len(batch)}"
                 )
             return decode(self.model, source, decoder, max_length, ids, max_rows)
 
-        for top in range(0, len(flat), down):
-            found += room.run(decoded, flat[top : top + down], decoder.rows)
-        how = signature(decoder, self.model)
-        texts = (self._text(one) for hypotheses in found for one in hypotheses)
-        written = iter([Translation.of(hypotheses, texts, how) for hypotheses in found])
-        return [[next(written) for _ in each] for each in cut]
+        results: list[list[Hypothesis]] = []
+        for start in range(0, len(flat), batch_size):
+            results += budget.run(decode_batch, flat[start : start + batch_size], decoder.rows)
+        origin = signature(decoder, self.model)
+        texts = (self._text(hypothesis) for hypotheses in results for hypothesis in hypotheses)
+        transcripts = iter([Translation.of(hypotheses, texts, origin) for hypotheses in results])
+        return [[next(transcripts) for _ in recording] for recording in pieces]
 
     def _text(self, hypothesis: Hypothesis) -> str:
         text: object = self.detokenise(hypothesis.tokens)
@@ -101,8 +115,32 @@ class Transcriber:
         return text
 
 
+def _ensure_samples(recording: object, number: int) -> None:
+    """Refuse a recording that is not a tensor of at least one finite sample."""
+    is_samples = (
+        isinstance(recording, Tensor)
+        and recording.dim() == 1
+        and recording.is_floating_point()
+        and len(recording) > 0
+        and bool(recording.isfinite().all())
+    )
+    if not is_samples:
+        raise InvalidInput(
+            f"recording {number} must be a tensor of samples: at least one, real and finite"
+        )
+
+
 def load(name: str, device: str | torch.device = "cpu", language: str | None = None) -> Transcriber:
-    """`hf:NAME_OR_PATH`: a Whisper, or one of its kind. language: of one that knows several; en unless given."""
+    """Load a speech model.
+
+    Args:
+        name: `hf:` and a folder or a name on the hub, of a Whisper model.
+        device: where to load it.
+        language: of a multilingual model; English by default.
+
+    Raises:
+        InvalidInput: there is no such model, or it does not know the language.
+    """
     if not isinstance(name, str) or not name.startswith("hf:"):
         rule = "speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en"
         raise InvalidInput(f"{rule}, not {brief(name)}")
@@ -116,14 +154,15 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
-        heard = processor(
-            [sound.numpy() for sound in recordings], sampling_rate=rate, return_tensors="pt"
+        features = processor(
+            [recording.numpy() for recording in recordings],
+            sampling_rate=rate,
+            return_tensors="pt",
         )
-        return Inputs(**heard)
+        return Inputs(**features)
 
     def detokenise(tokens: tuple[int, ...]) -> str:
         return str(processor.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
-    return Transcriber(
-        model, hear, detokenise, rate, getattr(processor.feature_extractor, "chunk_length", 30.0)
-    )
+    longest = getattr(processor.feature_extractor, "chunk_length", 30.0)
+    return Transcriber(model, hear, detokenise, rate, longest)

@@ -1,1 +1,1 @@
-"""Models of Hugging Face Transformers. Only this package imports transformers."""
+"""Models of Hugging Face Transformers; no other package imports transformers."""

@@ -1,8 +1,8 @@
-"""A model of Hugging Face Transformers as a `Model`: encoder–decoder or decoder-only, with its cache.
+"""The adapter of a Hugging Face model: encoder–decoder or decoder-only, with its cache.
 
-Noise enters the state of a recurrent network and is gone after the transition. Here it enters what a position computes,
-and what the position's keys and values keep is what all later ones see: noise of step t stays in the cache, unless
-`persist` is off. Then each step is taken twice, once with noise for its logits and once without for the cache.
+In a recurrent network, noise acts once, in the transition. Here it enters a position's hidden
+states, whose keys and values all later positions read: noise stays in the cache unless `persist`
+is off. Then each step runs twice, with noise for its logits and without for the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from npad.search.rows import repeat
 from npad.validation import brief, ensure_bool
 
 try:
-    import transformers as transformers  # for those that load models
+    import transformers as transformers  # re-exported: this is the only place that imports it
     from transformers import DynamicCache, EncoderDecoderCache
     from transformers.generation import (
         GenerateBeamDecoderOnlyOutput,
@@ -39,9 +39,14 @@ except ImportError as error:
 
 
 class Inputs:
-    """What a model reads, one row a sentence: input_ids and attention_mask, input_features, decoder_input_ids, …
+    """The tensors that a model reads, one row a sentence: input_ids, attention_mask, …
 
-    encoder_outputs [sentences, length, width] stand in for what the encoder would read.
+    Args:
+        **tensors: arguments of the model's forward method. encoder_outputs [sentences, length,
+            width] replace running the encoder; decoder_input_ids are the prefix of the output.
+
+    Raises:
+        InvalidInput: a tensor has no rows, or the numbers of rows differ.
     """
 
     def __init__(self, **tensors: Tensor) -> None:
@@ -60,106 +65,87 @@ class Inputs:
     def __len__(self) -> int:
         return len(next(iter(self.tensors.values())))
 
-    def __getitem__(self, which: slice) -> Inputs:
-        return Inputs(**{name: tensor[which] for name, tensor in self.tensors.items()})
+    def __getitem__(self, sentences: slice) -> Inputs:
+        return Inputs(**{name: tensor[sentences] for name, tensor in self.tensors.items()})
 
 
 @dataclass(frozen=True)
 class CachedState:
-    """Where a decoder stands. Before the first symbol the last one of its prefix is still to be read."""
+    """The state of a decoder: its cache. It has read its prefix except for the last token."""
 
-    cache: Any  # [rows]: keys and values of what the decoder has read
-    last: Tensor  # [rows], the prefix's last symbol: what the begin symbol stands for
-    mask: Tensor  # [rows, read], 0 where the prefix is padding
+    cache: Any  # [rows], keys and values of the tokens read
+    last: Tensor  # [rows], the prefix's last token, read in place of the begin token
+    mask: Tensor  # [rows, tokens read], 0 where the prefix is padding
     layout: Layout
-    cross: Any = (
-        None  # [sentences]: keys and values of what the encoder has read, once per sentence
-    )
-    spread: Any = None  # [rows]: the same, for the rows there are
-    source: Tensor | None = None  # [sentences, length], 0 where the source is padding
+    cross: Any = None  # [sentences], keys and values of the encoder's outputs
+    row_cross: Any = None  # [rows], the same, expanded to rows
+    source_mask: Tensor | None = None  # [sentences, length], 0 where the source is padding
 
 
 class HuggingFace:
-    """Any `PreTrainedModel` that generates. The source is a list of lists of token ids, or `Inputs`.
+    """Any `PreTrainedModel` that generates. The source is a list of token id lists, or `Inputs`.
 
-    Sites: `embedding`, `hidden` (the input of every decoder layer, or of one: `hidden.0`) and `output` (what the head
-    reads). Where a model has several end symbols, they count as the first of them, and its probability is theirs
-    together. `step` registers its hooks and removes them again; other threads' calls pass them by. begins: what an
-    encoder's decoder reads before it writes; its start symbol, and where one is forced to be the first, that.
+    Sites: `embedding`, `hidden` (the input of every decoder layer, or `hidden.0` for one) and
+    `output` (the input of the head). Several end tokens are merged into the first of them, which
+    gets the sum of their probabilities. `step` registers hooks and removes them again; they ignore
+    the calls of other threads.
+
+    Args:
+        model: a model of transformers, with a head that generates.
+        persist: keep the noise in the cache; otherwise every step runs the model twice.
+        decoder_prefix: tokens that the decoder of an encoder–decoder reads first. By default the
+            decoder's start token, and the forced first token if there is one.
+
+    Raises:
+        InvalidInput: the model cannot generate, is compiled or quantised, or has no end token.
     """
 
     def __init__(
-        self, model: Any, persist: bool = True, begins: Sequence[int] | None = None
+        self, model: Any, persist: bool = True, decoder_prefix: Sequence[int] | None = None
     ) -> None:
         name = type(model).__name__
         if isinstance(model, type):
             raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
         ensure_bool("persist", persist)
-        head = model.get_output_embeddings() if hasattr(model, "generate") else None
-        if head is None or not model.can_generate():
-            raise InvalidInput(
-                f"{name} has no head that generates; load it with AutoModelForCausalLM or …Seq2SeqLM"
-            )
-        if hasattr(model, "_orig_mod") or any(
-            part._compiled_call_impl is not None for part in model.modules()
-        ):
-            raise InvalidInput(
-                f"{name} is compiled, and noise cannot enter it; give the model before torch.compile"
-            )
-        if (
-            not isinstance(getattr(head, "weight", None), Tensor)
-            or not head.weight.is_floating_point()
-        ):
-            raise InvalidInput(
-                f"the head of {name} is quantised, and npad cannot tell its size; load it in bfloat16"
-            )
+        self.head = _head(model)
         self.model, self.persist = model.eval(), persist
-        where = Path(model.config.name_or_path or name)
-        self.name = (
-            where.name if where.is_dir() else str(where)
-        )  # of a folder its name, wherever it is
-        self.encodes = bool(model.config.is_encoder_decoder)
+        path = Path(model.config.name_or_path or name)
+        self.name = path.name if path.is_dir() else str(path)  # the same wherever a folder lies
+        self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
         self.decoder = model.get_decoder()
-        self.head, self.embeddings = head, self.decoder.get_input_embeddings()
+        self.embeddings = self.decoder.get_input_embeddings()
         lists = [child for child in self.decoder.children() if isinstance(child, nn.ModuleList)]
         if not lists:
-            raise InvalidInput(f"{name} keeps its decoder's layers where npad does not find them")
-        self.layers = max(lists, key=len)
-        vocabulary, width = head.weight.shape
-        eos = model.generation_config.eos_token_id
-        self.ends = [eos] if isinstance(eos, int) else list(eos or ())
-        if not self.ends:
             raise InvalidInput(
-                f"{name} has no end symbol; set model.generation_config.eos_token_id"
+                f"{name} is not supported: its decoder has no list of layers for noise to enter"
             )
-        self.special = Special(bos=vocabulary, eos=self.ends[0], pad=vocabulary)
+        self.layers = max(lists, key=len)
+        vocabulary, width = self.head.weight.shape
+        eos = model.generation_config.eos_token_id
+        self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
+        if not self.end_tokens:
+            raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
+        self.special = Special(bos=vocabulary, eos=self.end_tokens[0], pad=vocabulary)
         self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
         self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
-        self.knows = inspect.signature(model.forward).parameters.keys()
-        self.begins = list(begins or self._beginning()) if self.encodes else []
-        limits = ("max_target_positions", "max_position_embeddings")
-        text = model.config.get_text_config(decoder=True)
-        self.longest = next(
-            (most for one in limits if (most := getattr(text, one, None)) is not None), None
-        )
-
-    def _beginning(self) -> Iterator[int]:
-        config = self.model.generation_config
-        yield (
-            config.bos_token_id
-            if config.decoder_start_token_id is None
-            else config.decoder_start_token_id
-        )
-        if config.forced_bos_token_id is not None:
-            yield config.forced_bos_token_id
+        self.forward_arguments = inspect.signature(model.forward).parameters.keys()
+        self.decoder_prefix: list[int] = []
+        if self.is_encoder_decoder:
+            self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
+        self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
 
     def prefix(self, source: Inputs | Sequence[Sequence[int]]) -> Tensor:
-        """What stands before the first new symbol, [sentences, length]: a prompt, or what the decoder begins with."""
-        given = (source if isinstance(source, Inputs) else self._padded(source)).tensors
-        read = given.get("decoder_input_ids" if self.encodes else "input_ids")
-        if read is None and not self.encodes:
+        """Return the tokens before the first new one, [sentences, length].
+
+        That is the prompt of a decoder-only model, or the `decoder_prefix`.
+        """
+        tensors = (source if isinstance(source, Inputs) else self._padded(source)).tensors
+        tokens = tensors.get("decoder_input_ids" if self.is_encoder_decoder else "input_ids")
+        if tokens is None and not self.is_encoder_decoder:
             raise InvalidInput(f"{self.name} needs input_ids")
-        return (torch.tensor([self.begins] * len(source)) if read is None else read).to(self.device)
+        if tokens is None:
+            tokens = torch.tensor([self.decoder_prefix] * len(source))
+        return tokens.to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -168,188 +154,204 @@ class HuggingFace:
     # The source
 
     def start(self, source: Inputs | Sequence[Sequence[int]]) -> CachedState:
-        given = source if isinstance(source, Inputs) else self._padded(source)
+        inputs = source if isinstance(source, Inputs) else self._padded(source)
         tensors = {
             name: tensor.to(self.device, self.model.dtype if tensor.is_floating_point() else None)
-            for name, tensor in given.tensors.items()
+            for name, tensor in inputs.tensors.items()
         }
-        return self._encoded(tensors) if self.encodes else self._prompted(**tensors)
+        if self.is_encoder_decoder:
+            return self._start_encoder_decoder(tensors)
+        return self._start_decoder_only(**tensors)
 
     def _padded(self, source: Sequence[Sequence[int]]) -> Inputs:
-        """Lists of token ids as a batch: the end of an encoder's are padding, the beginning of a prompt's."""
+        """Pad lists of token ids: an encoder's at the end, prompts at the beginning."""
         if not all(len(ids) for ids in source):
             raise InvalidInput("every source needs at least one token: a prompt cannot be empty")
         longest, pad = max(map(len, source)), self.special.eos
-        fill = [[pad] * (longest - len(ids)) for ids in source]
-        rows = [
-            [*ids, *rest] if self.encodes else [*rest, *ids]
-            for ids, rest in zip(source, fill, strict=True)
-        ]
-        real = [[1] * len(ids) for ids in source]
-        mask = [
-            [*a, *[0] * len(b)] if self.encodes else [*[0] * len(b), *a]
-            for a, b in zip(real, fill, strict=True)
-        ]
+        rows, mask = [], []
+        for ids in source:
+            padding = longest - len(ids)
+            left, right = (0, padding) if self.is_encoder_decoder else (padding, 0)
+            rows.append([*[pad] * left, *ids, *[pad] * right])
+            mask.append([*[0] * left, *[1] * len(ids), *[0] * right])
         return Inputs(input_ids=torch.tensor(rows), attention_mask=torch.tensor(mask))
 
-    def _prompted(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, **rest: Tensor
+    def _start_decoder_only(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **unused: Tensor
     ) -> CachedState:
-        """A decoder that has read all but the last token of each prompt."""
+        """Read all but the last token of each prompt."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         if bool((mask[:, -1] == 0).any()):
             raise InvalidInput(
                 "prompts of a decoder-only model must be padded on the left: padding_side='left'"
             )
         self._ensure_fits("a prompt", input_ids.shape[1] + 1)
-        state = CachedState(self._empty(), input_ids[:, -1], mask[:, :0], Layout(len(mask), 1))
+        cache = self._empty_cache()
+        state = CachedState(cache, input_ids[:, -1], mask[:, :0], Layout(len(mask), 1))
         if input_ids.shape[1] > 1:
-            _, state = self._read(replace(state, mask=mask[:, :0]), input_ids[:, :-1], mask[:, :-1])
+            _, state = self._read(state, input_ids[:, :-1], mask[:, :-1])
         return state
 
-    def _encoded(self, tensors: dict[str, Tensor]) -> CachedState:
-        """A decoder that has looked at the source, and has read all but the last token of its prefix."""
+    def _start_encoder_decoder(self, tensors: dict[str, Tensor]) -> CachedState:
+        """Encode the source, and read all but the last token of the decoder's prefix."""
         prefix = self.prefix(Inputs(**tensors))
         tensors.pop("decoder_input_ids", None)
         if "input_ids" in tensors:
             self._ensure_fits("a source", tensors["input_ids"].shape[1])
-        seen = tensors.pop("encoder_outputs", None)
-        if seen is None:
+        encoded = tensors.pop("encoder_outputs", None)
+        if encoded is None:
             encoder = self.model.get_encoder()
-            knows = inspect.signature(encoder.forward).parameters
-            seen = encoder(
-                **{name: x for name, x in tensors.items() if name in knows}
-            ).last_hidden_state
-        source = tensors.get("attention_mask") if "input_features" not in tensors else None
-        both = EncoderDecoderCache(self._empty(), self._empty())
-        read = (
-            prefix[:, :-1] if prefix.shape[1] > 1 else prefix
-        )  # the cross-attention is computed on the way
+            parameters = inspect.signature(encoder.forward).parameters
+            arguments = {name: x for name, x in tensors.items() if name in parameters}
+            encoded = encoder(**arguments).last_hidden_state
+        source_mask = tensors.get("attention_mask") if "input_features" not in tensors else None
+        caches = EncoderDecoderCache(self._empty_cache(), self._empty_cache())
+        # Even a prefix of one token is read, since that fills the cross-attention cache.
+        has_context = prefix.shape[1] > 1
         self.model(
-            encoder_outputs=BaseModelOutput(seen),
-            decoder_input_ids=read,
-            **self._with(source, both),
+            encoder_outputs=BaseModelOutput(encoded),
+            decoder_input_ids=prefix[:, :-1] if has_context else prefix,
+            **self._cache_arguments(source_mask, caches),
         )
-        cache = both.self_attention_cache if prefix.shape[1] > 1 else self._empty()
-        cross = both.cross_attention_cache
-        mask = torch.ones_like(prefix[:, :-1])
-        return CachedState(cache, prefix[:, -1], mask, Layout(len(prefix), 1), cross, cross, source)
+        cross = caches.cross_attention_cache
+        return CachedState(
+            cache=caches.self_attention_cache if has_context else self._empty_cache(),
+            last=prefix[:, -1],
+            mask=torch.ones_like(prefix[:, :-1]),
+            layout=Layout(len(prefix), 1),
+            cross=cross,
+            row_cross=cross,
+            source_mask=source_mask,
+        )
 
     # The decoder
 
     def step(
         self, state: CachedState, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, CachedState]:
-        read = self._symbols(state, tokens[:, None])
-        one = torch.ones_like(read)
+        inputs = self._begin_replaced(state, tokens[:, None])
+        valid = torch.ones_like(inputs)
         if perturb is None or perturb is untouched:
-            logits, state = self._read(state, read, one)
+            logits, state = self._read(state, inputs, valid)
         else:
-            before = None if self.persist else replace(state, cache=reordered(state.cache, None))
+            clean = None if self.persist else replace(state, cache=select_cache(state.cache, None))
             with self._hooked(perturb):
-                logits, state = self._read(state, read, one)
-            if before is not None:
-                _, state = self._read(before, read, one)
-        return self._ended(logits[:, -1]), state
+                logits, state = self._read(state, inputs, valid)
+            if clean is not None:
+                _, state = self._read(clean, inputs, valid)
+        return self._merge_ends(logits[:, -1]), state
 
     def forced(self, state: CachedState, tokens: Tensor) -> Tensor:
-        """Teacher forcing in one pass, without noise: [rows, T] -> logits [rows, T, V]."""
-        read = self._symbols(state, tokens)
-        return self._ended(self._read(state, read, torch.ones_like(read))[0])
+        """Return the logits [rows, T, V] after each of tokens [rows, T], without noise."""
+        inputs = self._begin_replaced(state, tokens)
+        return self._merge_ends(self._read(state, inputs, torch.ones_like(inputs))[0])
 
     def select(self, state: CachedState, rows: Tensor) -> CachedState:
-        layout, left = state.layout.after(rows)
+        layout, sentences = state.layout.after(rows)
         chosen = replace(
             state,
-            cache=reordered(state.cache, rows),
+            cache=select_cache(state.cache, rows),
             last=state.last[rows],
             mask=state.mask[rows],
             layout=layout,
         )
         if state.cross is None or layout == state.layout:
             return chosen
-        cross = state.cross if left is None else reordered(state.cross, left)
-        source = state.source if left is None or state.source is None else state.source[left]
-        spread = reordered(cross, repeat(*layout, rows.device)) if layout.each > 1 else cross
-        return replace(chosen, cross=cross, spread=spread, source=source)
+        cross, source_mask = state.cross, state.source_mask
+        if sentences is not None:
+            cross = select_cache(cross, sentences)
+            source_mask = None if source_mask is None else source_mask[sentences]
+        row_cross = cross
+        if layout.each > 1:
+            row_cross = select_cache(cross, repeat(*layout, rows.device))
+        return replace(chosen, cross=cross, row_cross=row_cross, source_mask=source_mask)
 
-    def _read(self, state: CachedState, read: Tensor, real: Tensor) -> tuple[Tensor, CachedState]:
-        """Some more tokens [rows, T] read, `real` where they are no padding: the logits after each, and the state."""
-        mask = torch.cat([state.mask, real], 1)
-        self._ensure_fits("an output with what stands before it", mask.shape[1])
-        if self.encodes:
-            both = EncoderDecoderCache(state.cache, state.spread)
-            source = (
-                None
-                if state.source is None
-                else state.source.repeat_interleave(state.layout.each, 0)
-            )
-            length = state.spread.layers[0].keys.shape[2]
-            blank = self.head.weight.new_zeros(()).expand(
-                len(read), length, self.head.weight.shape[1]
-            )  # not looked at
-            done = self.model(
-                encoder_outputs=BaseModelOutput(blank),
-                decoder_input_ids=read,
-                **self._with(source, both),
-            )
+    def _read(
+        self, state: CachedState, tokens: Tensor, valid: Tensor
+    ) -> tuple[Tensor, CachedState]:
+        """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
+        mask = torch.cat([state.mask, valid], 1)
+        self._ensure_fits("an output with its prefix", mask.shape[1])
+        if self.is_encoder_decoder:
+            output = self._forward_decoder(state, tokens)
         else:
-            places = (mask.cumsum(1) - 1).clamp(min=0)[:, -read.shape[1] :]
-            done = self.model(
-                input_ids=read, **self._with(mask, state.cache), **self._known(position_ids=places)
+            positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+            output = self.model(
+                input_ids=tokens,
+                **self._cache_arguments(mask, state.cache),
+                **self._accepted(position_ids=positions),
             )
-        return done.logits, replace(state, mask=mask)
+        return output.logits, replace(state, mask=mask)
 
-    def _with(self, mask: Tensor | None, cache: Any) -> dict[str, Any]:
-        return self._known(attention_mask=mask) | {"past_key_values": cache, "use_cache": True}
+    def _forward_decoder(self, state: CachedState, tokens: Tensor) -> Any:
+        """Run the decoder of an encoder–decoder, whose cross-attention is in the cache."""
+        source_mask = state.source_mask
+        if source_mask is not None:
+            source_mask = source_mask.repeat_interleave(state.layout.each, 0)
+        # Only the shape of the encoder's outputs matters: their keys and values are cached.
+        shape = len(tokens), state.row_cross.layers[0].keys.shape[2], self.head.weight.shape[1]
+        encoded = self.head.weight.new_zeros(()).expand(shape)
+        return self.model(
+            encoder_outputs=BaseModelOutput(encoded),
+            decoder_input_ids=tokens,
+            **self._cache_arguments(source_mask, EncoderDecoderCache(state.cache, state.row_cross)),
+        )
 
-    def _known(self, **given: Any) -> dict[str, Any]:
-        """Those arguments that the model's forward has."""
-        return {name: value for name, value in given.items() if name in self.knows}
+    def _cache_arguments(self, mask: Tensor | None, cache: Any) -> dict[str, Any]:
+        return self._accepted(attention_mask=mask) | {"past_key_values": cache, "use_cache": True}
 
-    def _symbols(self, state: CachedState, tokens: Tensor) -> Tensor:
-        """What is read: the begin symbol is the last of the prefix."""
+    def _accepted(self, **arguments: Any) -> dict[str, Any]:
+        """Return the arguments that the model's forward method has."""
+        return {name: x for name, x in arguments.items() if name in self.forward_arguments}
+
+    def _begin_replaced(self, state: CachedState, tokens: Tensor) -> Tensor:
+        """Replace the begin token by the last token of the prefix: [rows, T]."""
         return torch.where(tokens == self.special.bos, state.last[:, None], tokens)
 
-    def _ended(self, logits: Tensor) -> Tensor:
-        """All end symbols as one."""
-        if len(self.ends) == 1:
+    def _merge_ends(self, logits: Tensor) -> Tensor:
+        """Merge the end tokens into the first of them, with the sum of their probabilities."""
+        if len(self.end_tokens) == 1:
             return logits
-        together = logits[..., self.ends].logsumexp(-1)
-        logits = logits.index_fill(-1, torch.tensor(self.ends, device=logits.device), -torch.inf)
-        logits[..., self.special.eos] = together
+        merged = logits[..., self.end_tokens].logsumexp(-1)
+        ends = torch.tensor(self.end_tokens, device=logits.device)
+        logits = logits.index_fill(-1, ends, -torch.inf)
+        logits[..., self.special.eos] = merged
         return logits
 
-    def _empty(self) -> Any:
+    def _empty_cache(self) -> Any:
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))
 
-    def _ensure_fits(self, what: str, tokens: int) -> None:
-        most = self.longest
-        if most is not None and tokens > most:
+    def _ensure_fits(self, subject: str, tokens: int) -> None:
+        """Refuse more tokens than the model has positions."""
+        if self.longest is not None and tokens > self.longest:
             raise InvalidInput(
-                f"{what} has {tokens:,} tokens and {self.name} holds at most {most:,}; make it shorter"
+                f"{subject} has {tokens:,} tokens and {self.name} holds at most {self.longest:,}; "
+                "make it shorter"
             )
 
     @contextmanager
     def _hooked(self, perturb: Perturb) -> Iterator[None]:
-        """Let noise in, in this thread, until the block is left."""
+        """Perturb the sites in calls of this thread, inside the block."""
         thread = get_ident()
 
-        # Without keyword arguments: torch decides by a second look whether a hook takes them, and in between another
-        # thread may have removed it.
-        def entering(site: str) -> Callable[..., Any]:
+        # Hooks without keyword arguments: torch looks up again whether a hook takes them, when
+        # another thread may have removed it.
+        def perturb_input(site: str) -> Callable[..., Any]:
             def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
                 if get_ident() != thread:
                     return None
                 if not args:
                     raise InvalidInput(
-                        f"{self.name} calls its layers in a way that lets no noise in at {site!r}"
+                        f"noise cannot enter {self.name} at {site!r}, whose layers take no "
+                        "positional argument; choose another site"
                     )
                 return noisy(site, args[0]), *args[1:]
 
             return hook
 
-        def leaving(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        def perturb_embedding(
+            module: nn.Module, args: tuple[Any, ...], output: Tensor
+        ) -> Tensor | None:
             return noisy("embedding", output) if get_ident() == thread else None
 
         def noisy(site: str, x: Tensor) -> Tensor:
@@ -357,26 +359,66 @@ class HuggingFace:
 
         handles = []
         try:
-            handles.append(self.embeddings.register_forward_hook(leaving))
+            handles.append(self.embeddings.register_forward_hook(perturb_embedding))
             for i, layer in enumerate(self.layers):
-                handles.append(layer.register_forward_pre_hook(entering(f"hidden.{i}")))
-            handles.append(self.head.register_forward_pre_hook(entering("output")))
+                handles.append(layer.register_forward_pre_hook(perturb_input(f"hidden.{i}")))
+            handles.append(self.head.register_forward_pre_hook(perturb_input("output")))
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
 
-def reordered(cache: Any, rows: Tensor | None) -> Any:
-    """The given rows of a cache (None: all of them), independent of it."""
-    new = copy.copy(cache)
-    new.layers = [copy.copy(layer) for layer in cache.layers]
-    for layer in new.layers if rows is not None else ():
+def _head(model: Any) -> Any:
+    """Return the output layer of a model, if noise can enter and its size is known."""
+    name = type(model).__name__
+    head = model.get_output_embeddings() if hasattr(model, "generate") else None
+    if head is None or not model.can_generate():
+        raise InvalidInput(
+            f"{name} has no head that generates; load it with AutoModelForCausalLM or "
+            "AutoModelForSeq2SeqLM"
+        )
+    compiled = any(part._compiled_call_impl is not None for part in model.modules())
+    if compiled or hasattr(model, "_orig_mod"):
+        raise InvalidInput(
+            f"{name} is compiled, and noise cannot enter it; pass the model before torch.compile"
+        )
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise InvalidInput(
+            f"the head of {name} is quantised, which hides its size; load the model in bfloat16"
+        )
+    return head
+
+
+def _default_prefix(config: Any) -> Iterator[int]:
+    """Yield the tokens that a decoder reads first, from the generation config."""
+    start = config.decoder_start_token_id
+    yield config.bos_token_id if start is None else start
+    if config.forced_bos_token_id is not None:
+        yield config.forced_bos_token_id
+
+
+def _max_positions(config: Any) -> int | None:
+    """Return how many tokens a decoder holds, or None if its configuration has no limit."""
+    text_config = config.get_text_config(decoder=True)
+    for name in ("max_target_positions", "max_position_embeddings"):
+        limit: int | None = getattr(text_config, name, None)
+        if limit is not None:
+            return limit
+    return None
+
+
+def select_cache(cache: Any, rows: Tensor | None) -> Any:
+    """Return rows of a cache (None: all of them) as a cache that later steps do not share."""
+    selected = copy.copy(cache)
+    selected.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in selected.layers if rows is not None else ():
         layer.reorder_cache(rows)
-    return new
+    return selected
 
 
-def as_generate_returns(encodes: bool, sequences: Tensor, scores: Tensor) -> Any:
-    """Sequences and their scores as `generate(…, return_dict_in_generate=True)` has them."""
-    kind = GenerateBeamEncoderDecoderOutput if encodes else GenerateBeamDecoderOnlyOutput
+def generate_output(is_encoder_decoder: bool, sequences: Tensor, scores: Tensor) -> Any:
+    """Return sequences and scores as `generate(return_dict_in_generate=True)` does."""
+    kind = GenerateBeamEncoderDecoderOutput if is_encoder_decoder else GenerateBeamDecoderOnlyOutput
     return kind(sequences=sequences, sequences_scores=scores)

@@ -1,8 +1,8 @@
-"""Models of Hugging Face by name, with their tokenizer or processor, steered as configured.
+"""Load Hugging Face models by name, with tokenizer or processor, steered as configured.
 
-A model is data from a stranger. Its own Python code never runs, its weights are safetensors and
-nothing is unpickled, it loads no adapter and no attention kernel, and loading it never reads
-standard input, which holds the user's texts.
+Models are untrusted. Their Python code never runs, weights are safetensors and nothing is
+unpickled, no adapter and no attention kernel is loaded, and loading never reads standard input,
+which holds the user's texts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock, get_ident
@@ -23,98 +23,127 @@ from npad.models.huggingface.adapter import HuggingFace, transformers
 from npad.models.huggingface.processed import Processed
 from npad.text.subwords import ensure_bounded
 
-TEXT = ("config.json", "tokenizer_config.json")
-SPEECH = (*TEXT, "processor_config.json", "preprocessor_config.json")
-# what an auto_map gives code for, and the field that names a class of transformers to use instead
-ROLES = {
+TEXT_FILES = ("config.json", "tokenizer_config.json")
+SPEECH_FILES = (*TEXT_FILES, "processor_config.json", "preprocessor_config.json")
+# a role in auto_map -> the field that names a class of transformers for it
+CLASS_FIELDS = {
     "AutoTokenizer": "tokenizer_class",
     "AutoProcessor": "processor_class",
     "AutoFeatureExtractor": "feature_extractor_type",
 }
-SAFE = "npad reads .safetensors only; load the model with transformers and save_pretrained it again"
+SAFETENSORS_ONLY = (
+    "npad reads .safetensors only; load the model with transformers and save_pretrained it again"
+)
 INDEX = "model.safetensors.index.json"
-_loading = RLock()  # sys.stdin and transformers' progress bars belong to the process
+_loading = RLock()  # guards sys.stdin and transformers' logging, which belong to the process
 
 
 def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]:
-    """A model and its tokenizer, encoder–decoder or decoder-only.
+    """Load a text model, encoder–decoder or decoder-only.
 
-    `NAME:FROM-TO` tells a model of many languages which ones: `facebook/nllb-200-distilled-600M:eng_Latn-deu_Latn`.
+    Args:
+        name: a folder or a name on the hub; `NAME:FROM-TO` chooses the languages of a multilingual
+            model, as in `facebook/nllb-200-distilled-600M:eng_Latn-deu_Latn`.
+        device: where to load it.
+
+    Returns:
+        The model, steered by its generation config, and its tokenizer.
+
+    Raises:
+        InvalidInput: the model cannot be loaded safely, or does not know a language.
     """
-    name, languages = _split(name)
-    config = _config(name, TEXT)
+    name, languages = _split_languages(name)
+    config = _config(name, TEXT_FILES)
     kind = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
     model = _model(getattr(transformers, kind), name, config).to(device)
     tokenizer = _loaded(transformers.AutoTokenizer, name, padding_side="left")
     if languages is not None:
-        known = getattr(tokenizer, "lang_code_to_id", None) or tokenizer.get_added_vocab()
+        codes = getattr(tokenizer, "lang_code_to_id", None) or tokenizer.get_added_vocab()
         if not hasattr(tokenizer, "src_lang"):
             raise InvalidInput(
                 f"{name} has no choice of languages; leave out :{'-'.join(languages)}"
             )
         for language in languages:
-            if language not in known:
+            if language not in codes:
                 raise InvalidInput(
-                    f"{name} does not know the language {language!r}; see its card for those it knows"
+                    f"{name} does not know the language {language!r}; its model card lists its own"
                 )
         tokenizer.src_lang, target = languages
-        model.generation_config.forced_bos_token_id = known[target]
+        model.generation_config.forced_bos_token_id = codes[target]
     return steered(HuggingFace(model)), tokenizer
 
 
 def speech_model(
     name: str, device: str | torch.device = "cpu", language: str | None = None
 ) -> tuple[Any, Any]:
-    """A Whisper, or one of its kind, and its processor. language: of one that knows several, as Whisper names them."""
-    model = _model(transformers.AutoModelForSpeechSeq2Seq, name, _config(name, SPEECH)).to(device)
+    """Load a Whisper model.
+
+    Args:
+        name: a folder or a name on the hub.
+        device: where to load it.
+        language: of a multilingual model, by a name or code that Whisper knows; English by default.
+
+    Returns:
+        The model, steered by its generation config, and its processor.
+
+    Raises:
+        InvalidInput: the model cannot be loaded safely, or does not know the language.
+    """
+    config = _config(name, SPEECH_FILES)
+    model = _model(transformers.AutoModelForSpeechSeq2Seq, name, config).to(device)
     processor = _loaded(transformers.AutoProcessor, name)
     tokenizer: Any = getattr(processor, "tokenizer", None)
-    config = model.generation_config
+    generation = model.generation_config
     if not hasattr(tokenizer, "set_prefix_tokens"):
-        raise InvalidInput(f"{name} is no Whisper, and npad does not know how its decoder begins")
-    many = getattr(config, "is_multilingual", False)
-    if language is not None and not many:
+        raise InvalidInput(
+            f"{name} is not a Whisper model, the only kind of speech model supported"
+        )
+    multilingual = getattr(generation, "is_multilingual", False)
+    if language is not None and not multilingual:
         raise InvalidInput(f"{name} knows one language; leave out {language!r}")
     unknown = InvalidInput(
         f"{name} does not know the language {language!r}; Whisper's are en, de, …"
     )
     try:
         tokenizer.set_prefix_tokens(
-            language or ("en" if many else None), "transcribe" if many else None
+            language or ("en" if multilingual else None), "transcribe" if multilingual else None
         )
     except ValueError as error:
         raise unknown from error
-    begins = tokenizer.prefix_tokens  # start, language, task, no timestamps
-    if many and begins[1] not in getattr(config, "lang_to_id", {"": begins[1]}).values():
+    prefix = tokenizer.prefix_tokens  # start, language, task, no timestamps
+    if (
+        multilingual
+        and prefix[1] not in getattr(generation, "lang_to_id", {"": prefix[1]}).values()
+    ):
         raise unknown
-    return steered(HuggingFace(model, begins=begins)), processor
+    return steered(HuggingFace(model, decoder_prefix=prefix)), processor
 
 
 def steered(adapter: HuggingFace) -> Any:
-    """A model with what its generation config forbids: some symbols, some to begin with, repetition, an early end."""
+    """Return the model with the logits processors that its generation config asks for."""
     config, device = adapter.model.generation_config, adapter.device
-    made: dict[str, Any] = {
-        "bad_words_ids": lambda it: transformers.NoBadWordsLogitsProcessor(it, config.eos_token_id),
-        "suppress_tokens": lambda it: transformers.SuppressTokensLogitsProcessor(it, device),
-        "begin_suppress_tokens": lambda it: transformers.SuppressTokensAtBeginLogitsProcessor(
-            it, len(adapter.begins), device
+    eos = config.eos_token_id
+    prefix_length = len(adapter.decoder_prefix)
+    processors: dict[str, Callable[[Any], Any]] = {
+        "bad_words_ids": lambda words: transformers.NoBadWordsLogitsProcessor(words, eos),
+        "suppress_tokens": lambda tokens: transformers.SuppressTokensLogitsProcessor(
+            tokens, device
+        ),
+        "begin_suppress_tokens": lambda tokens: transformers.SuppressTokensAtBeginLogitsProcessor(
+            tokens, prefix_length, device
         ),
         "no_repeat_ngram_size": transformers.NoRepeatNGramLogitsProcessor,
-        "min_length": lambda it: transformers.MinLengthLogitsProcessor(
-            it, config.eos_token_id, device
-        ),
+        "min_length": lambda length: transformers.MinLengthLogitsProcessor(length, eos, device),
     }
-    asked = {name: getattr(config, name, None) for name in made}
-    wanted = [made[name](value) for name, value in asked.items() if value]
-    return (
-        Processed(adapter, processor=transformers.LogitsProcessorList(wanted), beam=True)
-        if wanted
-        else adapter
-    )
+    values = {name: getattr(config, name, None) for name in processors}
+    chosen = [processors[name](value) for name, value in values.items() if value]
+    if not chosen:
+        return adapter
+    return Processed(adapter, processor=transformers.LogitsProcessorList(chosen), beam=True)
 
 
 def _config(name: str, files: tuple[str, ...]) -> Any:
-    """The model's configuration, once the model is known to need no code and no adapter."""
+    """Load the configuration of a model that needs neither code nor adapter; refuse any other."""
     _ensure_plain(name)
     with _attempt(name):
         for file in files:
@@ -129,11 +158,11 @@ def _config(name: str, files: tuple[str, ...]) -> Any:
 
 
 def _model(kind: Any, name: str, config: Any) -> Any:
-    """A model in float32 from safetensors alone."""
+    """Load a complete model in float32, from safetensors alone."""
     with _attempt(name):
         unsafe = [file for file in _weight_files(name, config) if not _is_safe(file)]
     if unsafe:
-        raise InvalidInput(f"{name!r} keeps weights in {unsafe[0]!r}; {SAFE}")
+        raise InvalidInput(f"{name!r} keeps weights in {unsafe[0]!r}; {SAFETENSORS_ONLY}")
     options = {"config": config, "dtype": torch.float32, "use_safetensors": True}
     with _attempt(name), _quiet():
         model, report = _loaded(kind, name, output_loading_info=True, **options)
@@ -142,13 +171,13 @@ def _model(kind: Any, name: str, config: Any) -> Any:
 
 
 def _ensure_complete(name: str, report: dict[str, Any]) -> None:
-    """Refuse a checkpoint without some of the model's tensors: transformers draws those at random."""
+    """Refuse a checkpoint that lacks tensors, which transformers would initialise at random."""
     missing = sorted(report["missing_keys"])
     if missing:
-        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        way_out = "download it again, or choose a checkpoint that is complete"
+        further = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise InvalidInput(
-            f"{name!r} is incomplete: it lacks the tensor {missing[0]!r}{others}; {way_out}"
+            f"{name!r} is incomplete: it lacks the tensor {missing[0]!r}{further}; "
+            "download it again, or choose a complete checkpoint"
         )
 
 
@@ -165,7 +194,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _weight_files(name: str, config: Any) -> list[str]:
-    """The files of weights that a model names: in its configuration, in an index of shards."""
+    """Return the weight files that a model names: in its configuration or an index of shards."""
     named = getattr(config, "transformers_weights", None)
     files = [INDEX if named is None else str(named)]
     if files[0].endswith(".index.json"):
@@ -174,13 +203,13 @@ def _weight_files(name: str, config: Any) -> list[str]:
 
 
 def _is_safe(file: object) -> bool:
-    """Whether a file of weights, or an index of them, is safetensors in the model's own folder."""
+    """Return whether a weight file, or an index of them, is safetensors in the model's folder."""
     name = str(file)
     return name.endswith((".safetensors", ".safetensors.index.json")) and name == Path(name).name
 
 
 def _ensure_plain(name: str) -> None:
-    """Refuse a local model with a pipe or a device among its files: reading it would never end."""
+    """Refuse a local model with a pipe or a device among its files, which may never end."""
     folder = Path(name)
     if not folder.exists():
         return  # a name on the hub
@@ -191,30 +220,33 @@ def _ensure_plain(name: str) -> None:
             raise InvalidInput(f"{path} must be a regular file, not a pipe or a device; remove it")
 
 
-def _ensure_no_code(name: str, about: dict[str, Any]) -> None:
-    """Refuse a configuration that depends on Python code of its own, which `auto_map` names.
+def _ensure_no_code(name: str, config: dict[str, Any]) -> None:
+    """Refuse a configuration that needs the Python code that its `auto_map` names.
 
-    Where transformers has the class too, the code is left unread and the class is used.
+    If transformers implements the class too, it is used and the code is never read.
     """
-    code = about.get("auto_map") or {}
-    roles = code if isinstance(code, dict) else {"AutoTokenizer": code}  # as of old
-    if "AutoConfig" in roles and about.get("model_type") not in transformers.CONFIG_MAPPING:
+    code = config.get("auto_map") or {}
+    roles = (
+        code if isinstance(code, dict) else {"AutoTokenizer": code}
+    )  # a format of old tokenizers
+    if "AutoConfig" in roles and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise _needs_code(name)
-    if not all(_in_transformers(about.get(ROLES[role])) for role in ROLES.keys() & roles.keys()):
+    fields = [field for role, field in CLASS_FIELDS.items() if role in roles]
+    if not all(_in_transformers(config.get(field)) for field in fields):
         raise _needs_code(name)
 
 
-def _in_transformers(kind: object) -> bool:
-    return isinstance(kind, str) and isinstance(getattr(transformers, kind, None), type)
+def _in_transformers(class_name: object) -> bool:
+    return isinstance(class_name, str) and isinstance(getattr(transformers, class_name, None), type)
 
 
 def _needs_code(name: str) -> InvalidInput:
-    rule = "needs Python code of its own, which npad never runs"
+    rule = "needs its own Python code, which npad never runs"
     return InvalidInput(f"{name!r} {rule}; choose a model that transformers implements")
 
 
 def _json(name: str, file: str) -> dict[str, Any]:
-    """A JSON file of a folder or repository; empty where there is none."""
+    """Read a JSON object from a folder or repository; empty if the file does not exist."""
     path = transformers.utils.cached_file(
         name,
         file,
@@ -222,20 +254,20 @@ def _json(name: str, file: str) -> dict[str, Any]:
         _raise_exceptions_for_connection_errors=False,
         _raise_exceptions_for_gated_repo=False,
     )
-    about = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(about, dict):
-        raise InvalidInput(f"{file} must hold a JSON object, not {type(about).__name__}")
-    return about
+    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{file} must hold a JSON object, not {type(content).__name__}")
+    return content
 
 
-def _loaded(kind: Any, name: str, **rest: Any) -> Any:
+def _loaded(kind: Any, name: str, **options: Any) -> Any:
     with _attempt(name):
-        return kind.from_pretrained(name, trust_remote_code=False, **rest)
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
 
 
 @contextmanager
 def _attempt(name: str) -> Iterator[None]:
-    """Load with a quiet log and without standard input; whatever fails becomes one line."""
+    """Load without progress bars and standard input; turn any exception into `InvalidInput`."""
     logging = transformers.utils.logging
     with _loading, _without_stdin():
         shown = logging.is_progress_bar_enabled()
@@ -245,7 +277,7 @@ def _attempt(name: str) -> Iterator[None]:
             yield
         except InvalidInput:
             raise
-        except Exception as error:  # whatever it is, the model is not there
+        except Exception as error:  # transformers raises exceptions of all kinds
             raise _refusal(name, error) from error
         finally:
             if shown:
@@ -253,44 +285,45 @@ def _attempt(name: str) -> Iterator[None]:
 
 
 def _refusal(name: str, error: Exception) -> InvalidInput:
+    """Return the first line of what transformers raised as an error about the model."""
     text = str(error)
     if "trust_remote_code" in text:
         return _needs_code(name)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
     if isinstance(error, OSError) and "model.safetensors" in reason:
-        reason = f"it has no model.safetensors; {SAFE}"
+        reason = f"it has no model.safetensors; {SAFETENSORS_ONLY}"
     return InvalidInput(f"cannot load {name!r} as a model of Hugging Face: {reason}")
 
 
 @contextmanager
 def _without_stdin() -> Iterator[None]:
-    """Show this thread an empty standard input; others keep theirs. `_loading` must be held."""
+    """Give this thread alone an empty standard input. `_loading` must be held."""
     stdin = sys.stdin
-    sys.stdin = _Withheld(stdin, get_ident())
+    sys.stdin = _ThreadStdin(stdin, get_ident())
     try:
         yield
     finally:
         sys.stdin = stdin
 
 
-class _Withheld:
-    """Standard input, empty for one thread."""
+class _ThreadStdin:
+    """Standard input that is empty for one thread."""
 
     def __init__(self, stdin: Any, thread: int) -> None:
         self._stdin, self._thread, self._empty = stdin, thread, io.StringIO()
 
-    def _seen(self) -> Any:
+    def _stream(self) -> Any:
         return self._empty if get_ident() == self._thread else self._stdin
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._seen(), name)
+        return getattr(self._stream(), name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._seen())
+        return iter(self._stream())
 
 
-def _split(name: str) -> tuple[str, tuple[str, str] | None]:
-    """NAME:FROM-TO in its parts."""
+def _split_languages(name: str) -> tuple[str, tuple[str, str] | None]:
+    """Split NAME:FROM-TO into the name and the pair of languages, None if there is none."""
     base, colon, pair = name.rpartition(":")
     source, dash, target = pair.partition("-")
     if not (colon and dash) or "/" in pair or "\\" in pair:

@@ -1,7 +1,7 @@
-"""A model whose predictions go through processors: functions of what each row has written and of its scores.
+"""A model steered by logits processors and stopping criteria, as Hugging Face has them.
 
-As Hugging Face has them (`LogitsProcessorList`, `StoppingCriteriaList`): forbidden and forced symbols, minimal lengths,
-penalties on repetition. They steer the search; scores are the model's own.
+They forbid or force tokens, set minimal lengths and penalise repetition. They steer the search; the
+scores of hypotheses are those of the model itself.
 """
 
 from __future__ import annotations
@@ -15,28 +15,34 @@ from torch import Tensor
 
 from npad.model import Capabilities, Perturb, Wrapper, name_of
 
-Processor = Callable[[Tensor, Tensor], Tensor]  # symbols [rows, t] and scores [rows, V] -> scores
-Criterion = Callable[
-    [Tensor, Tensor], Tensor
-]  # symbols [rows, t] and scores [rows, V] -> whether to stop [rows]
+# (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
+Processor = Callable[[Tensor, Tensor], Tensor]
+# (tokens [rows, t], scores [rows, V]) -> whether to stop [rows]
+Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class ProcessedState:
-    """The state of the wrapped model, with the tokens that its logits processors read."""
+    """The state of the wrapped model, with the tokens that processors read."""
 
     inner: Any
-    written: Tensor  # [rows, t], the prefix and what has been read since
-    started: bool = False  # whether the begin symbol has been read
+    written: Tensor  # [rows, t], the prefix and the tokens read since
+    started: bool = False  # whether the begin token has been read
 
 
 class Processed(Wrapper[Any]):
     """A model steered by processors and stopping criteria.
 
-    prefix [sentences, length]: what stands before the first symbol, for the processors to see; the model's own,
-    `model.prefix(source)`, unless given. In a beam, processors
-    change log-probabilities, which are not normalised again; elsewhere they change logits: as `generate` has it. A row
-    that is to stop can only end.
+    A row that a criterion stops can only end.
+
+    Args:
+        model: the model to steer.
+        prefix: [sentences, length], the tokens before the first new one, for the processors;
+            `model.prefix(source)` by default.
+        processor: changes the scores of each step.
+        criterion: stops rows.
+        beam: process log-probabilities, which are not normalised again, instead of logits; as
+            `generate` does in beam search.
     """
 
     def __init__(
@@ -77,14 +83,14 @@ class Processed(Wrapper[Any]):
             scores = self.processor(written, scores)
         if self.criterion is not None and state.started:
             stop = self.criterion(written, scores).to(scores.device)
-            only = torch.full_like(scores, -torch.inf)
-            only[:, self.special.eos] = 0.0
-            scores = torch.where(stop[:, None], only, scores)
+            end_only = torch.full_like(scores, -torch.inf)
+            end_only[:, self.special.eos] = 0.0
+            scores = torch.where(stop[:, None], end_only, scores)
         return scores, ProcessedState(inner, written, started=True)
 
 
 class Clean(Wrapper[Any]):
-    """The model itself, from the states of the processed one: the judge."""
+    """The judge of a `Processed` model: the wrapped model, started from the wrapper's states."""
 
     def __init__(self, model: Any) -> None:
         self.model: Any = model
