@@ -419,7 +419,7 @@ def test_an_end_that_cannot_come_is_an_error(decoder):
     for eos in (9, 17, -1):
         model.special = Special(0, eos, 0)
         with pytest.raises(
-            ModelError, match=f"the end symbol {eos} is not among the 9 symbols that .*Broken"
+            ModelError, match=f"the end token {eos} is not among the 9 tokens that .*Broken"
         ):
             decode(model, summaries(2, torch.float32), decoder, 4)
 

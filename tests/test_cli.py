@@ -252,7 +252,7 @@ def test_nbest_is_moses():
 
 
 def segmentations(*found):
-    """A translation whose alternatives spell some of its texts again, in other symbols."""
+    """A translation whose alternatives spell some of its texts again, in other tokens."""
     made = [
         package.Translation(text, score, package.Hypothesis((), score, True), "")
         for text, score in found

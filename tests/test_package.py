@@ -39,7 +39,8 @@ def test_type_checkers_see_the_same_names():
     tree = ast.parse(Path(npad.__file__).read_text())
     conditions = [node for node in tree.body if isinstance(node, ast.If)]
     (block,) = [node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING"]
-    declared = {alias.asname: node.module for node in block.body for alias in node.names}
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    declared = {alias.asname: node.module for node in imports for alias in node.names}
     homes = {name: f"npad.{module}" for name, module in npad._HOMES.items()}
     modules = {name: f"npad.{module}".rpartition(".")[0] for name, module in npad._MODULES.items()}
     assert declared == homes | modules
