@@ -26,14 +26,14 @@ from npad.experiments.speed import untrained
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 
 
 class Unjudged(NPAD):
     """What the chains find, as they found it."""
 
-    def search(self, model: Any, state: Any, problems: Problems) -> Found:
+    def search(self, model: Any, state: Any, problems: Problems) -> Hypotheses:
         return self._runner().run(model, state, problems, self._chains())
 
 

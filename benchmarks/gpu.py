@@ -147,7 +147,7 @@ def main() -> None:
             search()
             torch.cuda.reset_peak_memory_stats()
             seconds = clock(search, few)
-            found = search().distinct().found
+            found = search().distinct().hypotheses
             judging = clock(lambda s=state, f=found, low=low: rescore(low, s, f), few)
             both = clock(lambda s=state, p=problems, low=low: decoder.search(low, s, p), few)
             encoding = clock(lambda low=low: low.start(source), few)

@@ -22,15 +22,15 @@ from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.experiments.speed import clock
 from npad.rescoring.strategies import rescore
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.text.files import read_lines
 
 
-def prefixes(found: Found) -> int:
+def prefixes(found: Hypotheses) -> int:
     """How many distinct ones there are, of all sentences."""
     read = 0
-    for hypotheses in found.hypotheses():
+    for hypotheses in found.to_lists():
         ends = [(one.tokens, len(one.tokens) + one.finished) for one in hypotheses]
         read += len({tokens[:t] for tokens, most in ends for t in range(most)})
     return read
@@ -77,7 +77,7 @@ def main() -> None:
             )
             runner, chains = decoder._runner(), decoder._chains()
             with count_calls() as calls:
-                found = runner.run(model, state, problems, chains).distinct().found
+                found = runner.run(model, state, problems, chains).distinct().hypotheses
                 rescore(model, state, found)
             search = clock(partial(runner.run, model, state, problems, chains), 3, device)
             judging = clock(partial(rescore, model, state, found), 3, device)
