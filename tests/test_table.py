@@ -27,16 +27,16 @@ def test_all_outputs_together_have_probability_one(model):
 def test_stepping_gives_the_written_rows(model):
     for history, row in model.tables[0].items():
         state = model.start([0])
-        for symbol in (model.special.bos, *history):
-            logits, state = model.step(state, torch.tensor([symbol]))
+        for token in (model.special.bos, *history):
+            logits, state = model.step(state, torch.tensor([token]))
         assert logits[0].exp().tolist() == pytest.approx(row)
 
 
 def test_a_history_that_is_not_listed_ends():
     model = TableModel({0: {(): [0.5, 0.5]}})
     state = model.start([0])
-    for symbol in (model.special.bos, 1):
-        logits, state = model.step(state, torch.tensor([symbol]))
+    for token in (model.special.bos, 1):
+        logits, state = model.step(state, torch.tensor([token]))
     assert logits.exp().tolist() == [[1.0, 0.0]]
 
 
