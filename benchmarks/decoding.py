@@ -28,14 +28,14 @@ from npad.experiments.speed import untrained
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 
 
 class ChainsOnly(NPAD):
     """NPAD without re-scoring: returns what the chains found, with their noisy scores."""
 
-    def search(self, model: Any, state: Any, problems: Problems) -> Found:
+    def search(self, model: Any, state: Any, problems: Problems) -> Hypotheses:
         return self._runner().run(model, state, problems, self._chains())
 
 

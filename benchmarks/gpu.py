@@ -158,7 +158,7 @@ def main() -> None:
             search()
             torch.cuda.reset_peak_memory_stats()
             seconds = clock(search, few_repeats)
-            candidates = search().distinct().found
+            candidates = search().distinct().hypotheses
             rescoring = clock(partial(rescore, low, state, candidates), few_repeats)
             total = clock(partial(decoder.search, low, state, problems), few_repeats)
             encoding = clock(partial(low.start, source), few_repeats)

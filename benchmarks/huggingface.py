@@ -75,7 +75,7 @@ Written by `{command}`
 σ (relative to the RMS of the perturbed vector), the noise site and the temperature were chosen
 on {trial} other prompts:
 
-{chosen}"""  # noqa: E501
+{chosen}"""
 
 
 def load() -> tuple[Any, Any]:

@@ -23,15 +23,15 @@ from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.experiments.speed import clock
 from npad.rescoring.strategies import rescore
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.text.files import read_lines
 
 
-def count_prefixes(candidates: Found) -> int:
+def count_prefixes(candidates: Hypotheses) -> int:
     """Return the number of distinct prefixes within sentences, summed over sentences."""
     count = 0
-    for hypotheses in candidates.hypotheses():
+    for hypotheses in candidates.to_lists():
         prefixes = {
             hypothesis.tokens[:t]
             for hypothesis in hypotheses
@@ -80,7 +80,7 @@ def main() -> None:
             state = model.start(source)
             runner, chains = decoder._runner(), decoder._chains()
             with count_calls() as calls:
-                candidates = runner.run(model, state, problems, chains).distinct().found
+                candidates = runner.run(model, state, problems, chains).distinct().hypotheses
                 rescore(model, state, candidates)
             search = clock(partial(runner.run, model, state, problems, chains), 3, device)
             rescoring = clock(partial(rescore, model, state, candidates), 3, device)

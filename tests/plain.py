@@ -15,7 +15,7 @@ def plain_beam(
     max_length: int,
     penalty=lambda rank: 0.0,
 ):
-    """Beam search as one would write it for one sentence with lists; returns (tokens, log_prob, finished)."""
+    """Beam search of one sentence, written with lists; returns (tokens, log_prob, finished)."""
     eos, table = model.special.eos, model.tables[0]
     ends_at_once = [float(i == eos) for i in range(model.vocabulary)]
     live, ended = [((), 0.0)], []
@@ -24,10 +24,10 @@ def plain_beam(
         for history, score in live:
             p = table.get(history, ends_at_once)
             ranked = sorted(
-                ((score + math.log(x), symbol) for symbol, x in enumerate(p) if x > 0), reverse=True
+                ((score + math.log(x), token) for token, x in enumerate(p) if x > 0), reverse=True
             )
             children += [
-                (s - penalty(k), s, (*history, symbol)) for k, (s, symbol) in enumerate(ranked, 1)
+                (s - penalty(k), s, (*history, token)) for k, (s, token) in enumerate(ranked, 1)
             ]
         children.sort(reverse=True)
         children = [(history, score) for _, score, history in children]

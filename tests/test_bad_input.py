@@ -53,7 +53,7 @@ from npad.models.table import TableModel
         (lambda: NPAD(chains=0), "chains must be a whole number of at least 1, not 0"),
         (lambda: NPAD(chains=2.5), "chains must be a whole number of at least 1, not 2.5"),
         (lambda: NPAD(candidates="some"), "candidates must be one of 'best', 'all', not 'some'"),
-        (lambda: NPAD("beam"), "inner must be one of npad's or another Decoder"),
+        (lambda: NPAD("beam"), "inner must be a Decoder, such as Beam"),
         (lambda: NPAD(Beam), r"write Beam\(\), not Beam"),
         (lambda: NPAD(noise=0.3), r"noise must be a Noise, such as Noise\(0.3\), not 0.3"),
         (lambda: NPAD(NPAD()), "NPAD cannot be its own inner decoder; use more chains"),
@@ -137,9 +137,9 @@ from npad.models.table import TableModel
         ),
         (
             lambda: Noise(0.3, distribution=Dropout()),
-            r"Dropout is a share of what it perturbs: say Noise\(0.3, …, rel",
+            r"Dropout is relative to what it perturbs: write Noise\(0.3, …, rel",
         ),
-        (lambda: Noise(0.3, distribution=Fixed(Dropout())), "is a share of what it perturbs"),
+        (lambda: Noise(0.3, distribution=Fixed(Dropout())), "is relative to what it perturbs"),
         (lambda: Antithetic(Dropout()), "Antithetic needs additive noise; Dropout has no negative"),
         (lambda: StudentT(2.0), "StudentT's nu must be a finite number above 2, not 2.0"),
         (lambda: Orthogonal(17), "Orthogonal's block must be at most 16, not 17"),
@@ -181,7 +181,7 @@ def test_max_length_must_be_positive(decoder, max_length):
 def test_ids_must_be_one_a_sentence(ids):
     with pytest.raises(
         InvalidInput,
-        match=f"ids must be one integer a sentence: there are 2 sentences, not {len(ids)}",
+        match=f"ids must be one integer per sentence: there are 2 sentences, not {len(ids)}",
     ):
         decode(TableModel.random(3, 2), [0, 0], Greedy(), ids=ids)
 
@@ -209,7 +209,7 @@ def test_ids_must_be_integers(ids):
         (
             TableModel.random(3, 2),
             (i for i in [0]),
-            "source must have a length, one entry a sentence; a generator has none",
+            "source must have a length, one entry per sentence; a generator has none",
         ),
     ],
     ids=["class", "translator", "swapped", "generator"],
@@ -256,7 +256,7 @@ def test_a_model_in_training_mode_would_decode_at_random(drop):
         ),
         (lambda found: found.log_prob * math.nan, "the selector <lambda> returned NaN"),
         (MBR(lambda a, b: math.nan), "the selector MBR returned NaN"),
-        (Rerank(lambda one: None), "the function given to Rerank must return a number, not None"),
+        (Rerank(lambda one: None), "Rerank's function must return a number, not None"),
         (Rerank(lambda one: math.nan), "the selector Rerank returned NaN"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_selector_must_say_a_number_for_each(selector, message):
 def test_a_schedule_must_return_one_factor_a_row():
     for schedule, got in ((lambda t, e: t[:, None], r"\[4, 1\]"), (lambda t, e: 0.5, "0.5")):
         with pytest.raises(
-            InvalidInput, match=rf"the schedule must return a tensor \[4\], one a row, not {got}"
+            InvalidInput, match=rf"the schedule must return a tensor \[4\], not {got}"
         ):
             decode(recurrent(), summaries(2), NPAD(chains=2, noise=Noise(0.3, schedule)), 3)
 
@@ -295,9 +295,7 @@ def test_sigmas_may_come_as_an_array():
 
 
 def test_a_decoder_must_be_one():
-    with pytest.raises(
-        InvalidInput, match="decoder must be one of npad's or another Decoder, such as Beam"
-    ):
+    with pytest.raises(InvalidInput, match="decoder must be a Decoder, such as Beam"):
         decode(TableModel.random(3, 2), [0], "beam")
     with pytest.raises(InvalidInput, match=r"write Beam\(\), not Beam"):
         decode(TableModel.random(3, 2), [0], Beam)
@@ -425,7 +423,7 @@ def test_an_end_that_cannot_come_is_an_error(decoder):
 
 
 def test_a_vocabulary_that_changes_is_an_error():
-    with pytest.raises(ModelError, match=r"returned 8 logits a row, and 9 before"):
+    with pytest.raises(ModelError, match=r"returned 8 logits per row, and 9 before"):
         decode(Broken(lambda x: x[:, :-1], from_step=3), summaries(2, torch.float32), Greedy(), 6)
 
 

@@ -1,4 +1,4 @@
-"""Beam search against plain-Python transcriptions of its rules, tables made by hand, and the enumerated truth."""
+"""Beam search against plain Python, tables made by hand, and the enumerated optimum."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
 
 
 @pytest.mark.parametrize("finish", RULES)
-def test_it_is_its_plain_transcription_with_many_symbols(finish):
-    """More symbols than the width, so that the children of one prefix may be as many as the beam keeps, and its end."""
+def test_it_is_its_plain_transcription_with_many_tokens(finish):
+    """With more tokens than the width, one prefix's children may fill the beam, and end, too."""
     draw = random.Random(finish)
     for seed in range(300):
         model = TableModel.random(draw.randint(4, 8), draw.randint(2, 3), seed, dtype=torch.float64)
@@ -53,7 +53,7 @@ def test_it_is_its_plain_transcription_with_many_symbols(finish):
 
 @pytest.mark.parametrize("finish", RULES)
 def test_equals_are_found_once_each_with_their_own_score(finish):
-    """Many equal probabilities, and zeros: no hypothesis comes twice, and each has the log-probability of its table."""
+    """With ties and zeros no hypothesis comes twice, and scores are those of the table."""
     draw = random.Random(0)
     for _ in range(60):
         vocabulary = draw.randint(3, 40)
@@ -70,7 +70,7 @@ def test_equals_are_found_once_each_with_their_own_score(finish):
 
 
 def tied(draw: random.Random, vocabulary: int) -> list[float]:
-    """Probabilities in units of one over a few, each symbol 0, 1 or 2 of them; some symbol has some."""
+    """A distribution with many ties: each token has weight 0, 1 or 2, and not all have 0."""
     weights = [draw.choice((0, 1, 1, 2, 2)) for _ in range(vocabulary)]
     weights[draw.randrange(vocabulary)] = 2
     return [weight / sum(weights) for weight in weights]
@@ -124,7 +124,7 @@ def test_greedy_is_beam_of_one_for_a_network():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_greedy_is_beam_of_one_among_equals(dtype):
-    """Logits of a few whole numbers tie all the time: greedy search and a beam of one take the same, the first."""
+    """Logits of few distinct values tie often: greedy search and a beam of one take the first."""
 
     class Tied:
         special, sites = Special(40, 0, 40), {"hidden": 1}
@@ -149,7 +149,7 @@ def test_greedy_is_beam_of_one_among_equals(dtype):
 
 
 def test_greedy_is_beam_of_one_however_small_the_difference():
-    """A gap of 1.2e-7 is gone once it is added to a score of −20 in float32; the order must not be."""
+    """Adding a gap of 1.2e-7 to a score of −20 in float32 loses it; the order must not be lost."""
 
     class Close:
         special, sites = Special(3, 2, 3), {}
@@ -169,8 +169,9 @@ def test_greedy_is_beam_of_one_however_small_the_difference():
     assert greedy == beam == (1,) * 60
 
 
-# Three tables that tell the rules apart; symbols: 0 ends, 1 and 2 are words.
-SHRINK_LOSES = {  # "1 1" (0.44) hides behind "1 2" (0.46·0.5) once a finished hypothesis has taken a place
+# Three tables on which the rules differ. Tokens: 0 ends, 1 and 2 are words.
+# "1 1" (0.44) loses to "1 2" (0.46·0.5) once a finished hypothesis has taken a slot.
+SHRINK_LOSES = {
     (): [0.40, 0.35, 0.25],
     (1,): [0.0, 0.48, 0.52],
     (1, 2): [0.5, 0.25, 0.25],
@@ -180,7 +181,7 @@ SHRINK_LOSES = {  # "1 1" (0.44) hides behind "1 2" (0.46·0.5) once a finished 
 
 
 def test_a_beam_that_shrinks_gives_the_ended_one_a_place_for_good():
-    """Width 2: the empty output ends at 0.40 and takes a place; the beam of one that is left follows 1, then 2."""
+    """Width 2: the empty output ends at 0.40 and takes a slot; the other slot follows 1, then 2."""
     model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
     found = decode(model, [0], Beam(2, "shrink", nbest=2), 8)[0]
     assert [one.tokens for one in found] == [(), (1, 2)]
@@ -190,7 +191,7 @@ def test_a_beam_that_shrinks_gives_the_ended_one_a_place_for_good():
 
 
 def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
-    """Width 2 and an end of 0.2 below two live prefixes of 0.42 and 0.38: it has no place in the beam at all."""
+    """Width 2: an output that ends at 0.2, below live prefixes of 0.42 and 0.38, gets no slot."""
     table = {(): [0.20, 0.42, 0.38], (1,): [0.5, 0.25, 0.25], (2,): [0.9, 0.05, 0.05]}
     model = TableModel({0: table}, dtype=torch.float64)
     # Step 2 offers (2) at 0.342 and (1) at 0.21, both ended; "compete" keeps just these.
@@ -219,7 +220,7 @@ def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
 
 
 def test_a_pool_keeps_the_beam_full():
-    """The same table as for the shrinking beam: with the ended one in a pool both prefixes live on."""
+    """On the table of the shrinking beam, both prefixes stay live next to the pool."""
     model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
     found = decode(model, [0], Beam(2, "pool", nbest=2), 8)[0]
     assert [one.tokens for one in found] == [(), (1, 1)]
@@ -227,7 +228,7 @@ def test_a_pool_keeps_the_beam_full():
 
 
 def test_the_three_rules_part_on_one_table():
-    """Width 3. The empty output ends first, at 0.20; then (2, 1) has 0.308, (1, 1) 0.225 and (1, 2) 0.216."""
+    """Width 3: the empty output ends at 0.20; then (2, 1) 0.308, (1, 1) 0.225, (1, 2) 0.216."""
     table = {
         (): [0.20, 0.45, 0.35],
         (1,): [0.02, 0.50, 0.48],
@@ -250,7 +251,7 @@ def test_the_three_rules_part_on_one_table():
 
 @pytest.mark.parametrize("finish", RULES)
 def test_it_costs_one_row_first_and_its_width_after(finish):
-    """Three symbols and the end, all of them certain: 1 + 4 · 3 rows."""
+    """Three tokens and the end, all of them certain: 1 + 4 · 3 rows."""
     model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(3)}}))
     decode(model, [0], Beam(4, finish))
     assert model.calls == 1 + 4 * 3

@@ -1,4 +1,4 @@
-"""A search whose iterations are recorded and replayed finds what it finds without; here a replay is a second call."""
+"""Captured searches return what eager ones do; on a CPU a replay is a second call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OTHERS = [NPAD(BestOf((Greedy(), Sampling(2))), 3, Noise(0.4)), NPAD(Exact(50), 
 
 @pytest.mark.parametrize("decoder", [*EVERY.values(), *OTHERS], ids=repr)
 def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, decoder, monkeypatch):
-    """On a GPU all but NPAD's beginning share one memory: what a later one made may lie where an earlier one works."""
+    """Graphs share a memory pool, so an earlier one may overwrite a later one's results."""
     made, replay = [], Graph.replay
 
     def spoil(graph):
@@ -120,9 +120,9 @@ def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
 
 
 def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
-    symbols, rows = 11, 50 * len(SOURCE)
+    vocabulary, rows = 11, 50 * len(SOURCE)
     monkeypatch.setattr(
-        "npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * symbols
+        "npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * vocabulary
     )
     for _ in range(4):
         decode(fast, SOURCE, Sampling(50), 8)

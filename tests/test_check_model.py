@@ -132,7 +132,7 @@ class ForgetsARow(Sound):
 
 
 class Batched(Sound):
-    """Reads the memory of [sentences, rows each] together, and takes every select for an expansion."""
+    """Reads the memory of [sentences, rows each] together; takes every select for an expansion."""
 
     def start(self, source):
         return super().start(source), Layout(len(source), 1)
@@ -177,8 +177,8 @@ class NoiseAfter(Sound):
         return logits, after
 
 
-class RareSymbols(Sound):
-    """forced is right but for a symbol that is never likely."""
+class RareTokens(Sound):
+    """forced is right but for a token that is never likely."""
 
     def __init__(self):
         super().__init__()
@@ -229,9 +229,9 @@ class EndOutside(Sound):
         (WrongRows, "step returned 2 rows of logits for the 3 sentences"),
         (ReturnsNaN, "step returned NaN"),
         (OneState, "select must copy what step writes to"),
-        (ForgetsPast, "do not continue from the past of the rows selected"),
-        (MixesSentences, "sentence 0 alone predicts other than in the batch"),
-        (ForcedOffByOne, "forced predicts other than stepping"),
+        (ForgetsPast, "rows do not continue from the past of the selected rows"),
+        (MixesSentences, "sentence 0 predicts differently alone and in the batch"),
+        (ForcedOffByOne, "forced predicts differently from stepping"),
         (UndeclaredSite, "step calls perturb('embedding', …), which sites does not declare"),
         (SilentSite, "the site 'attention' is declared but step never calls"),
         (WrongWidth, "the site 'hidden' is declared 12 wide, but step perturbs 16 units"),
@@ -240,18 +240,19 @@ class EndOutside(Sound):
         (BadAttention, "attention weights must be non-negative and add up to 1"),
         (
             NoiseAfter,
-            "what perturb returns at 'hidden' has no effect on the logits of that step; is it used after it?",
+            "what perturb returns at 'hidden' has no effect on the logits of that step; "
+            "is it used after it?",
         ),
-        (RareSymbols, "forced predicts other than stepping"),
+        (RareTokens, "forced predicts differently from stepping"),
         (ReturnsViews, "select must copy what step writes to"),
         (NaNLater, "step 2 returned NaN"),
         (Probabilities, "step seems to return probabilities"),
         (NoState, "step must return (logits, state), not Tensor"),
         (NoPerturb, "step must take (state, tokens, perturb=None)"),
         (ForgetsARow, "(recurrent.py, line "),
-        (Batched, "kept by select with the others dropped, predict other than before"),
+        (Batched, "predict differently once select has dropped the others"),
         (NoSpecial, "special must be npad.Special(bos, eos, pad)"),
-        (EndOutside, "the end symbol 99 is not among the 9 symbols"),
+        (EndOutside, "the end token 99 is not among the 9 tokens"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -304,7 +305,7 @@ def test_attention_to_padding_is_found():
 
     with pytest.raises(
         ContractError,
-        match="sentence 0 has 2 source positions alone, but looks at more in the batch",
+        match="sentence 0 has 2 source positions alone, but attends to more in the batch",
     ):
         check_model(Padded(), summaries(3, torch.float32))
 

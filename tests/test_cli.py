@@ -209,7 +209,7 @@ def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, caps
     expected = whole.translate(lines(corpus / "test.src"), package.Greedy())
     assert lines(tmp_path / "out") == [one.text for one in expected]
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("npad: warning: out of memory: going on with half the rows at a time")
+    assert line.startswith("npad: warning: out of memory: continuing with half the rows at a time")
 
 
 def test_translate_says_all_as_json():
@@ -591,7 +591,7 @@ def test_a_device_that_is_not_there_is_one_line(command, device, capsys, monkeyp
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     rule = f"--device must be cpu, cuda or auto, not {device!r}"
     if device in ("cuda", "cuda:99"):
-        rule = f"--device {device}: torch can use 0 GPUs on this machine; take another, or cpu"
+        rule = f"--device {device}: torch can use 0 GPUs on this machine; use another, or cpu"
     assert (
         refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--device", device) == rule
     )
@@ -619,7 +619,7 @@ def test_a_precision_that_the_device_cannot_do_is_one_line(command, capsys, monk
         "--device",
         "cpu",
     )
-    assert line.startswith("cpu cannot compute in bfloat16; take another precision (")
+    assert line.startswith("cpu cannot compute in bfloat16; use another precision (")
 
 
 def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(
@@ -638,7 +638,7 @@ def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(
         "bfloat16",
     ]
     line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *pairs)
-    assert line.startswith("cpu cannot compute in bfloat16; take another precision (")
+    assert line.startswith("cpu cannot compute in bfloat16; use another precision (")
 
 
 def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypatch):

@@ -74,7 +74,7 @@ def test_a_network_decodes_alike_alone_and_in_a_batch(decoder, cell):
 
 
 class Margins:
-    """A model that notes, step by step, the smallest gap between the two best symbols of a row."""
+    """A model that notes, step by step, the smallest gap between the two best tokens of a row."""
 
     def __init__(self, model):
         self.model, self.special, self.sites, self.smallest = model, model.special, model.sites, []
@@ -88,7 +88,7 @@ class Margins:
 
 
 def first_difference(one, other):
-    """The step, from 0, at which two sets of hypotheses part, chain by chain; None if they do not."""
+    """The first step, from 0, at which two sets of hypotheses differ, chain by chain, or None."""
     a, b = ({h.chain: (*h.tokens, h.finished) for h in hypotheses} for hypotheses in (one, other))
     steps = [
         next(
@@ -128,7 +128,7 @@ def test_decoding_twice_gives_the_same(decoder):
 
 
 class SilentAfterTheEnd:
-    """A table model that returns nothing but NaN once a row has read the end symbol, as an untrained state may."""
+    """A table model that returns NaN once a row has read the end token."""
 
     def __init__(self, model):
         self.model, self.special, self.sites = model, model.special, model.sites
@@ -185,7 +185,7 @@ def test_an_empty_batch_gives_an_empty_list(decoder):
 
 @every
 def test_sentences_of_different_lengths_are_dropped_when_over(decoder):
-    """The row that ends at once must not be carried along for the one that takes ten symbols."""
+    """The row that ends at once must not be carried along for the one that takes ten tokens."""
     short, long = {(): [1.0, 0.0]}, {(1,) * n: [0.0, 1.0] for n in range(9)}
     model = Counted(TableModel({"short": short, "long": long}, dtype=torch.float64))
     decode(model, ["long"], decoder, 12)
@@ -214,7 +214,7 @@ SIMPLE = {
     "outer", [lambda d: d, lambda d: NPAD(d, chains=3, noise=Noise(0.3))], ids=["plain", "npad"]
 )
 def test_steps_never_ask_the_host(inner, outer, monkeypatch):
-    """On the meta device tensors have no values, so any look at one (.item(), bool()) would raise."""
+    """Tensors on the meta device have no values, so .item() or bool() would raise."""
     import npad.search.loop as shared
     from npad.noise.noisy import Noisy
 

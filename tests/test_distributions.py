@@ -74,7 +74,7 @@ def test_each_has_its_own_shape(distribution, kurtosis):
 
 
 def test_shapes_by_hand():
-    """Quantiles: √3 bounds the uniform; half of Laplace lies within ln 2/√2; Student's t with ν=4 has a known one."""
+    """√3 bounds the uniform; half of Laplace is within ln 2/√2; t with ν=4 has a known quantile."""
     assert Uniform().unit(grid(), 64).abs().max() <= math.sqrt(3)
     laplace = Laplace().unit(grid(), 64).abs()
     assert (laplace < math.log(2) / math.sqrt(2)).double().mean().item() == pytest.approx(
@@ -201,7 +201,7 @@ def test_a_row_alone_meets_the_same_noise(distribution):
 @every
 @pytest.mark.parametrize("field", ["seed", "ids", "steps", "slots", "site", "chains"])
 def test_noise_differs_in_every_field_of_the_key(distribution, field):
-    """But for what a wrapper ties on purpose: Fixed ignores step and slot, Antithetic mirrors a chain."""
+    """Except where intended: Fixed ignores step and slot, Antithetic mirrors a chain."""
     keys = grid(30, 16)
     other = {"seed": lambda: replace(keys, seed=7), "site": lambda: keys.at("cell")}.get(
         field, lambda: replace(keys, **{field: getattr(keys, field) + 64})
@@ -264,7 +264,7 @@ def test_finite_rows_meet_the_same_relative_noise_at_any_site(site):
     )
 
 
-def test_a_model_that_rules_symbols_out_decodes_with_relative_noise_at_its_output():
+def test_a_model_that_rules_tokens_out_decodes_with_relative_noise_at_its_output():
     translator = npad.load("toy")
     greedy = translator.translate(["danke"], npad.Greedy())
     for sigma in (0.0, 0.5):

@@ -44,7 +44,7 @@ TABLE = {
 
 
 def test_the_ranking_by_hand():
-    """ln 0.24 − 2η < ln 0.22 − η as soon as η > ln(0.24/0.22) = 0.087: then the only child of (2) takes the place."""
+    """For η > ln(0.24/0.22) = 0.087, ln 0.24 − 2η < ln 0.22 − η: the child of (2) wins."""
     model = TableModel({0: TABLE}, dtype=torch.float64)
 
     def kept(eta):
@@ -56,7 +56,7 @@ def test_the_ranking_by_hand():
 
 
 def test_the_penalty_does_not_accumulate_and_scores_are_clean():
-    """Were η·k' carried on, (2, 2), the second child and then a first one, would start step 3 another η behind."""
+    """If η·k' accumulated, (2, 2), a second and then a first child, would fall behind by η."""
     table = TABLE | {
         (1, 1): [0.5, 0.5, 0.0],
         (2, 2): [0.69, 0.31, 0.0],
@@ -64,8 +64,9 @@ def test_the_penalty_does_not_accumulate_and_scores_are_clean():
         (2, 2, 1): [1, 0, 0],
     }
     model = TableModel({0: table}, dtype=torch.float64)
-    # Step 3: 0.30·0.5 = 0.15 (twice) and 0.22·0.69 = 0.152. First children only, equal penalties: (2, 2) ends first.
-    # With η = 0.1 carried from the step before, it would be 0.152·e^−0.1 = 0.137 and come behind (1, 1).
+    # Step 3: 0.30·0.5 = 0.15 (twice) and 0.22·0.69 = 0.152. All are first children, with equal
+    # penalties: (2, 2) ends first. With η = 0.1 carried over, it would be 0.152·e^−0.1 = 0.137,
+    # behind (1, 1).
     found = decode(model, [0], Diverse(2, eta=0.1, nbest=2), max_length=4)[0]
     assert [one.tokens for one in found] == [(2, 2), (1, 1)]
     assert [one.log_prob for one in found] == pytest.approx(

@@ -34,7 +34,7 @@ def test_a_small_budget_is_kept_and_admitted(model, budget):
 
 
 def test_what_is_proven_within_a_small_budget_is_the_optimum():
-    """Over tables and budgets both happen: a proof, and none; what is proven is the best there is."""
+    """With some budgets there is a proof, with others none; a proven output is the optimum."""
     proven = []
     for seed in range(60):
         model = TableModel.random(4, 4, seed, dtype=torch.float64)

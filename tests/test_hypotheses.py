@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npad.noise.noisy import rank_in_run
-from npad.search.hypotheses import Found, join, join_groups
+from npad.search.hypotheses import Hypotheses, join, join_groups
 
 HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
 GROUPS = st.integers(1, 6).flatmap(
@@ -16,7 +16,7 @@ GROUPS = st.integers(1, 6).flatmap(
 )
 
 
-def build(groups) -> Found:
+def build(groups) -> Hypotheses:
     """None is an empty place."""
     longest = max((len(one[0]) for group in groups for one in group if one), default=0)
     shape = (len(groups), len(groups[0]))
@@ -24,7 +24,7 @@ def build(groups) -> Found:
         [[*(one[0] if one else []), *[9] * (longest - (len(one[0]) if one else 0))] for one in g]
         for g in groups
     ]
-    return Found(
+    return Hypotheses(
         tokens=torch.tensor(tokens, dtype=torch.long).view(*shape, longest),
         lengths=torch.tensor([[len(one[0]) if one else -1 for one in group] for group in groups]),
         finished=torch.tensor([[bool(one and one[1]) for one in group] for group in groups]),
@@ -38,7 +38,7 @@ def build(groups) -> Found:
 @given(groups=GROUPS)
 def test_distinct_keeps_the_first_of_each_and_counts(groups):
     merged, went = build(groups).distinct()
-    rows = merged.hypotheses()
+    rows = merged.to_lists()
     for g, group in enumerate(groups):
         expected = {}
         for place, one in enumerate(group):
@@ -54,12 +54,12 @@ def test_distinct_keeps_the_first_of_each_and_counts(groups):
                 assert (there.tokens, there.finished) == (tuple(one[0]), one[1])
 
 
-def test_a_pad_that_is_a_real_symbol_makes_no_two_the_same():
-    """(1), (1, 9) and (1, 9, 9) are three hypotheses, though 9 is what the shorter ones are padded with."""
+def test_a_pad_that_is_a_real_token_makes_no_two_the_same():
+    """(1), (1, 9) and (1, 9, 9) differ, though the shorter ones are padded with 9."""
     merged, went = build(
         [[([1], True, -1), ([1, 9], True, -2), ([1, 9, 9], True, -3), ([1], True, -1)]]
     ).distinct()
-    assert [one.tokens for one in merged.hypotheses()[0]] == [(1,), (1, 9), (1, 9, 9)]
+    assert [one.tokens for one in merged.to_lists()[0]] == [(1,), (1, 9), (1, 9, 9)]
     assert went.tolist() == [[0, 1, 2, 0]]
     assert merged.count.tolist() == [[2, 1, 1]]
 
@@ -73,7 +73,7 @@ def test_pieces_of_different_length_are_joined_with_padding(dim):
 
 @given(groups=GROUPS)
 def test_best_first_is_by_finished_then_score_and_ties_stay(groups):
-    for group, found in zip(groups, build(groups).best_first().hypotheses(), strict=True):
+    for group, found in zip(groups, build(groups).best_first().to_lists(), strict=True):
         expected = sorted((one for one in group if one), key=lambda one: (-one[1], -one[2]))
         assert [(list(one.tokens), one.finished, one.log_prob) for one in found] == expected
 
@@ -82,7 +82,7 @@ def test_pieces_go_back_in_order():
     first, second = build([[([1], True, -1)]]), build([[([2, 2], True, -2)], [([], True, -3)]])
     found = join_groups(
         [(torch.tensor([1]), first), (torch.tensor([2, 0]), second)], pad=9
-    ).hypotheses()
+    ).to_lists()
     assert [group[0].tokens for group in found] == [(), (1,), (2, 2)]
 
 

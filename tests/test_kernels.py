@@ -1,4 +1,4 @@
-"""Each kernel gives what plain torch gives: on a GPU where there is one, else in Triton's interpreter."""
+"""Each kernel equals torch: on a GPU if there is one, else in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def _seeded():
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("symbols", [1, 3, 301, 5000, 40_000])
-def test_the_normaliser_is_logsumexp_and_the_first_of_the_largest(dtype, symbols):
-    x = random(9, symbols, dtype=dtype) * 3
+@pytest.mark.parametrize("vocabulary", [1, 3, 301, 5000, 40_000])
+def test_the_normaliser_is_logsumexp_and_the_first_of_the_largest(dtype, vocabulary):
+    x = random(9, vocabulary, dtype=dtype) * 3
     x[1, 0] = x[1, -1] = 50
-    x[2, : symbols // 2] = -torch.inf
+    x[2, : vocabulary // 2] = -torch.inf
     norm, best, peaks = normaliser(x)
     torch.testing.assert_close(norm, x.float().logsumexp(-1), atol=1e-5, rtol=1e-5)
     assert torch.equal(best.cpu(), x.cpu().argmax(-1))
-    chunks = torch.nn.functional.pad(x, (0, -symbols % 64), value=-torch.inf).view(9, -1, 64)
+    chunks = torch.nn.functional.pad(x, (0, -vocabulary % 64), value=-torch.inf).view(9, -1, 64)
     assert torch.equal(peaks, chunks.amax(-1))
 
 
@@ -70,10 +70,10 @@ def test_rows_that_are_no_distribution_have_no_normaliser():
     assert normaliser(x)[0].isnan().tolist() == [True, True, True, False]
 
 
-@pytest.mark.parametrize("symbols", [301, 1300])
-def test_logits_may_lie_as_they_like(symbols, monkeypatch):
+@pytest.mark.parametrize("vocabulary", [301, 1300])
+def test_logits_may_lie_as_they_like(vocabulary, monkeypatch):
     monkeypatch.setattr("npad.engine.next_token.fused", lambda x: True)
-    x = random(symbols, 5).t()
+    x = random(vocabulary, 5).t()
     one, other = (Prediction.of(build(), each, 5) for each in (x, x.contiguous()))
     assert torch.equal(one.best(), other.best())
     for a, b in zip(one.top(7), other.top(7), strict=True):
@@ -133,9 +133,9 @@ def test_gates_are_those_of_a_gru(dtype, near, units):
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize(("symbols", "k"), [(1100, 1), (1100, 11), (1025, 16), (5000, 7)])
-def test_the_top_is_the_top(dtype, symbols, k):
-    x = random(3, 2, symbols, dtype=dtype)
+@pytest.mark.parametrize(("vocabulary", "k"), [(1100, 1), (1100, 11), (1025, 16), (5000, 7)])
+def test_the_top_is_the_top(dtype, vocabulary, k):
+    x = random(3, 2, vocabulary, dtype=dtype)
     x[0, 0, 5:] = -torch.inf
     x[1, 1, 64:200] = 9  # of equals the first
     values, chosen = top(x, normaliser(x.view(6, -1))[2].view(3, 2, -1), k)

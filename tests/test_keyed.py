@@ -1,4 +1,4 @@
-"""Random numbers by name: the published generator, sound moments, and nothing shared between keys."""
+"""Keyed random numbers: the published generator, its moments, and independence of keys."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_is_the_published_splitmix64(seed, outputs):
 
 
 def test_draws_are_numbers_of_the_stream():
-    """Number i of a row is made of the i-th output of the stream its key seeds: by hand, for one row."""
+    """Number i of a row comes from the i-th output of the stream that its key seeds."""
     streams = keys(1).streams()
     raw = [int(bits) % 2**64 for bits in mix_(streams + torch.arange(1, 4) * GOLDEN)]
     expected = [((b >> 41) + 0.5) / 2**23 for b in raw] + [
@@ -59,7 +59,7 @@ def test_draws_are_numbers_of_the_stream():
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_every_field_of_the_key_matters_and_leaves_no_correlation(field):
-    """Rows that differ in one field alone have uncorrelated noise, and so have rows whose field differs by any lag."""
+    """Rows that differ in one field, by any lag, have uncorrelated noise."""
     rows, width = 400, 256
     base = keys(rows)
     if field == "site":
@@ -80,7 +80,7 @@ def test_every_field_of_the_key_matters_and_leaves_no_correlation(field):
 
 
 def test_fields_do_not_stand_for_each_other():
-    """Seed 1, sentence 0 is not seed 0, sentence 1; chain 2, step 3 is not chain 3, step 2; and so on."""
+    """Seed 1, sentence 0 is not seed 0, sentence 1; chain 2, step 3 is not chain 3, step 2; …."""
     one = torch.ones(1, dtype=torch.long)
     names = ["ids", "chains", "steps", "slots"]
     seen = set()

@@ -25,7 +25,7 @@ from npad.search.rows import Problems, repeat
 
 
 class Still:
-    """A model that does nothing but show what it was handed at its site: its hidden state is zero before every step."""
+    """A model that returns what perturb returned; its hidden state is zero before every step."""
 
     special, sites, width = Special(0, 1, 0), {"hidden": 64}, 64
 
@@ -82,7 +82,7 @@ def epsilon(step, rows=3, seed=0, site="hidden.0", width=8):
 
 
 def test_noise_reaches_the_transition_before_it_happens():
-    """tanh(W x + U (h + ε) + b), step by step by hand; noise added after the step would give other numbers."""
+    """tanh(W x + U (h + ε) + b), step by step; noise after the step would give other numbers."""
     model, source = recurrent("rnn", summary=0), range(3)
     cell, tokens = model.cells[0], torch.tensor([[0, 0, 0], [4, 5, 6], [7, 2, 3]])
     noisy = Noisy(model, Noise(0.7))
@@ -112,7 +112,7 @@ def test_the_state_after_a_step_is_squashed_however_strong_the_noise():
 
 
 def test_the_very_first_transition_gets_the_full_sigma():
-    """The first logits of a noisy chain differ from the clean one's, by exactly σ₀ ε₁ through the cell."""
+    """The first logits of a noisy chain differ from the clean one's by σ₀ ε₁ through the cell."""
     model, source = recurrent("gru"), summaries(3)
     clean, _ = model.step(model.start(source), torch.zeros(3, dtype=torch.long))
     first, _ = Noisy(model, Noise(0.5)).step(

@@ -120,7 +120,7 @@ def test_npad_over_greedy_is_npad_over_a_beam_of_one():
 
 
 def test_it_finds_what_its_inner_decoder_misses():
-    """The noise must do something: over some sentences NPAD over greedy gets better, and a noisy chain is why."""
+    """On some sentences NPAD over greedy is better, because of a noisy chain."""
     model, source = recurrent(vocabulary=30), summaries(20)
     plain, found = (
         decode(model, source, one, max_length=12)
@@ -148,7 +148,7 @@ def test_noisy_log_prob_is_the_chains_own_and_log_prob_the_clean_models():
 
 @given(model=tables(max_depth=4), max_length=st.integers(1, 5), seed=st.integers(0, 99))
 def test_merging_duplicates_changes_no_result(model, max_length, seed):
-    """By hand: every chain alone, in its own noisy model, scored one by one; the best of all is what NPAD returns."""
+    """NPAD returns the best of all chains, each run alone in a noisy model and scored alone."""
     noise, chains = Noise(0.6), 6
     found = decode(model, [0], NPAD(Greedy(), chains, noise, seed=seed), max_length)[0]
     answers = {}
@@ -169,7 +169,7 @@ def chain_alone(model, noise, seed, chain, max_length):
     noisy = Noisy(model, noise, seed)
     sigma = torch.tensor([noise.sigma if chain else 0.0])
     state = noisy.attach(model.start([0]), problems.ids, problems.chains, sigma)
-    return Greedy().search(noisy, state, problems).hypotheses()[0][0]
+    return Greedy().search(noisy, state, problems).to_lists()[0][0]
 
 
 def test_what_it_returns_is_distinct():
@@ -196,7 +196,7 @@ def test_all_candidates_are_every_finished_hypothesis_of_every_beam():
 
 
 def test_shared_noise_is_one_vector_for_a_whole_beam():
-    """A beam whose hypotheses share their noise is another search, and with one hypothesis it is the same."""
+    """Shared noise changes the search of a beam, but not of a beam of one."""
     model, source = recurrent(vocabulary=20), summaries(6)
 
     def run(inner, share):
@@ -293,7 +293,7 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
     "inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"]
 )
 def test_sentences_are_dropped_whole_with_all_their_chains(inner):
-    """Chains end at different steps; in every step each sentence that is left has as many rows as any other."""
+    """Chains end at different steps; at every step all live sentences have as many rows."""
     model, source = recurrent(vocabulary=6), summaries(6)
     with torch.no_grad():
         model.logits.bias[model.special.eos] += 2.0  # sooner or later
@@ -312,7 +312,7 @@ def test_sentences_are_dropped_whole_with_all_their_chains(inner):
 
 
 def test_calls_and_rescoring_are_counted_apart():
-    """Two certain symbols and the end: 5 chains · 3 steps, and one distinct hypothesis read in 3."""
+    """Two certain tokens and the end: 5 chains · 3 steps, one distinct hypothesis read in 3."""
     model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
     decode(model, [0], NPAD(Greedy(), 5, Noise(0.0)))
     assert (model.calls, model.rescored) == (15, 3)
@@ -340,7 +340,7 @@ def test_a_judge_of_the_models_own_is_asked_and_counted():
 
 
 def read_by(judge, state, tokens) -> float:
-    """log p of symbols and the end, step by step, from a state that may be another model's."""
+    """log p of tokens and the end, step by step, from a state that may be another model's."""
     total = 0.0
     for read, written in zip(
         [judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True

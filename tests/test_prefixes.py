@@ -32,18 +32,18 @@ from test_attention import SOURCE, build
     st.integers(1, 5),
     st.integers(1, 3),
 )
-def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, length, symbols):
+def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, length, vocabulary):
     random = np.random.default_rng(seed)
     x, reads = (
-        random.integers(symbols, size=(sentences, n, length)),
+        random.integers(vocabulary, size=(sentences, n, length)),
         random.integers(length + 1, size=(sentences, n)),
     )
     x, reads = x[:, :, : reads.max()], reads
     read = [(s, ()) for s in range(sentences)]  # what each row has read, and of which sentence
     for t, step in enumerate(read_steps(x, reads)):
         read = [
-            (*read[p][:1], (*read[p][1], symbol))
-            for p, symbol in zip(step.parents, step.tokens, strict=True)
+            (*read[p][:1], (*read[p][1], token))
+            for p, token in zip(step.parents, step.tokens, strict=True)
         ]
         going = {(s, i): (s, tuple(x[s, i, : t + 1])) for s, i in np.argwhere(reads > t)}
         rows = {
@@ -53,8 +53,8 @@ def test_every_hypothesis_goes_through_its_own_prefixes(seed, sentences, n, leng
         }
         assert {where: read[row] for where, row in rows.items()} == going
         assert len(set(rows.values())) == len(set(going.values()))  # each prefix once
-        assert all(step.owners[row // step.each] == s for (s, _), row in rows.items())
-        assert len(step.parents) == len(step.owners) * step.each
+        assert all(step.owners[row // step.group_size] == s for (s, _), row in rows.items())
+        assert len(step.parents) == len(step.owners) * step.group_size
 
 
 @pytest.mark.parametrize("least", [1, 4, 100])
@@ -111,6 +111,6 @@ def test_chains_that_agree_cost_one_to_judge():
     assert model.rescored <= 2 * sum(max(len(one.tokens) + 1 for one in each) for each in found)
 
 
-def test_a_symbol_that_is_none_is_refused():
+def test_a_token_that_is_none_is_refused():
     with pytest.raises(InvalidInput, match="token 99 is outside the vocabulary of"):
         score(Prepared(build()), SOURCE, [[[3, 99]]] * len(SOURCE))

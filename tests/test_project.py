@@ -12,12 +12,45 @@ import npad
 
 SOURCE = Path(npad.__file__).parent
 ROOT = Path(__file__).parent.parent
-CENTRAL = """
-    Model Special Perturb Layout Capabilities Greedy Sampling Beam Diverse Exact BestOf NPAD Noise
-    Annealed Gaussian Distribution Schedule Selector MostProbable LengthNormalised GNMTLength MBR
-    Rerank Keys walk decode Hypothesis score load signature testing hf schedules distributions
-    Translator Translation count_calls
-""".split()
+CENTRAL = [
+    "Model",
+    "Special",
+    "Perturb",
+    "Layout",
+    "Capabilities",
+    "Greedy",
+    "Sampling",
+    "Beam",
+    "Diverse",
+    "Exact",
+    "BestOf",
+    "NPAD",
+    "Noise",
+    "Annealed",
+    "Gaussian",
+    "Distribution",
+    "Schedule",
+    "Selector",
+    "MostProbable",
+    "LengthNormalised",
+    "GNMTLength",
+    "MBR",
+    "Rerank",
+    "Keys",
+    "walk",
+    "decode",
+    "Hypothesis",
+    "score",
+    "load",
+    "signature",
+    "testing",
+    "hf",
+    "schedules",
+    "distributions",
+    "Translator",
+    "Translation",
+    "count_calls",
+]
 # Each layer may import from itself and from those above it. A module belongs to the most specific
 # entry that covers it: `engine.memory` before `engine`.
 LAYERS = [

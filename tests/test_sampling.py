@@ -54,7 +54,7 @@ def test_temperature_and_cuts_by_hand(how, truth):
     drawn = Counter(
         one.tokens for one in decode(model, [0], Sampling(DRAWS, **how), max_length=1)[0]
     )
-    counts = [drawn[()], *(drawn[(symbol,)] for symbol in range(1, 5))]
+    counts = [drawn[()], *(drawn[(token,)] for token in range(1, 5))]
     assert [count > 0 for count in counts] == [p > 0 for p in truth]
     possible = [
         (count, p / sum(truth) * DRAWS) for count, p in zip(counts, truth, strict=True) if p > 0

@@ -53,7 +53,7 @@ def test_entropy_share_by_hand():
 
 
 def test_adaptive_noise_follows_the_last_distribution():
-    """Before the first symbol the factor is 1, then it is the entropy of what the row predicted last."""
+    """Before the first token the factor is 1, then it is the entropy of the last distribution."""
     model, source, scales = recurrent(), summaries(3), []
     noisy = Noisy(model, Noise(0.5, Adaptive()))
 

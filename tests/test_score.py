@@ -14,14 +14,14 @@ from npad import Counted, InvalidInput, ModelError, score
 from npad.models.table import TableModel
 from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
-from npad.scoring import judge
-from npad.search.hypotheses import Found
+from npad.rescoring.strategies import rescore
+from npad.search.hypotheses import Hypotheses
 
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 
 
 def by_hand(model, source, targets):
-    """One sentence, one target, one symbol at a time."""
+    """One sentence, one target, one token at a time."""
     out = []
     for s, wanted in enumerate(targets):
         out.append([])
@@ -75,7 +75,7 @@ def test_each_distinct_target_is_read_once():
 
 
 def test_little_of_the_work_is_padding():
-    """Sentences with 25, 1, 1 and 1 targets of two symbols: 28 · 3 rows, not 100 · 3."""
+    """Sentences with 25, 1, 1 and 1 targets of two tokens: 28 · 3 rows, not 100 · 3."""
     counted = Counted(TableModel.random(6, 3, sentences=4))
     many = [[a, b] for a in range(1, 6) for b in range(1, 6)]
     scores = score(counted, [0, 1, 2, 3], [many, [[1, 1]], [[2, 2]], [[3, 3]]])
@@ -124,8 +124,8 @@ def test_logits_that_are_no_distribution_have_no_score(forced, value):
 
 
 @pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
-def test_a_pad_that_is_a_real_symbol_counts_where_it_is_written(forced):
-    """(2), (2, pad) and (2, pad, pad) look the same once padded; each is read and scored as what it is."""
+def test_a_pad_that_is_a_real_token_counts_where_it_is_written(forced):
+    """(2), (2, pad) and (2, pad, pad) are equal once padded, but scored as they are."""
     model, source = recurrent(), summaries(1)
     assert 0 <= model.special.pad < model.logits.out_features
     if not forced:
@@ -138,20 +138,20 @@ def test_a_pad_that_is_a_real_symbol_counts_where_it_is_written(forced):
 
 
 @pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
-def test_the_end_symbol_counts_where_a_hypothesis_ended(forced):
+def test_the_end_token_counts_where_a_hypothesis_ended(forced):
     """(3, 4) that ended has one factor more than (3, 4) cut short."""
     model = recurrent()
     if not forced:
         model.forced = None
     tokens = torch.tensor([[[3, 4], [3, 4], [5, 0]]])
-    found = Found(
+    found = Hypotheses(
         tokens,
         torch.tensor([[2, 2, 1]]),
         torch.tensor([[True, False, False]]),
         torch.zeros(1, 3, dtype=torch.float64),
     )
     with torch.inference_mode():
-        ended, cut, short = judge(model, model.start(summaries(1)), found)[0][0].tolist()
+        ended, cut, short = rescore(model, model.start(summaries(1)), found).log_prob[0].tolist()
         state, expected = model.start(summaries(1)), [0.0]
         for read, written in zip([model.special.bos, 3, 4], [3, 4, model.special.eos], strict=True):
             logits, state = model.step(state, torch.tensor([read]))
@@ -180,7 +180,7 @@ def test_no_targets_no_scores():
         ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of tokens"),
         (["ab"], r"targets\[0\] must be a list of targets, each a list of tokens"),
         ([[[2**70]]], "is outside any vocabulary"),
-        (3, "targets must have a length, one entry a sentence; a int has none"),
+        (3, "targets must have a length, one entry per sentence; a int has none"),
         ([[[1], [7]]], "token 7 is outside the vocabulary of TableModel, which has 3"),
     ],
 )

@@ -25,13 +25,13 @@ from npad import (
     decode,
 )
 from npad.models.table import TableModel
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 
 
-def candidates(*rows, coverage=None) -> Found:
+def candidates(*rows, coverage=None) -> Hypotheses:
     """Of one sentence: (tokens, log_prob, count, finished)."""
     longest = max(len(tokens) for tokens, *_ in rows)
-    return Found(
+    return Hypotheses(
         tokens=torch.tensor([[[*tokens, *[0] * (longest - len(tokens))] for tokens, *_ in rows]]),
         lengths=torch.tensor([[len(tokens) for tokens, *_ in rows]]),
         finished=torch.tensor([[row[3] if len(row) > 3 else True for row in rows]]),
@@ -48,7 +48,7 @@ def test_most_probable_is_log_prob():
     assert MostProbable()(FOUR).tolist() == [pytest.approx([-2.0, -3.0, -1.5, -2.6])]
 
 
-def test_length_normalised_counts_the_end_symbol():
+def test_length_normalised_counts_the_end_token():
     assert LengthNormalised(1.0)(FOUR).tolist() == [
         pytest.approx([-2 / 3, -3 / 5, -1.5 / 2, -2.6 / 4])
     ]
@@ -64,7 +64,7 @@ def test_gnmt_length_by_hand():
 
 
 def test_gnmt_coverage_by_hand():
-    """Positions seen 1.5, 0.5 and 0 times; the last by nobody: padding. The other candidate never saw the second."""
+    """Attention of 1.5, 0.5 and 0 (padding); the other candidate gives none to the second."""
     coverage = torch.tensor([[[1.5, 0.5, 0.0], [2.0, 0.0, 0.0]]])
     found = candidates(((5,), -1.0, 1), ((6,), -1.0, 1), coverage=coverage)
     scores = GNMTLength(0.0, beta=0.5)(found)[0].tolist()
@@ -73,7 +73,7 @@ def test_gnmt_coverage_by_hand():
 
 
 def test_mbr_weighs_by_count():
-    """A utility of 1 for equals and ½ for a shared first word: by hand, the candidate found three times wins."""
+    """Utility 1 for equal texts, ½ for a shared first word: the candidate with count 3 wins."""
 
     def utility(hypothesis, reference):
         return 1.0 if hypothesis == reference else 0.5 * (hypothesis[0] == reference[0])
@@ -101,7 +101,7 @@ def test_mbr_uses_sacrebleus_metrics(name, metric):
     assert MBR(name, text=text.__getitem__)(FOUR)[0].tolist() == pytest.approx(expected, rel=1e-5)
     assert MBR(name)(FOUR)[0].tolist() == pytest.approx(
         expected, rel=1e-5
-    )  # a letter and a word for each symbol
+    )  # a letter and a word for each token
 
 
 @pytest.mark.parametrize("name", ["chrf", "bleu"])
@@ -112,8 +112,8 @@ def test_mbr_can_choose_the_empty_output(name):
     )
 
 
-def test_mbr_has_a_letter_for_many_symbols_and_says_when_not():
-    with pytest.raises(InvalidInput, match="MBR has no letter for symbol 2000000: give it text="):
+def test_mbr_has_a_letter_for_many_tokens_and_says_when_not():
+    with pytest.raises(InvalidInput, match="MBR has no letter for token 2000000: pass text="):
         MBR()(candidates(((2_000_000,), -1.0, 1), ((5,), -1.0, 1)))
 
 
@@ -137,7 +137,7 @@ def test_rerank_by_a_function_of_the_hypothesis():
     ],
 )
 def test_a_selector_reorders_and_nothing_else(selector):
-    """Finished ones stay first, log_prob stays the clean model's, and the set of hypotheses is the same."""
+    """Finished ones stay first, log_prob stays clean, and the set of hypotheses is the same."""
     model, source = recurrent(vocabulary=7), summaries(4)
     plain = decode(model, source, npad(Beam(3, nbest=3)), max_length=6)
     chosen = decode(model, source, npad(Beam(3, nbest=3), selector=selector), max_length=6)
@@ -169,7 +169,7 @@ def test_a_selector_that_says_nan_is_an_error_and_not_a_choice():
 
 
 class Looking:
-    """A model with attention: it looks at source position (symbol read) mod 3, of which the last is never read."""
+    """A model that attends to source position (token read) mod 3; the last is never read."""
 
     special, sites = Special(bos=3, eos=0, pad=0), {"hidden": 1}
 
@@ -190,7 +190,7 @@ class Looking:
 
 
 def test_coverage_comes_from_the_models_attention():
-    """(1) is more probable than (2, 1), which has looked at more of the source; enough β turns it round."""
+    """(1) is more probable than (2, 1), which covers more of the source; a large β prefers it."""
     inner = Beam(6, nbest=6)
 
     def best(beta):

@@ -331,7 +331,7 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         (lambda: npad.load("en-de", "abacus"), "device must be cpu, cuda or auto, not 'abacus'"),
         (
             lambda: npad.load("en-de", "cuda:99"),
-            "device cuda:99: torch can use . GPUs on this machine; take another",
+            "device cuda:99: torch can use . GPUs on this machine; use another",
         ),
         (
             lambda: npad.load("en-de", torch.device("meta")),

@@ -1,6 +1,6 @@
-"""Every public constructor and front door, with arguments of the wrong type: it works, or says why not in one line.
+"""Every public constructor and function with arguments of wrong types works, or says why not.
 
-A valid call has one argument at a time replaced by every value of a pool, and then random pairs of arguments.
+In a valid call, one argument at a time is replaced by every value of a pool, then random pairs.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def with_selector(selector):
 
 
 class Blind:
-    """A model that does not look at the symbols it reads, so that any begin symbol will do."""
+    """A model that ignores the tokens it reads, so that any begin token will do."""
 
     def __init__(self, special):
         self.special, self.sites = special, {}

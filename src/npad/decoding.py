@@ -1,4 +1,4 @@
-"""The front door to decoding: a model, a source and a decoder in; hypotheses out."""
+"""`decode`, the entry point to decoding."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from npad.kernels.splitmix64 import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.hypotheses import Found, Hypothesis
+from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.rows import Problems
 from npad.validation import MAX_SEED, as_list, ensure_integer
 
-ROW_BYTES = 512  # of one row's result, besides its tokens
-TOKEN_BYTES = 16  # of a token and its back-pointer
+ROW_BYTES = 512  # bytes of a row's result, besides its tokens
+TOKEN_BYTES = 16  # bytes of a token and its back-pointer
 
 
 def decode(
@@ -36,20 +36,20 @@ def decode(
 
     Args:
         model: any model.
-        source: what the model's `start` understands, with a length.
-        decoder: how to search.
+        source: the sentences, in the form that the model's `start` takes; has a length.
+        decoder: the search algorithm.
         max_length: generated tokens at most, the end token included.
-        ids: one integer a sentence, the key of its randomness; its position unless given.
-        max_rows: rows that NPAD's chains may take together, at least one a sentence. It decides
+        ids: one integer per sentence, the key of its randomness; by default its position.
+        max_rows: rows that NPAD's chains may take at a time, at least one per sentence. Affects
             memory and speed, not the result.
 
     Returns:
         The hypotheses of each sentence, best first.
 
     Raises:
-        InvalidInput: an argument breaks a rule.
-        ModelError: the model returned something that its contract rules out.
-        OutOfMemory: not even a part of the work fits.
+        InvalidInput: an argument is invalid.
+        ModelError: the model broke its contract.
+        OutOfMemory: even the smallest part of the work does not fit.
     """
     ensure_model(model)
     ensure_decoder(decoder)
@@ -59,7 +59,7 @@ def decode(
     sentences = ensure_length(source)
     if ids is not None and ensure_length(ids, "ids") != sentences:
         raise InvalidInput(
-            f"ids must be one integer a sentence: there are {sentences} sentences, not {len(ids)}"
+            f"ids must be one integer per sentence: there are {sentences} sentences, not {len(ids)}"
         )
     if sentences == 0:
         return []
@@ -68,10 +68,10 @@ def decode(
     with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
         keys = torch.tensor(_int64(range(sentences) if ids is None else ids), device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
-        return _decode(model, source, decoder, problems).hypotheses()
+        return _decode(model, source, decoder, problems).to_lists()
 
 
-def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems) -> Found:
+def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems) -> Hypotheses:
     capabilities = Capabilities.of(model)
     state = model.start(source)
     if capabilities.rekey is not None:
@@ -79,16 +79,16 @@ def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems
     if not capabilities.steered or decoder.rescores:
         return decoder.search(model, state, problems)
     rows = torch.arange(len(problems), device=capabilities.device)
-    found = decoder.search(model, model.select(state, rows), problems)
-    return rescore(model, state, found)
+    hypotheses = decoder.search(model, model.select(state, rows), problems)
+    return rescore(model, state, hypotheses)
 
 
 def _int64(ids: Sequence[int]) -> list[int]:
     """Return each id as torch stores it in 64 bits."""
     try:
-        numbers = [index(number) for number in as_list("ids", ids, "integers, one a sentence")]
+        numbers = [index(number) for number in as_list("ids", ids, "integers, one per sentence")]
     except TypeError as error:
-        raise InvalidInput(f"ids must be integers, one a sentence: {error}") from error
+        raise InvalidInput(f"ids must be integers, one per sentence: {error}") from error
     for number in numbers:
-        ensure_integer("ids: each", number, most=MAX_SEED)
+        ensure_integer("ids: each", number, maximum=MAX_SEED)
     return [signed(number) for number in numbers]

@@ -1,29 +1,29 @@
-"""What can go wrong, as one small tree.
+"""The exceptions of npad.
 
 NpadError
-├── InvalidInput    (a ValueError)    a value you gave breaks a rule; the message says which, and the way out
+├── InvalidInput    (a ValueError)    a value given to npad is invalid; the message names the rule
 ├── ModelError      (a RuntimeError)  a model broke its contract while decoding
 │   └── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
-├── OutOfMemory     (a MemoryError)   the job does not fit; the message says what to lower
-├── StorageError    (an OSError)      a file could not be written, or what was stored is damaged
-└── TrainingError   (a RuntimeError)  training cannot go on
+├── OutOfMemory     (a MemoryError)   the work does not fit; the message says what to lower
+├── StorageError    (an OSError)      a file could not be written, or a stored file is damaged
+└── TrainingError   (a RuntimeError)  training cannot continue
 
-and one warning, MemoryWarning: the job did not fit at once, and goes on with half the rows at a time.
+There is one warning, MemoryWarning: the work did not fit at once and runs in halves.
 """
 
 from __future__ import annotations
 
 
 class NpadError(Exception):
-    """Everything npad raises on purpose."""
+    """The base class of all exceptions that npad raises deliberately."""
 
 
 class InvalidInput(NpadError, ValueError):
-    """A value given to npad breaks a rule."""
+    """A value given to npad is invalid; the message names the rule and the way out."""
 
 
 class ModelError(NpadError, RuntimeError):
-    """A model returned something that its contract rules out."""
+    """A model broke its contract while decoding."""
 
 
 class ContractError(ModelError, AssertionError):
@@ -31,16 +31,16 @@ class ContractError(ModelError, AssertionError):
 
 
 class OutOfMemory(NpadError, MemoryError):
-    """The rows asked for do not fit in memory."""
+    """The work does not fit in memory; the message says what to lower."""
 
 
 class MemoryWarning(UserWarning):
-    """What was to run together does not fit in memory; it runs in halves, to the same end."""
+    """The work does not fit in memory at once; it runs in halves, with the same results."""
 
 
 class StorageError(NpadError, OSError):
-    """A file could not be written, or what was stored is damaged or of another format."""
+    """A file could not be written, or a stored file is damaged or of another format."""
 
 
 class TrainingError(NpadError, RuntimeError):
-    """Training cannot go on; the last good checkpoint is kept."""
+    """Training cannot continue; the last good checkpoint is kept."""

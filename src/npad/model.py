@@ -1,7 +1,7 @@
-"""What npad asks of a sequence model: `start`, `step` and `select`, and what it may offer beyond.
+"""The protocol of a sequence model: `start`, `step` and `select`, and optional capabilities.
 
 Any model that predicts one token at a time fits: a recurrent network, a transformer with its cache,
-a table of probabilities. `npad.testing.check_model` checks the contract of yours.
+a table of probabilities. `npad.testing.check_model` checks that a model keeps the contract.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State = TypeVar("State")
 
 
 class Special(NamedTuple):
-    """The special tokens. `bos` and `pad` may lie outside the vocabulary that is predicted."""
+    """The special tokens. The model need not predict `bos` and `pad`."""
 
     bos: int
     eos: int
@@ -28,11 +28,11 @@ class Special(NamedTuple):
 
 
 class Perturb(Protocol):
-    """A perturbation: the model calls it at every noise site and goes on with what it returns.
+    """A perturbation: the model calls it at every noise site and continues with its result.
 
     `keys(site)` [rows] and `scales` [rows] are each row's random stream and standard deviation, so
-    that a fast model may draw the same noise inside its own kernel. Where a perturbation offers
-    `reaches(site)`, the model may skip the calls that it does not reach.
+    that a fast model may draw the same noise inside its own kernel. If a perturbation offers
+    `reaches(site)`, the model may skip calls at sites for which it returns False.
     """
 
     @property
@@ -47,10 +47,10 @@ class Model(Protocol[State]):
     Rows are sentence-major and rectangular: within one call every sentence has the same number of
     rows. Memory that belongs to the sentence is kept once per sentence, whatever the number of
     rows. One call of `select` either drops whole sentences or gives every sentence at least as many
-    rows as before, never both; of a single sentence it takes any rows. So the number of rows alone
-    says which it is (see `Layout`).
+    rows as before, never both; of a single sentence it takes any rows. The number of rows alone
+    therefore determines which it is (see `Layout`).
 
-    `Capabilities` lists what a model may offer beyond these.
+    `Capabilities` lists the optional methods of a model.
     """
 
     @property
@@ -58,10 +58,9 @@ class Model(Protocol[State]):
 
     @property
     def sites(self) -> Mapping[str, int]:
-        """Where noise may enter, and how many units of a row it reaches there.
+        """The sites where noise may enter, and their widths in units per row.
 
-        A site `hidden` covers the calls `hidden`, `hidden.0`, `hidden.1`, …: all layers, or the one
-        named.
+        A site `hidden` covers the calls `hidden`, `hidden.0`, `hidden.1`, …: all layers.
         """
 
     def start(self, source: Any) -> State:
@@ -70,7 +69,7 @@ class Model(Protocol[State]):
     def step(
         self, state: State, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, State]:
-        """Read one token a row ([rows]); return the next token's logits ([rows, V]) and the state.
+        """Read one token per row [rows]; return the next token's logits [rows, V] and the state.
 
         May consume `state`.
         """
@@ -80,15 +79,16 @@ class Model(Protocol[State]):
 
 
 class Layout(NamedTuple):
-    """How the rows of a state are laid out: sentence-major, the same number for every sentence.
+    """The layout of a state's rows: sentence-major, with the same number of rows per sentence.
 
-    For models that treat the rows of a sentence together, as batched attention does. The number of
-    selected rows alone says what `select` means: of several sentences, fewer rows than before drop
-    whole sentences, as many or more keep all of them. A single sentence may have any rows.
+    For models that process the rows of a sentence together, as batched attention does. The number
+    of selected rows alone determines what `select` does: of several sentences, fewer rows than
+    before drop whole sentences; as many or more keep all sentences. A single sentence may have any
+    rows.
     """
 
     sentences: int
-    each: int  # rows of every sentence
+    each: int  # rows per sentence
 
     def after(self, rows: Tensor) -> tuple[Layout, Tensor | None]:
         """Return the layout once `rows` are selected, and the sentences kept (None: all)."""
@@ -105,15 +105,22 @@ class PrefixReader(Protocol[State]):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens it predicts."""
+        """The number of tokens that the model predicts."""
 
     def advance(
         self, state: State, parents: Tensor, owners: Tensor, tokens: Tensor
     ) -> tuple[Tensor, State]:
-        """Continue row `parents[i]` of the state by `tokens[i]`: readouts [rows, width], state.
+        """Continue row `parents[i]` of the state by `tokens[i]`.
 
-        Rows come in groups of len(parents) / len(owners), each group of one sentence;
-        owners [groups] is the sentence of each group, as a row of the state that `start` returned.
+        Args:
+            state: the state.
+            parents: [rows], the row that each row continues.
+            owners: [groups], the sentence of each group, as a row of the state that `start`
+                returned. A group is len(parents) / len(owners) consecutive rows of a sentence.
+            tokens: [rows], the token that each row reads.
+
+        Returns:
+            Readouts [rows, width], and the state.
         """
 
     def project(self, readouts: Tensor) -> Tensor:
@@ -122,39 +129,41 @@ class PrefixReader(Protocol[State]):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a model offers beyond `start`, `step` and `select`: one typed home for all of it.
+    """What a model offers beyond `start`, `step` and `select`, with types.
 
-    `Capabilities.of(model)` reads the attributes of the same names from a model, once, where
-    decoding begins. A model that wraps another answers by its own `capabilities` (see `Wrapper`).
+    `Capabilities.of(model)` reads the attributes of the same names from a model. A model that wraps
+    another one defines a property `capabilities` instead (see `Wrapper`).
     """
 
     name: str  # for messages and signatures: the model's `name`, or its class
-    device: torch.device  # where its tensors live (a `torch.nn.Module` need not say)
+    device: (
+        torch.device
+    )  # where its tensors are; for a `torch.nn.Module`, by default its parameters' device
     # forced(state, tokens [rows, T]) -> logits [rows, T, V]: teacher forcing in one pass
     forced: Callable[[Any, Tensor], Tensor] | None = None
-    # the model itself, where it offers `advance` and `project`
+    # the model itself, if it offers `advance` and `project`
     prefix_reader: PrefixReader[Any] | None = None
     # attention(state) -> weights of the last step [rows, source length], zero at padding
     attention: Callable[[Any], Tensor] | None = None
-    # the model that re-scores from the same states, where it is another one
+    # another model that re-scores from the same states
     judge: Model[Any] | None = None
     # low_precision(state) -> (model, state): a faster copy for noisy chains, which are re-scored
     low_precision: Callable[[Any], tuple[Model[Any], Any]] | None = None
-    # rekey(state, ids [rows]) -> state whose noise is keyed by other sentence ids
+    # rekey(state, ids [rows]) -> state with noise keyed by these sentence ids
     rekey: Callable[[Any, Tensor], Any] | None = None
     # step_pair(state, tokens) -> logits of the noisy rows and of their clean pairs (PairedClean)
     step_pair: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None
     normalised: bool = False  # `step` returns log-probabilities that must not be normalised again
-    steered: bool = False  # `step` returns scores that are not the model's own; `judge` has those
+    steered: bool = False  # `step` returns modified scores; `judge` returns the model's own
     capturable: bool = False  # `step` and `select` may be captured in a CUDA graph
     noisy: bool = False  # `step` adds noise
 
     @classmethod
     def of(cls, model: Any) -> Capabilities:
-        """Read what a model offers."""
-        own = getattr(model, "capabilities", None)
-        if isinstance(own, Capabilities):
-            return own
+        """Return the capabilities of a model."""
+        declared = getattr(model, "capabilities", None)
+        if isinstance(declared, Capabilities):
+            return declared
         reads = _method(model, "advance") is not None and _method(model, "project") is not None
         return cls(
             name=name_of(model),
@@ -172,13 +181,13 @@ class Capabilities:
 
 
 def _method(model: Any, name: str) -> Any:
-    """Return a method that a model may offer, or None. A layer of the same name is not meant."""
+    """Return an optional method of a model, or None. A submodule of that name does not count."""
     method = getattr(model, name, None)
     return method if callable(method) and not isinstance(method, torch.nn.Module) else None
 
 
 class Wrapper(Generic[State]):
-    """A model around a model, with states of its own: it forwards what it does not change."""
+    """A model that wraps another model and its states; forwards what it does not change."""
 
     model: Model[State]
 
@@ -196,7 +205,7 @@ class Wrapper(Generic[State]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The wrapped model's, less those that take its states, which this model does not have."""
+        """The wrapped model's capabilities, without those that take the wrapped model's states."""
         return replace(
             Capabilities.of(self.model),
             name=name_of(self),
@@ -211,7 +220,12 @@ class Wrapper(Generic[State]):
 
 
 def ensure_model(model: Any) -> None:
-    """Refuse what is not a model, or one that would drop units at random while decoding."""
+    """Require a model, and not one in training mode with dropout.
+
+    Raises:
+        InvalidInput: it is not a model, or it would apply dropout.
+        ModelError: its special tokens are invalid.
+    """
     if isinstance(model, type):
         raise InvalidInput(
             f"model must be a model: write {model.__name__}(…), not {model.__name__}"
@@ -225,7 +239,8 @@ def ensure_model(model: Any) -> None:
         )
     if not isinstance(model.special, Special):
         raise ModelError(
-            f"{name_of(model)}.special must be npad.Special(bos, eos, pad), not {brief(model.special)}"
+            f"{name_of(model)}.special must be npad.Special(bos, eos, pad), "
+            f"not {brief(model.special)}"
         )
     for role, token in model.special._asdict().items():
         try:
@@ -238,18 +253,18 @@ def ensure_model(model: Any) -> None:
         dropout = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0)
         if isinstance(dropout, float) and dropout > 0:
             raise InvalidInput(
-                f"{name_of(model)} is in training mode and would drop units at random: call .eval() first"
+                f"{name_of(model)} is in training mode and would apply dropout: call .eval() first"
             )
 
 
 def ensure_length(source: Any, name: str = "source") -> int:
-    """Return how many sentences there are."""
+    """Return the number of sentences; raise InvalidInput if the source has no length."""
     try:
         return len(source)
     except TypeError as error:
         kind = type(source).__name__
         raise InvalidInput(
-            f"{name} must have a length, one entry a sentence; a {kind} has none"
+            f"{name} must have a length, one entry per sentence; a {kind} has none"
         ) from error
 
 
@@ -260,7 +275,7 @@ def name_of(model: Any) -> str:
 
 
 def device_of(model: Any) -> torch.device:
-    """Return where a model's tensors live: its `device`, its parameters' device, or the CPU."""
+    """Return a model's device: its `device`, its parameters' device, or the CPU."""
     device = getattr(model, "device", None)
     if device is None and isinstance(model, torch.nn.Module):
         device = next((parameter.device for parameter in model.parameters()), None)
@@ -279,40 +294,52 @@ def reached(perturb: Any, site: str) -> bool:
 
 
 def untouched(site: str, x: Tensor) -> Tensor:
-    """Return x: the perturbation a model may call where there is none."""
+    """Return x: the perturbation to call when there is none."""
     return x
 
 
 def offers(sites: Mapping[str, int], site: str) -> str:
-    """Return the end of a message about an unknown site."""
+    """Return the end of an error message about an unknown site."""
     return f"no noise site {site!r}; it offers {', '.join(map(repr, sites)) or 'none'}"
 
 
 def ensure_in_vocabulary(model: Any, tokens: Tensor, vocabulary: int) -> None:
-    """Refuse to score tokens that a model cannot predict."""
+    """Raise InvalidInput for tokens that a model cannot predict."""
     if bool((tokens >= vocabulary).any()):
         raise InvalidInput(
-            f"token {int(tokens.max())} is outside the vocabulary of {name_of(model)}, which has {vocabulary}"
+            f"token {int(tokens.max())} is outside the vocabulary of {name_of(model)}, "
+            f"which has {vocabulary}"
         )
 
 
 def ensure_logits(model: Any, logits: object, rows: int, vocabulary: int | None = None) -> Tensor:
-    """Return what `step` returned if its type and shape are right; refuse it otherwise."""
+    """Return the logits that `step` returned, after checking their type and shape.
+
+    Args:
+        model: named in error messages.
+        logits: [rows, V], as `step` returned them.
+        rows: the expected number of rows.
+        vocabulary: the expected V, if known.
+
+    Raises:
+        ModelError: the logits have the wrong type or shape.
+    """
     name = name_of(model)
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
         raise ModelError(f"{name}.step must return floating-point logits [rows, V], not {kind}")
     if logits.dim() != 2 or logits.shape[0] != rows or logits.shape[1] < 1:
         raise ModelError(
-            f"{name}.step returned logits of shape {list(logits.shape)} for {rows} rows; they must be [{rows}, V]"
+            f"{name}.step returned logits of shape {list(logits.shape)} for {rows} rows; "
+            f"they must be [{rows}, V]"
         )
     if vocabulary is not None and logits.shape[1] != vocabulary:
         raise ModelError(
-            f"{name}.step returned {logits.shape[1]} logits a row, and {vocabulary} before"
+            f"{name}.step returned {logits.shape[1]} logits per row, and {vocabulary} before"
         )
     if not 0 <= model.special.eos < logits.shape[1]:
         raise ModelError(
             f"the end token {model.special.eos} is not among the {logits.shape[1]} tokens that "
-            f"{name} predicts, so that nothing could end"
+            f"{name} predicts, so no hypothesis could end"
         )
     return logits

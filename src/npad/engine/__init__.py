@@ -1,1 +1,1 @@
-"""How a search is executed: devices, memory, CUDA graphs, batches of chains. No algorithm is here."""
+"""Execution of a search: devices, memory, CUDA graphs, batches of chains; no algorithms."""

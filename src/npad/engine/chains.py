@@ -1,5 +1,7 @@
-"""How NPAD's chains are executed: as rows of one batch, in lower precision where there is one, in
-halves where they do not fit, with clean pairs and CUDA graphs where that pays.
+"""Execution of NPAD's chains as rows of one batch.
+
+Noisy chains run on the model's low-precision copy if it offers one, in halves where they do not fit
+in memory, and with paired clean rows and CUDA graphs where those are faster.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from npad.engine.memory import RowBudget
 from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
-from npad.search.hypotheses import Found, join
+from npad.search.hypotheses import Hypotheses, join
 from npad.search.loop import CAPTURED_ROWS
 from npad.search.rows import Problems, repeat
 
@@ -27,12 +29,12 @@ class Inner(Protocol):
 
     @property
     def rows(self) -> int: ...
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found: ...
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses: ...
 
 
 @dataclass(frozen=True)
 class Chains:
-    """The chains of every sentence: their numbers and their noise."""
+    """The numbers and the noise levels of NPAD's chains, the same for every sentence."""
 
     numbers: Tensor  # [chains], 0 is the clean chain
     sigma: Tensor  # [chains], σ₀; 0 for the clean chain
@@ -54,7 +56,7 @@ class ChainRunner:
     inner: Inner
     perturbed: Callable[[Model[Any]], Noisy[Any]]
 
-    def run(self, model: Model[Any], state: Any, problems: Problems, chains: Chains) -> Found:
+    def run(self, model: Model[Any], state: Any, problems: Problems, chains: Chains) -> Hypotheses:
         """Return the candidates of all chains, [sentences, n], on the CPU.
 
         Noisy chains run on the model's low-precision copy, if it offers one; the clean chain never
@@ -67,12 +69,12 @@ class ChainRunner:
         clean = chains.numbers == 0
         parts = [(model, state, chains.at(clean))]
         parts += [(*capabilities.low_precision(state), chains.at(~clean))]
-        found = [
+        candidates = [
             self._run_within_memory(part_model, part_state, problems, part_chains)
             for part_model, part_state, part_chains in parts
             if len(part_chains)
         ]
-        return join(found, model.special.pad)
+        return join(candidates, model.special.pad)
 
     def _run_within_memory(
         self,
@@ -81,13 +83,13 @@ class ChainRunner:
         problems: Problems,
         chains: Chains,
         pairable: bool = False,
-    ) -> Found:
-        """Run chains together, or half of them at a time where all do not fit.
+    ) -> Hypotheses:
+        """Run all chains together, or half of them at a time if they do not fit in memory.
 
-        pairable: the model is the clean one, so that its rows may judge the noisy ones.
+        pairable: `model` also re-scores, so noisy rows may be paired with its clean rows.
         """
 
-        def run_together(numbers: Sequence[int]) -> list[Found]:
+        def run_together(numbers: Sequence[int]) -> list[Hypotheses]:
             part = chains.at(slice(numbers[0], numbers[-1] + 1))
             return [self._run_together(model, state, problems, part, pairable)]
 
@@ -97,7 +99,7 @@ class ChainRunner:
 
     def _run_together(
         self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool
-    ) -> Found:
+    ) -> Hypotheses:
         noisy: Any = self.perturbed(model)
         rows = len(problems) * len(chains)
         if pairable and pairing_pays(rows * self.inner.rows):
@@ -117,10 +119,11 @@ class ChainRunner:
                 noisy_state, ids, numbers = graphs.call(start, noisy, key, *arguments, private=True)
             per_sentence = problems.per_sentence * len(chains)
             expanded = replace(problems, ids=ids, chains=numbers, per_sentence=per_sentence)
-            found = self.inner.search(noisy, noisy_state, expanded).cpu()
-        chain = chains.numbers.repeat(len(problems))[:, None].expand_as(found.lengths)
-        found = replace(found, chain=chain, noisy_log_prob=found.log_prob, proven=None)
-        return found.regroup(len(chains))
+            candidates = self.inner.search(noisy, noisy_state, expanded).cpu()
+        chain = chains.numbers.repeat(len(problems))[:, None].expand_as(candidates.lengths)
+        noisy_log_prob = candidates.log_prob
+        candidates = replace(candidates, chain=chain, noisy_log_prob=noisy_log_prob, proven=None)
+        return candidates.regroup(len(chains))
 
 
 def start_chains(

@@ -1,7 +1,7 @@
-"""Model calls: what a decoder asks of a model. A model call is one row through one step.
+"""Count model calls, the cost of decoding. A model call is one row through one step.
 
-The loop and the re-scorer report what they do, so that counting never changes what is counted.
-A row counts whether or not it was still needed: it is what the machine did.
+The search loop and the re-scorer report their calls, so that counting does not change what runs.
+Every row counts, including rows that had already finished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npad.model import Capabilities, Model, Perturb, State, Wrapper, ensure_mode
 
 @dataclass
 class ModelCalls:
-    """Rows through one step of the model: those of searches, and those of re-scoring."""
+    """Model calls of searches, and of re-scoring."""
 
     search: int = 0
     rescoring: int = 0
@@ -30,7 +30,11 @@ _counters: ContextVar[tuple[ModelCalls, ...]] = ContextVar("counters", default=(
 
 @contextmanager
 def count_calls(calls: ModelCalls | None = None) -> Iterator[ModelCalls]:
-    """Count the model calls made inside the block: `with count_calls() as calls: decode(…)`."""
+    """Count the model calls that are made inside a `with` block.
+
+    Args:
+        calls: the counter to add to; a new one by default.
+    """
     calls = ModelCalls() if calls is None else calls
     token = _counters.set((*_counters.get(), calls))
     try:
@@ -40,17 +44,16 @@ def count_calls(calls: ModelCalls | None = None) -> Iterator[ModelCalls]:
 
 
 def add_calls(search: int = 0, rescoring: int = 0) -> None:
-    """Report model calls to whoever counts."""
+    """Add model calls to all active counters."""
     for calls in _counters.get():
         calls.search += search
         calls.rescoring += rescoring
 
 
 class Counted(Wrapper[State]):
-    """A model that counts its calls when it is decoded or scored with.
+    """A model that counts its calls in `decode` and `score`. Deprecated: use `count_calls`.
 
-    `calls` are those of searches, `rescored` those of re-scoring. Kept for one release: new code
-    uses `count_calls`.
+    `calls` counts model calls of searches, `rescored` those of re-scoring.
     """
 
     def __init__(self, model: Model[State]) -> None:
@@ -87,5 +90,5 @@ class Counted(Wrapper[State]):
 
 
 def counting(model: Any) -> AbstractContextManager[Any]:
-    """Count what is done inside the block for a `Counted` model; for others, nothing."""
+    """Count the calls inside the block if the model is `Counted`; otherwise do nothing."""
     return count_calls(model.counter) if isinstance(model, Counted) else nullcontext()

@@ -1,9 +1,9 @@
-"""CUDA graphs: hundreds of small kernels launched as one.
+"""CUDA graphs: launch hundreds of small kernels as one.
 
-A graph works on tensors of its own: its arguments are copied there, and where a result has the
-shape of an argument, each replay leaves it there for the next one to start from. A graph has one
-shape, so a shape is captured once it has been met a few times, and the graph is kept with the
-model.
+A graph works on fixed tensors, into which its arguments are copied. Where the results have the
+shapes of the arguments, each replay leaves them in these tensors for the next replay. A graph is
+valid for one set of shapes; it is captured after a few eager calls with these shapes, and kept with
+the model.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from npad.engine.pytree import tree_leaves, tree_map, tree_shape
 from npad.errors import OutOfMemory
 from npad.model import Capabilities
 
-EAGER_CALLS = 3  # per shape before its graph is captured: a capture costs some fifty launches
-MAX_GRAPHS = 64  # of one model
-MEMORY_SHARE = 0.6  # of the GPU's memory in use, beyond which no more graphs are captured
+# Eager calls per shape before its graph is captured: a capture costs some fifty launches.
+EAGER_CALLS = 3
+MAX_GRAPHS = 64  # graphs kept per model
+MAX_MEMORY_SHARE = 0.6  # share of the GPU's memory in use beyond which no graph is captured
 
 Function = Callable[..., tuple[Any, ...]]
 
 
 @contextmanager
 def graphs_of(model: Any, capabilities: Capabilities | None = None) -> Iterator[GraphCache | None]:
-    """Lend the graphs of a model to one caller at a time; None where there are none to use.
+    """Lock the graphs of a model for one caller, or yield None if graphs cannot be used.
 
-    There are none if the model cannot be captured, outside inference mode, or while another thread
-    decodes with them. capabilities: the model's, if they are at hand.
+    They cannot be used if the model is not capturable, outside inference mode, or while another
+    thread uses them. `capabilities` are the model's, if they are at hand.
     """
     capabilities = Capabilities.of(model) if capabilities is None else capabilities
     if not capabilities.capturable or not torch.is_inference_mode_enabled():
@@ -61,10 +62,10 @@ class GraphCache:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        # A shape's graph, or how often the shape was met (EAGER_CALLS + 1: it cannot be captured).
+        # Per shape: its graph, or its number of eager calls (EAGER_CALLS + 1: not capturable).
         self.entries: OrderedDict[Any, int | Graph] = OrderedDict()
         self.pool: Any = None
-        self.last: Graph | None = None  # the one just replayed: the next call often continues it
+        self.last: Graph | None = None  # the last graph replayed: the next call often continues it
 
     def __deepcopy__(self, memo: Any) -> GraphCache:
         return GraphCache()
@@ -75,14 +76,14 @@ class GraphCache:
     def call(
         self, function: Function, model: Any, key: Any, *arguments: Any, private: bool = False
     ) -> tuple[Any, ...]:
-        """Return function(*arguments), by replaying a graph where there is one.
+        """Return function(*arguments), by replaying its graph if it has been captured.
 
         Args:
-            function: depends on `model`, `key` and its arguments alone.
-            model: whose weights the function reads.
-            key: tells apart functions of the same model and shapes.
+            function: depends only on `model`, `key` and its arguments.
+            model: the model whose weights the function reads.
+            key: distinguishes functions of the same model with equal shapes.
             arguments: trees of tensors.
-            private: results last until the next call of this graph, instead of any graph.
+            private: results stay valid until the next call of this graph, not of any graph.
         """
         if self.last is not None and self.last.key == key and self.last.continues(arguments):
             return self.last.replay()
@@ -91,7 +92,7 @@ class GraphCache:
         shape_key = (key, model, weights.data_ptr(), tree_shape(arguments))
         try:
             entry = self.entries.pop(shape_key, 0)
-        except TypeError:  # something in it cannot be hashed
+        except TypeError:  # part of the key is not hashable
             return function(*arguments)
         if entry == EAGER_CALLS:
             shared = previous is not None and previous.continues(arguments)
@@ -117,21 +118,21 @@ class GraphCache:
     ) -> int | Graph:
         pool = None
         if device.type == "cuda":
-            if torch.cuda.memory_reserved(device) > MEMORY_SHARE * total_memory(device):
+            if torch.cuda.memory_reserved(device) > MAX_MEMORY_SHARE * total_memory(device):
                 return EAGER_CALLS + 1
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             pool = torch.cuda.graph_pool_handle() if private else self.pool
         try:
             return Graph(function, key, arguments, pool, shared)
-        except (RuntimeError, OutOfMemory):  # it synchronises with the host, or does not fit
+        except (RuntimeError, OutOfMemory):  # a host synchronisation, or not enough memory
             self.pool = None
             return EAGER_CALLS + 1
 
 
 class Graph:
-    """A captured function. Its results lie in its memory pool, or in its arguments if it loops.
+    """A captured function. Its results are in its memory pool, or in its arguments if it loops.
 
-    shared: the arguments are those of a graph that this one continues, so both may use them.
+    shared: use the arguments themselves, which belong to a graph that this one continues.
     """
 
     def __init__(
@@ -141,20 +142,20 @@ class Graph:
         self.arguments = arguments if shared else tree_map(torch.clone, arguments)
         self.inputs = tree_leaves(self.arguments)
         self.function = function
-        if pool is None:  # on a CPU, where tests replay by calling again
+        if pool is None:  # on a CPU, for tests: a replay calls the function again
             self.graph = None
             return
         self.graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # libraries initialise themselves in a first call
+        with torch.cuda.stream(stream):  # warm-up: libraries initialise in their first call
             function(*tree_map(torch.clone, arguments))
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self._record()
 
     def _record(self) -> None:
-        """Call the function on the inputs; where the result has their shape, copy it into them."""
+        """Call the function on the inputs; copy the result into them if it has their shapes."""
         self.result = self.function(*self.arguments)
         self.loops = tree_shape(self.result) == tree_shape(self.arguments)
         if self.loops:
@@ -165,14 +166,14 @@ class Graph:
         return self.replay()
 
     def continues(self, arguments: tuple[Any, ...]) -> bool:
-        """Return whether the arguments are what this graph left in its inputs."""
+        """Return whether the arguments are this graph's own, as its last replay left them."""
         same_count = len(arguments) == len(self.arguments)
         return same_count and all(
-            given is held for given, held in zip(arguments, self.arguments, strict=True)
+            argument is held for argument, held in zip(arguments, self.arguments, strict=True)
         )
 
     def replay(self) -> tuple[Any, ...]:
-        """Run on the inputs as they are."""
+        """Run on the current contents of the inputs."""
         if self.graph is None:
             self._record()
         else:
@@ -181,7 +182,7 @@ class Graph:
 
 
 def copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """Copy tensors into tensors, one kernel for all of a dtype; skip those that are the same."""
+    """Copy each source into its target, one kernel per dtype; skip identical tensors."""
     by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         if target is not source:

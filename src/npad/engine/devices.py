@@ -1,4 +1,4 @@
-"""Devices by name, the precisions they compute in, and copies that do not wait."""
+"""Devices by name, the precisions they support, and asynchronous copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npad.engine.pytree import Tree, tree_map
 from npad.errors import InvalidInput
 from npad.validation import brief
 
-PRECISIONS = {  # of states; int8 is of weights alone
+PRECISIONS = {  # the dtype of states; int8 applies to weights only
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
@@ -25,10 +25,10 @@ def device_named(name: str | torch.device, option: str = "device") -> torch.devi
 
     Args:
         name: "cpu", "cuda", "cuda:1" or "auto".
-        option: what to call the argument in an error message.
+        option: the name of the argument, for error messages.
 
     Raises:
-        InvalidInput: the name means nothing, or there is no such device.
+        InvalidInput: the name is not a device name, or this machine has no such device.
     """
     rule = f"{option} must be cpu, cuda or auto, not"
     if isinstance(name, str) and name == "auto":
@@ -42,7 +42,7 @@ def device_named(name: str | torch.device, option: str = "device") -> torch.devi
     gpus = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= gpus:
         raise InvalidInput(
-            f"{option} {name}: torch can use {gpus} GPUs on this machine; take another, or cpu"
+            f"{option} {name}: torch can use {gpus} GPUs on this machine; use another, or cpu"
         )
     return device
 
@@ -53,24 +53,24 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 
 
 def to_cpu(tree: Tree) -> Tree:
-    """Copy a GPU's tensors to the CPU: all asynchronously, then one synchronisation."""
+    """Copy tensors from a GPU to the CPU with a single synchronisation."""
     copies = tree_map(lambda x: x.to("cpu", non_blocking=True), tree)
     torch.cuda.current_stream().synchronize()
     return copies
 
 
 def current_device(device: torch.device) -> AbstractContextManager[Any]:
-    """Make `device` the one that kernels and graphs without a device of their own run on."""
+    """Make `device` the current CUDA device, on which kernels and graphs run."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def ensure_computes(device: torch.device, precision: str) -> None:
-    """Refuse a precision that a device cannot multiply in, by trying it."""
+    """Raise InvalidInput if a device cannot multiply matrices in a precision; tries it."""
     try:
         matrix = torch.zeros(8, 8, device=device).to(PRECISIONS[precision])
         torch.mm(matrix, matrix)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise InvalidInput(
-            f"{device} cannot compute in {precision}; take another precision ({reason})"
+            f"{device} cannot compute in {precision}; use another precision ({reason})"
         ) from error

@@ -1,4 +1,4 @@
-"""What fits in memory: refusing what cannot, and running in halves what does not at once."""
+"""Memory limits: refuse work that cannot fit, and run work that does not fit at once in halves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ import torch
 from npad.errors import MemoryWarning, OutOfMemory
 
 WAY_OUT = "lower the samples, chains, width or max_length, or decode fewer sentences at a time"
-HALVED = "out of memory: going on with half the rows at a time, to the same results; a lower max_rows saves the attempt"
+HALVED = (
+    "out of memory: continuing with half the rows at a time, with the same results; "
+    "set a lower max_rows to avoid the failed attempt"
+)
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 Item = TypeVar("Item")
@@ -25,7 +28,7 @@ Result = TypeVar("Result")
 
 @cache
 def total_memory(device: torch.device) -> int:
-    """Return the bytes of a GPU, or of the machine as far as this process may use them."""
+    """Return the memory of a device in bytes; for the CPU, within the process's cgroup limit."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     has_sysconf = hasattr(os, "sysconf")
@@ -38,7 +41,7 @@ def total_memory(device: torch.device) -> int:
 
 
 def ensure_fits(rows: int, bytes_per_row: int, device: torch.device) -> None:
-    """Refuse what the whole memory could not hold, before the attempt brings the machine down."""
+    """Raise OutOfMemory for rows that exceed the total memory, before allocating them."""
     memory = total_memory(device)
     if rows * bytes_per_row > memory:
         needed, available = (f"{size / 2**30:,.0f}" for size in (rows * bytes_per_row, memory))
@@ -49,7 +52,7 @@ def ensure_fits(rows: int, bytes_per_row: int, device: torch.device) -> None:
 
 @contextmanager
 def out_of_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
-    """Turn torch's out-of-memory errors into `OutOfMemory`, one line with a way out."""
+    """Turn torch's out-of-memory errors into a one-line `OutOfMemory` with a way out."""
     try:
         yield
     except RuntimeError as error:
@@ -60,7 +63,7 @@ def out_of_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
 
 
 class RowBudget:
-    """How many rows run at a time: `rows`, until they do not fit; then half as many, and so on."""
+    """The number of rows to run at a time: `rows`, halved whenever they do not fit in memory."""
 
     def __init__(self, rows: int | None = None) -> None:
         self.rows = sys.maxsize if rows is None else rows
@@ -71,12 +74,12 @@ class RowBudget:
         items: Sequence[Item],
         rows_each: int = 1,
     ) -> list[Result]:
-        """Return work(items), or the results of both halves where all items do not fit.
+        """Return work(items), or the joined results of both halves if they do not fit together.
 
         Args:
-            work: maps consecutive items to a list of results; raises `OutOfMemory`.
-            items: what to work on, each of which takes `rows_each` rows.
-            rows_each: rows of one item.
+            work: maps consecutive items to a list of results; may raise `OutOfMemory`.
+            items: the items to process.
+            rows_each: rows per item.
 
         Raises:
             OutOfMemory: a single item does not fit.
@@ -89,7 +92,7 @@ class RowBudget:
             except OutOfMemory:
                 if single:
                     raise
-            # Here the error is gone, and with it the tensors that its traceback kept alive.
+            # Outside the handler, so that the tensors held by the traceback are freed.
             warn_halved()
             self.rows = (len(items) + 1) // 2 * rows_each
         middle = (len(items) + 1) // 2
@@ -98,5 +101,5 @@ class RowBudget:
 
 
 def warn_halved() -> None:
-    """Warn, always from this line and in these words, so that Python shows it once."""
+    """Warn from a fixed line with a fixed message, so that Python shows it only once."""
     warnings.warn(HALVED, MemoryWarning, stacklevel=1)

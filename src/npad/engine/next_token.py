@@ -1,5 +1,6 @@
-"""The next token's distribution: logits and their normaliser, so that log-probabilities need not
-be written out.
+"""The distribution of the next token, as logits and their normaliser.
+
+Log-probabilities of the whole vocabulary are computed only if asked for.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from npad.engine.pytree import tree_map
 from npad.kernels import fused
 from npad.model import ensure_logits
 
-CHUNK = 64  # tokens: the k best of all are in the k chunks with the largest maxima
-KERNEL_TOP_K = 16  # up to which the top-k kernel is faster than torch.topk
+CHUNK = 64  # tokens per chunk: the k best tokens are in the k chunks with the largest maxima
+KERNEL_TOP_K = 16  # largest k for which the top-k kernel is faster than torch.topk
 
 
 @dataclass(frozen=True)
 class Prediction:
     """The distribution of each row's next token: log p(token) = logits − norm.
 
-    `norm` is NaN where a row's logits are no distribution.
+    `norm` is NaN for a row of invalid logits (NaN, +inf, all −inf).
     """
 
     logits: Tensor  # [..., V], in the model's own precision
     norm: Tensor  # [...], in float32 or better
-    first: Tensor | None = None  # [...], the most probable token if known; of equals the first
-    peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logit of each chunk if known
+    first: Tensor | None = None  # [...], the most probable token (ties: the first), if computed
+    peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logit per chunk, if computed
 
     @classmethod
     def of(
@@ -40,17 +41,17 @@ class Prediction:
         normalised: bool = False,
         vocabulary: int | None = None,
     ) -> Prediction:
-        """Check what a model's `step` returned for so many rows, and normalise it.
+        """Check the logits that a model's `step` returned, and normalise them.
 
         Args:
             model: named in error messages.
-            logits: what `step` returned.
-            rows: how many rows it must have.
+            logits: [rows, V], as `step` returned them.
+            rows: the expected number of rows.
             normalised: the logits are log-probabilities already (`Capabilities.normalised`).
-            vocabulary: how many columns it must have, if known.
+            vocabulary: the expected V, if known.
 
         Raises:
-            ModelError: the logits have another type or shape.
+            ModelError: the logits have the wrong type or shape.
         """
         checked = ensure_logits(model, logits, rows, vocabulary)
         if fused(checked) and not normalised:
@@ -68,7 +69,7 @@ class Prediction:
         return cls(log_probs, torch.zeros_like(log_probs[:, 0]).masked_fill(broken, torch.nan))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Prediction:
-        """Apply a function to each part, whose first dimensions are the rows."""
+        """Apply a function to each tensor; their first dimensions are the rows."""
         return tree_map(function, self)
 
     def view(self, *shape: int) -> Prediction:
@@ -84,10 +85,10 @@ class Prediction:
         return self.logits.gather(-1, tokens).to(self.norm.dtype) - self.norm[..., None]
 
     def best(self) -> Tensor:
-        """Return the most probable token [...]; of equals the first."""
+        """Return the most probable token [...], the first one on ties."""
         if self.first is not None:
             return self.first
-        # A maximum is found faster than its index: find the chunk, then the token within it.
+        # amax is faster than argmax over the vocabulary: find the chunk, then the token in it.
         chunk = self._chunk_peaks().argmax(-1, keepdim=True)
         return self._chunk_logits(chunk).argmax(-1) + CHUNK * chunk.squeeze(-1)
 

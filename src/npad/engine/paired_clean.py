@@ -1,7 +1,7 @@
-"""Each noisy row paired with a clean one that reads the same tokens: a search scored as it goes.
+"""Pair each noisy row with a clean row that reads the same tokens, to score during the search.
 
-Re-scoring afterwards takes all the steps again, one after the other. Where a step takes as long for
-two rows as for one (few rows on a GPU), a clean pair is the faster judge.
+Re-scoring afterwards takes all steps again. Where a step takes as long for two rows as for one (few
+rows on a GPU), paired clean rows are faster.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch import Tensor
 from npad.model import Capabilities, Layout, Perturb, State, Wrapper, name_of
 from npad.noise.noisy import Noisy, NoisyState
 
-MAX_PAIRED_ROWS = 256  # rows that an H200 steps in little more time than one
+MAX_PAIRED_ROWS = 256  # rows that an H200 steps in little more time than a single row
 
 
 @dataclass(frozen=True)
 class PairedState(Generic[State]):
-    """A noisy state whose rows are, for each sentence, the noisy rows and then their pairs."""
+    """A noisy state that holds, for each sentence, the noisy rows and then their clean pairs."""
 
     inner: NoisyState[State]
-    layout: Layout  # of the noisy rows
+    layout: Layout  # of the noisy rows alone
 
 
 @dataclass(frozen=True)
 class PairedClean(Wrapper[State]):
-    """A noisy model whose `step_pair` also returns the clean model's logits of the same prefixes."""
+    """A noisy model whose `step_pair` also returns the clean logits of the same prefixes."""
 
     model: Noisy[State]  # type: ignore[assignment]
 
@@ -45,7 +45,15 @@ class PairedClean(Wrapper[State]):
     def attach(
         self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int
     ) -> PairedState[State]:
-        """Make a state noisy and pair its rows; as `Noisy.attach`, with `rows_each` a sentence."""
+        """Make a state noisy and pair its rows.
+
+        Args:
+            state: the model's state.
+            ids: [rows], each row's sentence id.
+            chains: [rows], its chain.
+            sigma: [rows], its σ₀.
+            rows_each: rows per sentence.
+        """
         layout = Layout(len(ids) // rows_each, rows_each)
         rows = torch.arange(len(ids), device=sigma.device).view(layout)
         rows = torch.cat([rows, rows], 1).flatten()
@@ -58,17 +66,17 @@ class PairedClean(Wrapper[State]):
     def step_pair(
         self, state: PairedState[State], tokens: Tensor
     ) -> tuple[Tensor, PairedState[State]]:
-        """Return the logits of all rows: for each sentence the noisy ones, then the clean ones."""
-        twice = tokens.view(state.layout.sentences, 1, -1).expand(-1, 2, -1).flatten()
-        logits, inner = self.model.step(state.inner, twice)
+        """Return the logits of all rows: per sentence, those of noisy rows, then of clean rows."""
+        paired_tokens = tokens.view(state.layout.sentences, 1, -1).expand(-1, 2, -1).flatten()
+        logits, inner = self.model.step(state.inner, paired_tokens)
         return logits, replace(state, inner=inner)
 
     def step(
         self, state: PairedState[State], tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, PairedState[State]]:
-        logits, after = self.step_pair(state, tokens)
-        sentences, each = state.layout
-        return logits.view(sentences, 2, each, -1)[:, 0].flatten(0, 1), after
+        logits, next_state = self.step_pair(state, tokens)
+        sentences, rows = state.layout
+        return logits.view(sentences, 2, rows, -1)[:, 0].flatten(0, 1), next_state
 
     def select(self, state: PairedState[State], rows: Tensor) -> PairedState[State]:
         layout, _ = state.layout.after(rows)
@@ -78,6 +86,6 @@ class PairedClean(Wrapper[State]):
 
 
 def with_pairs(rows: Tensor, old: Layout, new: Layout) -> Tensor:
-    """Map noisy rows, numbered without their pairs, to both: each sentence's, then its pairs."""
+    """Map indices of noisy rows to indices of both: per sentence, noisy rows, then their pairs."""
     noisy = (rows // old.each * 2 * old.each + rows % old.each).view(new.sentences, new.each)
     return torch.cat([noisy, noisy + old.each], 1).flatten()

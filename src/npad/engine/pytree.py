@@ -13,7 +13,7 @@ Tree = TypeVar("Tree")
 
 
 def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """Return the tree with `function` applied to each tensor; other leaves stay as they are."""
+    """Return the tree with `function` applied to each tensor; other leaves are kept."""
     return cast(Tree, _map(function, tree))
 
 

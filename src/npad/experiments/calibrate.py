@@ -79,7 +79,7 @@ def calibrate(
     if not isinstance(decoder, NPAD):
         raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
     ensure_integer("budget", budget, 1)
-    ensure_integer("seed", seed, most=MAX_SEED)
+    ensure_integer("seed", seed, maximum=MAX_SEED)
     ensure_callable("progress", progress, "a function of the model calls done and of all")
     sources = as_list("sources", sources, "a list of texts")
     sigmas = as_list("sigmas", sigmas, "a list of numbers")

@@ -1,6 +1,6 @@
-"""Kernels in Triton for what torch would do in several passes over memory.
+"""Triton kernels for operations that take several passes over memory in torch.
 
-Nothing needs them: without a GPU, or without Triton, plain code beside each call gives the same.
+They are optional: without a GPU or without Triton, torch code next to each call computes the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def fused(x: Tensor) -> bool:
-    """Whether to use the kernels for a tensor: it is on a GPU, of at most 32 bits, and Triton is there."""
+    """Return whether to use the kernels for x: on a GPU, at most 32 bits, Triton installed."""
     return x.is_cuda and x.dtype != torch.float64 and _triton()
 
 

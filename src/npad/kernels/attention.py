@@ -1,4 +1,4 @@
-"""Additive attention without its [rows, source, width] numbers: they are made, squashed and summed in registers."""
+"""Additive attention that keeps its [rows, source length, width] intermediate in registers."""
 
 from __future__ import annotations
 
@@ -7,55 +7,66 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-COLUMNS = 256  # of a block of contexts
-FEW = 1024  # rows that leave multiprocessors idle unless each has a block of its own
+COLUMNS = 256  # columns of contexts per block
+SMALL_BATCH = 1024  # rows up to which blocks of single rows keep more multiprocessors busy
 INTERPRETED = triton.knobs.runtime.interpret
 
 
 def energies(
     query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, owner: Tensor | None = None
 ) -> Tensor:
-    """Σ_k energy_k σ(query_k + keys_k) in float32, −inf where masked, up to a number that a whole row shares.
+    """Return attention energies Σ_k energy_k σ(query_k + keys_k), up to a constant per row.
 
-    query [groups, each, width], keys [sentences, length, width], energy [width], mask [sentences, length]
-    -> [groups, each, length]. owner [groups]: the sentence of each group; None: there is one of each.
+    Args:
+        query: [groups, size, width].
+        keys: [sentences, length, width].
+        energy: [width].
+        mask: [sentences, length], nonzero at padding.
+        owner: [groups], the sentence of each group; None: groups are sentences.
+
+    Returns:
+        [groups, size, length] in float32, −inf at padding.
     """
-    groups, each, width = query.shape
+    groups, size, width = query.shape
     length = keys.shape[1]
-    out = torch.empty(groups, each, length, dtype=torch.float32, device=query.device)
-    rows, places, some = (4, 16, 64) if groups * each > FEW else (1, 8, 256)
+    out = torch.empty(groups, size, length, dtype=torch.float32, device=query.device)
+    rows, places, columns = (4, 16, 64) if groups * size > SMALL_BATCH else (1, 8, 256)
     quick = query.dtype == torch.bfloat16 and not INTERPRETED
-    _energies[(groups * triton.cdiv(each, rows), triton.cdiv(length, places))](
-        query, keys, energy, mask, out, owner, each, length, width,
+    _energies[(groups * triton.cdiv(size, rows), triton.cdiv(length, places))](
+        query, keys, energy, mask, out, owner, size, length, width,
         query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), mask.stride(0),
-        ROWS=rows, PLACES=places, SOME=some, QUICK=quick, num_warps=4,
+        ROWS=rows, PLACES=places, SOME=columns, QUICK=quick, num_warps=4,
     )  # fmt: skip
     return out
 
 
 def contexts(weights: Tensor, values: Tensor, owner: Tensor) -> Tensor:
-    """Σ_i weights_i values_i -> [groups, each, width].
+    """Return the weighted sums Σ_i weights_i values_i, [groups, size, width].
 
-    The weights are [groups, each, length]; a group's values are its owner's of [sentences, length, width].
+    Args:
+        weights: [groups, size, length].
+        values: [sentences, length, width].
+        owner: [groups], the sentence of each group.
     """
-    groups, each, length = weights.shape
+    groups, size, length = weights.shape
     width = values.shape[2]
-    out = torch.empty(groups, each, width, dtype=values.dtype, device=values.device)
+    out = torch.empty(groups, size, width, dtype=values.dtype, device=values.device)
     if groups:
         _contexts[groups, triton.cdiv(width, COLUMNS)](
-            weights, values, owner, out, each, length, width, *weights.stride(), values.stride(0), values.stride(1),
-            ROWS=triton.next_power_of_2(each), COLUMNS=COLUMNS,
+            weights, values, owner, out, size, length, width,
+            *weights.stride(), values.stride(0), values.stride(1),
+            ROWS=triton.next_power_of_2(size), COLUMNS=COLUMNS,
         )  # fmt: skip
     return out
 
 
 @triton.jit
 def _energies(
-    query, keys, energy, mask, out, owner, each, length, width,
+    query, keys, energy, mask, out, owner, size, length, width,
     query_group, query_row, keys_sentence, keys_place, mask_sentence,
     ROWS: tl.constexpr, PLACES: tl.constexpr, SOME: tl.constexpr, QUICK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    blocks = tl.cdiv(each, ROWS)
+    blocks = tl.cdiv(size, ROWS)
     group = (tl.program_id(0) // blocks).to(tl.int64)
     sentence = group if owner is None else tl.load(owner + group)
     row = (tl.program_id(0) % blocks) * ROWS + tl.arange(0, ROWS)
@@ -66,15 +77,15 @@ def _energies(
     k_at = (
         keys + sentence * keys_sentence + place[None, :, None] * keys_place + column[None, None, :]
     )
-    here, there = (row < each)[:, None, None], (place < length)[None, :, None]
+    row_mask, place_mask = (row < size)[:, None, None], (place < length)[None, :, None]
     for start in range(0, width, SOME):
         inside = (start + column < width)[None, None, :]
-        q = tl.load(q_at + start, mask=here & inside, other=0.0)
-        k = tl.load(k_at + start, mask=there & inside, other=0.0)
+        q = tl.load(q_at + start, mask=row_mask & inside, other=0.0)
+        k = tl.load(k_at + start, mask=place_mask & inside, other=0.0)
         v = tl.load(energy + start + column, mask=start + column < width, other=0.0).to(tl.float32)[
             None, None, :
         ]
-        if QUICK:  # σ(x) = ½ + ½ tanh ½x, with the GPU's own tanh for two numbers at a time
+        if QUICK:  # σ(x) = ½ + ½ tanh ½x; the ½ is a constant per row. PTX has a packed tanh.
             x = (q.to(tl.float32) + k.to(tl.float32)) * 0.5
             squashed = tl.inline_asm_elementwise(
                 "tanh.approx.bf16x2 $0, $1;",
@@ -90,23 +101,24 @@ def _energies(
     summed = tl.sum(total, 2)
     masked = tl.load(mask + sentence * mask_sentence + place, mask=place < length, other=1)
     summed = tl.where(masked[None, :] != 0, -float("inf"), summed)
-    at = out + (group * each + row[:, None]) * length + place[None, :]
-    tl.store(at, summed, mask=(row < each)[:, None] & (place < length)[None, :])
+    at = out + (group * size + row[:, None]) * length + place[None, :]
+    tl.store(at, summed, mask=(row < size)[:, None] & (place < length)[None, :])
 
 
 @triton.jit
 def _contexts(
-    weights, values, owner, out, each, length, width, of_group, of_row, of_place, of_sentence, of_value,
+    weights, values, owner, out, size, length, width,
+    weights_group, weights_row, weights_place, values_sentence, values_place,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     group = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    weights += group * of_group + row * of_row
-    values += tl.load(owner + group) * of_sentence + column
+    weights += group * weights_group + row * weights_row
+    values += tl.load(owner + group) * values_sentence + column
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for i in range(length):
-        w = tl.load(weights + i * of_place, row < each, other=0.0).to(tl.float32)
-        v = tl.load(values + i * of_value, column < width, other=0.0).to(tl.float32)
+        w = tl.load(weights + i * weights_place, row < size, other=0.0).to(tl.float32)
+        v = tl.load(values + i * values_place, column < width, other=0.0).to(tl.float32)
         total += w[:, None] * v[None, :]
-    at = out + (group * each + row[:, None]) * width + column[None, :]
-    tl.store(at, total.to(out.dtype.element_ty), (row < each)[:, None] & (column < width)[None, :])
+    at = out + (group * size + row[:, None]) * width + column[None, :]
+    tl.store(at, total.to(out.dtype.element_ty), (row < size)[:, None] & (column < width)[None, :])

@@ -1,4 +1,4 @@
-"""The gates of a GRU in one pass, from slices of larger products as they lie."""
+"""The gates of a GRU in one pass, from strided slices of larger products."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 512
+BLOCK = 512  # units per block
 
 
 def gates(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
-    """A GRU's new state [rows, units] from what its two matrices made, [rows, 3 · units] each, biases included."""
+    """Return a GRU's new state [rows, units].
+
+    Args:
+        inputs: [rows, 3 · units], the input times the input weights, plus bias: reset, update, new.
+        recurrent: [rows, 3 · units], the old state times the recurrent weights, plus bias.
+        old: [rows, units], the old state.
+    """
     rows, units = old.shape
     new = torch.empty_strided((rows, units), (units, 1), dtype=old.dtype, device=old.device)
     strides = inputs.stride(0), recurrent.stride(0), old.stride(0)
@@ -24,12 +30,13 @@ def gates(inputs: Tensor, recurrent: Tensor, old: Tensor) -> Tensor:
 
 @triton.jit
 def _gates(
-    inputs, recurrent, old, new, units, of_inputs, of_recurrent, of_old, BLOCK: tl.constexpr
-):
+    inputs, recurrent, old, new, units, inputs_stride, recurrent_stride, old_stride,
+    BLOCK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
     row, unit = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = unit < units
-    inputs += row * of_inputs + unit
-    recurrent += row * of_recurrent + unit
+    inputs += row * inputs_stride + unit
+    recurrent += row * recurrent_stride + unit
     reset = tl.sigmoid(
         tl.load(inputs, inside).to(tl.float32) + tl.load(recurrent, inside).to(tl.float32)
     )
@@ -41,10 +48,10 @@ def _gates(
     x = tl.load(inputs + units, inside).to(tl.float32) + reset * tl.load(
         recurrent + units, inside
     ).to(tl.float32)
-    fresh = 2 * tl.sigmoid(2 * x) - 1
-    before = tl.load(old + row * of_old + unit, inside).to(tl.float32)
+    candidate = 2 * tl.sigmoid(2 * x) - 1  # tanh x
+    old_state = tl.load(old + row * old_stride + unit, inside).to(tl.float32)
     tl.store(
         new + row * units + unit,
-        (fresh + update * (before - fresh)).to(new.dtype.element_ty),
+        (candidate + update * (old_state - candidate)).to(new.dtype.element_ty),
         inside,
     )

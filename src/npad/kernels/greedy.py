@@ -1,4 +1,4 @@
-"""A step of greedy search in one pass: the token each row takes, and what that adds to its score."""
+"""A step of greedy search in one kernel: choose tokens, update scores, lengths and history."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 128
+BLOCK = 128  # rows per block
 
 
 def greedy_step(
@@ -30,12 +30,12 @@ def greedy_step(
         scores: [groups, width], the log-probability so far.
         lengths: [groups, width], tokens so far, without the end token.
         finished: [groups, width].
-        history: [T, groups, width], takes the tokens at `step`, in place.
-        step: [1].
+        history: [T, groups, width], written in place at `step`.
+        step: [1], the number of steps written so far.
         eos: the end token.
 
     Returns:
-        tokens, scores, lengths, finished and step after it.
+        The new tokens, scores, lengths, finished [groups, width] and step [1].
     """
     rows = best.numel()
     tokens, new_scores, new_lengths, new_finished = (
@@ -62,16 +62,16 @@ def _greedy_step(
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = row < rows
-    over = tl.load(finished + row, inside, other=1) != 0
-    token = tl.where(over, eos, tl.load(best + row, inside, other=0))
-    place = row.to(tl.int64)
-    gained = tl.load(logits + place * logits_stride + token, inside, other=0.0).to(tl.float32)
-    gained = tl.where(over, 0.0, gained - tl.load(norm + row, inside, other=0.0))
-    over = over | (token == eos)
+    ended = tl.load(finished + row, inside, other=1) != 0
+    token = tl.where(ended, eos, tl.load(best + row, inside, other=0))
+    wide_row = row.to(tl.int64)  # times the stride, it may exceed 32 bits
+    gain = tl.load(logits + wide_row * logits_stride + token, inside, other=0.0).to(tl.float32)
+    gain = tl.where(ended, 0.0, gain - tl.load(norm + row, inside, other=0.0))
+    ended = ended | (token == eos)
     at = tl.load(step)
-    tl.store(new_scores + row, tl.load(scores + row, inside) + gained, inside)
-    tl.store(new_lengths + row, tl.load(lengths + row, inside) + tl.where(over, 0, 1), inside)
-    tl.store(new_finished + row, over.to(tl.uint8), inside)
+    tl.store(new_scores + row, tl.load(scores + row, inside) + gain, inside)
+    tl.store(new_lengths + row, tl.load(lengths + row, inside) + tl.where(ended, 0, 1), inside)
+    tl.store(new_finished + row, ended.to(tl.uint8), inside)
     tl.store(tokens + row, token, inside)
     tl.store(history + at * rows + row, token, inside)
     if tl.program_id(0) == 0:

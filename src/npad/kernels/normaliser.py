@@ -1,4 +1,4 @@
-"""One pass over the logits: what normalises each row, its most probable symbol, and the largest of each chunk."""
+"""The normaliser, argmax and chunk maxima of each row of logits, in one pass."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MANY = 1024  # rows, of which a multiprocessor has several at a time
+LARGE_BATCH = 1024  # rows beyond which a multiprocessor runs several blocks at a time
 
 
 def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]:
-    """log Σ exp of each row of [rows, V] in float32, the first of its largest symbols, and the largest of its chunks.
+    """Return the normaliser, the most probable token and the chunk maxima of logits [rows, V].
 
-    The normaliser is NaN where a row has none; the chunks are of `chunk` symbols, [rows, ⌈V / chunk⌉].
+    Args:
+        logits: [rows, V], with a last stride of 1.
+        chunk: tokens per chunk.
+
+    Returns:
+        log Σ exp of each row [rows] in float32, NaN for invalid logits; the most probable token
+        [rows], the first one on ties; the largest logit of each chunk [rows, ⌈V / chunk⌉].
     """
-    rows, symbols = logits.shape
+    rows, vocabulary = logits.shape
     norm = torch.empty(rows, dtype=torch.float32, device=logits.device)
     best = torch.empty(rows, dtype=torch.long, device=logits.device)
-    peaks = torch.empty(rows, triton.cdiv(symbols, chunk), dtype=logits.dtype, device=logits.device)
-    most, warps = (2048, 4) if rows > MANY else (4096, 8)
-    block = max(chunk, min(most, triton.next_power_of_2(symbols)))
+    peaks = torch.empty(
+        rows, triton.cdiv(vocabulary, chunk), dtype=logits.dtype, device=logits.device
+    )
+    max_block, warps = (2048, 4) if rows > LARGE_BATCH else (4096, 8)
+    block = max(chunk, min(max_block, triton.next_power_of_2(vocabulary)))
     _normaliser[(rows,)](
-        logits, norm, best, peaks, symbols, peaks.shape[1], logits.stride(0),
+        logits, norm, best, peaks, vocabulary, peaks.shape[1], logits.stride(0),
         BLOCK=block, CHUNK=chunk, num_warps=warps,
     )  # fmt: skip
     return norm, best, peaks
@@ -30,16 +38,19 @@ def normaliser(logits: Tensor, chunk: int = 64) -> tuple[Tensor, Tensor, Tensor]
 
 @triton.jit
 def _normaliser(
-    logits, norm, best, peaks, symbols, chunks, stride, BLOCK: tl.constexpr, CHUNK: tl.constexpr
-):
+    logits, norm, best, peaks, vocabulary, chunks, stride,
+    BLOCK: tl.constexpr, CHUNK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     largest = -float("inf")
-    where = 0
+    argmax = 0
     total = 0.0
-    for start in range(0, symbols, BLOCK):
+    for start in range(0, vocabulary, BLOCK):
         x = tl.load(
-            logits + row * stride + start + lane, mask=start + lane < symbols, other=-float("inf")
+            logits + row * stride + start + lane,
+            mask=start + lane < vocabulary,
+            other=-float("inf"),
         )
         x = x.to(tl.float32)
         peak = tl.max(tl.reshape(x, [BLOCK // CHUNK, CHUNK]), 1)
@@ -47,12 +58,12 @@ def _normaliser(
         tl.store(peaks + row * chunks + chunk, peak.to(peaks.dtype.element_ty), mask=chunk < chunks)
         top = tl.max(peak, 0)
         first = start + tl.min(tl.where(x == top, lane, BLOCK), 0)
-        where = tl.where(top > largest, first, where)
-        new = tl.where(top > largest, top, largest)
-        from_ = tl.where(new == -float("inf"), 0.0, new)
-        total = total * tl.exp(largest - from_) + tl.sum(tl.exp(x - from_), 0)
-        largest = new
-    from_ = tl.where(largest == -float("inf"), 0.0, largest)
-    whole = tl.log(total) + from_
-    tl.store(norm + row, tl.where(whole == -float("inf"), float("nan"), whole))
-    tl.store(best + row, tl.minimum(where, symbols - 1).to(tl.int64))
+        argmax = tl.where(top > largest, first, argmax)
+        new_largest = tl.where(top > largest, top, largest)
+        shift = tl.where(new_largest == -float("inf"), 0.0, new_largest)
+        total = total * tl.exp(largest - shift) + tl.sum(tl.exp(x - shift), 0)
+        largest = new_largest
+    shift = tl.where(largest == -float("inf"), 0.0, largest)
+    log_sum = tl.log(total) + shift
+    tl.store(norm + row, tl.where(log_sum == -float("inf"), float("nan"), log_sum))
+    tl.store(best + row, tl.minimum(argmax, vocabulary - 1).to(tl.int64))

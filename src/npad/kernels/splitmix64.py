@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def signed(value: int) -> int:
     """Return a 64-bit pattern as the signed integer that torch stores."""
-    value = int(value) & ((1 << 64) - 1)  # a NumPy integer has no room for the mask
+    value = int(value) & ((1 << 64) - 1)  # int(): a NumPy integer overflows with the mask
     return value - (1 << 64) if value >> 63 else value
 
 

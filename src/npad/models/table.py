@@ -120,7 +120,7 @@ class TableModel:
         ensure_integer("vocabulary", vocabulary, 1)
         ensure_integer("depth", depth, 1)
         ensure_integer("sentences", sentences, 1)
-        ensure_integer("seed", seed, most=MAX_SEED)
+        ensure_integer("seed", seed, maximum=MAX_SEED)
         _check_size(vocabulary, depth, sentences)
         generator = random.Random(int(seed))
         tables: dict[Hashable, Table] = {}

@@ -1,1 +1,1 @@
-"""Noise: how much (schedule), of what kind (distribution), whose (keyed), and the model that has it (noisy)."""
+"""Noise: schedules, distributions, keyed random numbers, and the noisy model."""

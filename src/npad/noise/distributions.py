@@ -1,7 +1,8 @@
-"""What the noise looks like: distributions of equal variance, drawn by key.
+"""Noise distributions of equal variance, drawn by key.
 
-Each gives numbers of mean 0 and variance 1, which `perturb` scales by σ and adds; so two distributions at one σ are
-a fair comparison. Wrappers (`Fixed`, `Antithetic`, `Orthogonal`) change how the numbers of different rows relate.
+Unit noise has mean 0 and variance 1; `perturb` scales it by σ and adds it, so that distributions
+with the same σ are comparable. `Fixed`, `Antithetic` and `Orthogonal` correlate the noise of
+different rows.
 """
 
 from __future__ import annotations
@@ -18,58 +19,59 @@ from npad.kernels import fused
 from npad.noise.random import Keys, draw, fold, normal, uniform
 from npad.validation import brief, ensure_integer, ensure_number
 
-FINITE = (
-    "hidden",
-    "cell",
-    "embedding",
-)  # sites that hold no −inf; logits do, where a symbol is ruled out
+# Sites whose values are always finite. Logits are −inf for tokens that are ruled out.
+FINITE_SITES = ("hidden", "cell", "embedding")
 
 
 class Distribution:
-    """Noise to add. A new one needs only `unit`."""
+    """A distribution of noise. A new additive distribution only implements `unit`."""
 
-    relative_only: ClassVar[bool] = (
-        False  # whether it makes sense only as a share of what it perturbs
-    )
-    capturable: ClassVar[bool] = (
-        True  # whether a step that draws it may be captured in a CUDA graph
-    )
+    relative_only: ClassVar[bool] = False  # whether it requires Noise(…, relative=True)
+    capturable: ClassVar[bool] = True  # whether drawing it may be captured in a CUDA graph
 
     def unit(self, keys: Keys, width: int) -> Tensor:
-        """[rows, width] in float32, mean 0 and variance 1."""
+        """Return noise [rows, width] in float32, of mean 0 and variance 1."""
         raise InvalidInput(f"{type(self).__name__} is not additive: it has no unit noise to wrap")
 
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
-        """x [rows, width] with noise of standard deviation sigma [rows], or sigma times each row's RMS.
+        """Return x [rows, width] with noise.
 
-        What is −inf stays so, and does not count in the RMS.
+        Values of −inf stay −inf and do not count in the RMS.
+
+        Args:
+            x: [rows, width].
+            sigma: [rows], the standard deviation, in units of each row's RMS if `relative`.
+            keys: the key of each row.
+            relative: scale the noise by the RMS of each row of x.
         """
         scale = sigma.to(x.dtype)
         if relative:
-            scale = scale * (rms(x) if keys.site.partition(".")[0] in FINITE else finite_rms(x))
+            scale = scale * (
+                rms(x) if keys.site.partition(".")[0] in FINITE_SITES else finite_rms(x)
+            )
         return self.added(x, scale, keys)
 
     def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
-        """x [rows, width] and unit noise times scale [rows]."""
+        """Return x [rows, width] plus scale [rows] times unit noise."""
         return torch.addcmul(x, scale[:, None], self.unit(keys, x.shape[1]).to(x.dtype))
 
 
 def rms(x: Tensor) -> Tensor:
-    """The root mean square of each row: [rows, width] -> [rows]."""
+    """Return the root mean square of each row: [rows, width] -> [rows]."""
     norm: Tensor = torch.linalg.vector_norm(x, dim=1)
     return norm / math.sqrt(x.shape[1])
 
 
 def finite_rms(x: Tensor) -> Tensor:
-    """The root mean square of each row without its −inf; 0 for a row of nothing else."""
-    possible = x > -torch.inf
-    count = possible.sum(1).clamp(min=1).to(torch.float32)  # float16 ends below a large vocabulary
-    norm: Tensor = torch.linalg.vector_norm(x.where(possible, 0), dim=1)
+    """Return the root mean square of each row's finite entries; 0 if it has none."""
+    finite = x > -torch.inf
+    count = finite.sum(1).clamp(min=1).to(torch.float32)  # float16 overflows at 65,504 entries
+    norm: Tensor = torch.linalg.vector_norm(x.where(finite, 0), dim=1)
     return norm / count.sqrt().to(x.dtype)
 
 
 def ensure_distribution(name: str, value: object) -> None:
-    """Require a distribution, and not its class or its name."""
+    """Require an instance of a distribution, not its class or its name."""
     if isinstance(value, type):
         raise InvalidInput(
             f"{name} must be a distribution: write {value.__name__}(), not {value.__name__}"
@@ -80,7 +82,7 @@ def ensure_distribution(name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class Gaussian(Distribution):
-    """The paper's."""
+    """Normal noise, the paper's."""
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         return draw(keys.streams(), width, normal)
@@ -95,7 +97,7 @@ class Gaussian(Distribution):
 
 @dataclass(frozen=True)
 class Uniform(Distribution):
-    """Even within ±√3: bounded, no outliers."""
+    """Uniform noise in ±√3: bounded, no outliers."""
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         return draw(keys.streams(), width, uniform).sub_(0.5).mul_(math.sqrt(12))
@@ -103,17 +105,20 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True)
 class Laplace(Distribution):
-    """Two-sided exponential: many small changes, a few large."""
+    """Laplace noise (two-sided exponential): many small changes, a few large ones."""
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         centred = draw(keys.streams(), width, uniform).sub_(0.5)
-        size = centred.abs().mul_(-2).log1p_().mul_(-math.sqrt(0.5))
-        return size.mul_(centred.sign_())
+        magnitude = centred.abs().mul_(-2).log1p_().mul_(-math.sqrt(0.5))
+        return magnitude.mul_(centred.sign_())
 
 
 @dataclass(frozen=True)
 class StudentT(Distribution):
-    """Heavy tails, heavier towards ν = 2, below which there is no variance to equal (Bailey's method, 1994)."""
+    """Student's t noise, scaled to variance 1, drawn by Bailey's method (1994).
+
+    The tails grow heavier as ν falls to 2, below which the variance is not finite.
+    """
 
     nu: float = 5.0
 
@@ -126,7 +131,7 @@ class StudentT(Distribution):
         )
 
     def _number(self, bits: Tensor) -> Tensor:
-        """From 32 bits, 12 for a direction in the plane and 20 for the distance, whose tail is what matters."""
+        """Draw a number from 32 bits: 12 for the angle, 20 for the distance, which has the tail."""
         angle = (bits & 0xFFF).to(torch.float32).add_(0.5).mul_(2 * math.pi / 2**12)
         u = ((bits >> 12) & 0xFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-20)
         distance = u.log_().mul_(-2 / self.nu).expm1_().mul_(self.nu - 2).sqrt_()
@@ -135,23 +140,27 @@ class StudentT(Distribution):
 
 @dataclass(frozen=True)
 class Dropout(Distribution):
-    """Units go to zero with p = σ²/(1+σ²), the others grow by 1/(1−p): variance σ²x² for a unit of value x.
+    """Dropout: zero a unit with probability p = σ²/(1+σ²), scale it by 1/(1−p) otherwise.
 
-    Relative by nature, unit by unit, so `Noise(…, relative=True)` is required.
+    The noise of a unit x has mean 0 and variance σ²x². It is relative to each unit by nature, so
+    `Noise(…, relative=True)` is required.
     """
 
     relative_only: ClassVar[bool] = True
 
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
         variance = sigma.square()
-        gone = draw(keys.streams(), x.shape[1], uniform) < (variance / (1 + variance))[:, None]
-        gone &= x > -torch.inf  # a symbol that is ruled out stays so
-        return x * (1 + variance).to(x.dtype)[:, None].expand_as(x).masked_fill(gone, 0)
+        dropped = draw(keys.streams(), x.shape[1], uniform) < (variance / (1 + variance))[:, None]
+        dropped &= x > -torch.inf  # −inf · 0 would be NaN: a token that is ruled out stays so
+        return x * (1 + variance).to(x.dtype)[:, None].expand_as(x).masked_fill(dropped, 0)
 
 
 @dataclass(frozen=True)
 class Fixed(Distribution):
-    """One vector per sentence and chain, the same at every step and for every hypothesis, scaled by the schedule."""
+    """One noise vector per sentence and chain, the same for all its steps and hypotheses.
+
+    The schedule still scales it.
+    """
 
     base: Distribution = field(default_factory=Gaussian)
 
@@ -167,19 +176,20 @@ class Fixed(Distribution):
         return self.base.capturable
 
     def unit(self, keys: Keys, width: int) -> Tensor:
-        return self.base.unit(self._still(keys), width)
+        return self.base.unit(self._fixed(keys), width)
 
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
-        return self.base.perturb(x, sigma, self._still(keys), relative)
+        return self.base.perturb(x, sigma, self._fixed(keys), relative)
 
-    def _still(self, keys: Keys) -> Keys:
-        nothing = torch.zeros_like(keys.steps)
-        return replace(keys, steps=nothing, slots=nothing)
+    def _fixed(self, keys: Keys) -> Keys:
+        """Return the keys without their steps and slots."""
+        zeros = torch.zeros_like(keys.steps)
+        return replace(keys, steps=zeros, slots=zeros)
 
 
 @dataclass(frozen=True)
 class Antithetic(Distribution):
-    """Opposite pairs: chain 2k meets the negative of what chain 2k−1 meets."""
+    """Antithetic pairs: chain 2k gets the negated noise of chain 2k − 1."""
 
     base: Distribution = field(default_factory=Gaussian)
 
@@ -195,18 +205,19 @@ class Antithetic(Distribution):
         return self.base.capturable
 
     def unit(self, keys: Keys, width: int) -> Tensor:
-        second = keys.chains % 2 == 0
-        noise = self.base.unit(replace(keys, chains=keys.chains - second.long()), width)
-        return torch.where(second[:, None], -noise, noise)
+        negated = keys.chains % 2 == 0
+        noise = self.base.unit(replace(keys, chains=keys.chains - negated.long()), width)
+        return torch.where(negated[:, None], -noise, noise)
 
 
 @dataclass(frozen=True)
 class Orthogonal(Distribution):
-    """Gaussian vectors at right angles within blocks of consecutive chains (1–16, 17–32, …): no two look the same way.
+    """Gaussian vectors, orthogonal within blocks of consecutive chains (1–16, 17–32, …).
 
-    Each keeps its Gaussian length; its direction is what remains after those of the block's earlier chains are taken
-    out (Gram–Schmidt), so fewer chains are a prefix of more. A block is no larger than the width of what it perturbs.
-    Costs a look at which blocks are present: one host synchronisation a step on a GPU.
+    Gram–Schmidt takes out the directions of the block's earlier chains and keeps the vector's
+    length, so the noise of a chain does not depend on the number of chains. A block has at most as
+    many chains as the site has units. Cost: a host synchronisation per step on a GPU, to find the
+    blocks that are present.
     """
 
     capturable: ClassVar[bool] = False
@@ -220,23 +231,20 @@ class Orthogonal(Distribution):
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         size = min(self.block, width)
-        order = (keys.chains - 1).clamp(
-            min=0
-        )  # the clean chain joins the first block: its noise is scaled by zero
-        block, place = order // size, order % size
-        whose = replace(keys, chains=block, site=f"orthogonal {keys.site}").streams()
-        present, mine = torch.unique(
-            whose, return_inverse=True
-        )  # rows of one block share its vectors
-        members = fold(present[:, None], torch.arange(size, device=present.device)).flatten()
-        vectors = draw(members, width, normal).view(-1, size, width)
+        # The clean chain joins the first block: its noise is scaled by zero.
+        chain = (keys.chains - 1).clamp(min=0)
+        block, place = chain // size, chain % size
+        row_blocks = replace(keys, chains=block, site=f"orthogonal {keys.site}").streams()
+        blocks, block_of = torch.unique(row_blocks, return_inverse=True)
+        streams = fold(blocks[:, None], torch.arange(size, device=blocks.device)).flatten()
+        vectors = draw(streams, width, normal).view(-1, size, width)
         if width < 64:
-            vectors = vectors.double()  # few dimensions can hold nearly dependent vectors
+            vectors = vectors.double()  # in few dimensions, vectors may be nearly dependent
 
+        # Gram–Schmidt as a product: the Cholesky factor of the Gram matrix, inverted.
         gram = (vectors @ vectors.mT).double()
-        one = torch.eye(size, dtype=gram.dtype, device=gram.device).expand_as(gram)
-        combine: Tensor = torch.linalg.solve_triangular(
-            torch.linalg.cholesky(gram), one, upper=False
-        )
+        identity = torch.eye(size, dtype=gram.dtype, device=gram.device).expand_as(gram)
+        factor = torch.linalg.cholesky(gram)
+        combine: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
         combine = combine * gram.diagonal(dim1=-2, dim2=-1).sqrt()[..., None]
-        return (combine.to(vectors.dtype) @ vectors).to(torch.float32)[mine, place]
+        return (combine.to(vectors.dtype) @ vectors).to(torch.float32)[block_of, place]

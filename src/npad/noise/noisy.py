@@ -1,6 +1,7 @@
-"""A model with noise in it is a model: `Noisy` perturbs on the way in, and no decoder knows.
+"""`Noisy` wraps a model and perturbs its state at every step; decoders need not know.
 
-The paper's transition (Cho, 2016, eq. 8) is h_t = φ(h_{t−1} + ε_t, x_t, f(Y, t)) with ε_t ~ N(0, σ_t² I).
+The paper's transition (Cho, 2016, eq. 8) is h_t = φ(h_{t−1} + ε_t, x_t, f(Y, t)) with
+ε_t ~ N(0, σ_t² I).
 """
 
 from __future__ import annotations
@@ -36,15 +37,19 @@ from npad.validation import MAX_SEED, brief, ensure_bool, ensure_integer, ensure
 
 @dataclass(frozen=True)
 class Noise:
-    """How much noise, when, of what kind, and where.
+    """Noise: its strength, schedule, distribution and site.
 
-    sigma: σ₀, one for all chains or one for each, in order; the clean chain stays clean whatever its own. It is the
-        standard deviation itself, or with `relative` a share of the RMS of the row it perturbs.
-    site: where it enters the model, one of the model's `sites`.
+    Attributes:
+        sigma: σ₀, the initial standard deviation: one for all chains, or one per chain. The clean
+            chain has no noise, whatever its sigma.
+        schedule: σ_t / σ₀ as a function of step and entropy.
+        distribution: the distribution of the noise.
+        site: where it enters the model, one of the model's `sites`.
+        relative: sigma is in units of the RMS of the row that is perturbed.
     """
 
     sigma: float | tuple[float, ...] = field(
-        metadata={"help": "noise σ₀; or one a chain: 0,0.1,0.2", "flags": ("-s",), "shown": "0.3"}
+        metadata={"help": "noise σ₀; or one per chain: 0,0.1,0.2", "flags": ("-s",), "shown": "0.3"}
     )
     schedule: Schedule = field(
         default_factory=Annealed, metadata={"help": "σ over time, as a share of σ₀"}
@@ -61,17 +66,17 @@ class Noise:
     )
 
     def __post_init__(self) -> None:
-        given: object = self.sigma
+        sigmas: object = self.sigma
         if (
-            isinstance(given, Iterable)
-            and not isinstance(given, str | bytes)
-            and getattr(given, "ndim", 1) == 1
+            isinstance(sigmas, Iterable)
+            and not isinstance(sigmas, str | bytes)
+            and getattr(sigmas, "ndim", 1) == 1
         ):
-            object.__setattr__(self, "sigma", tuple(given))
+            object.__setattr__(self, "sigma", tuple(sigmas))
             if not self.sigma:
-                raise InvalidInput("sigma must be a number, or one number a chain; it is empty")
+                raise InvalidInput("sigma must be a number, or one number per chain; it is empty")
         for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
-            ensure_number("sigma", sigma, least=0)
+            ensure_number("sigma", sigma, minimum=0)
         if not isinstance(self.site, str):
             raise InvalidInput(
                 f"site must be the name of a noise site, such as 'hidden', not {brief(self.site)}"
@@ -84,22 +89,23 @@ class Noise:
             raise InvalidInput(
                 f"schedule must be a function of step and entropy: {error}"
             ) from error
-        except ValueError:  # written in C, with no signature to look at
+        except ValueError:  # a function written in C may have no signature
             pass
         ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
             raise InvalidInput(
-                f"{kind} is a share of what it perturbs: say Noise({brief(self.sigma)}, …, relative=True)"
+                f"{kind} is relative to what it perturbs: "
+                f"write Noise({brief(self.sigma)}, …, relative=True)"
             )
 
     @property
     def uses_entropy(self) -> bool:
-        """Whether the schedule asks for the entropy; a plain function may."""
+        """Whether the schedule may use the entropy: yes, unless it declares otherwise."""
         return bool(getattr(self.schedule, "uses_entropy", True))
 
     def check(self, model: Model[Any]) -> None:
-        """Whether this model has that site."""
+        """Raise InvalidInput if the model does not have this noise's site."""
         if self.site not in model.sites:
             raise InvalidInput(f"{name_of(model)} has {offers(model.sites, self.site)}")
 
@@ -111,7 +117,7 @@ class Perturbation:
     noise: Noise
     row_keys: Keys
     scales: Tensor  # [rows], σ_t
-    outer: Perturb | None = None  # noise of another kind around this one
+    outer: Perturb | None = None  # a second perturbation, applied after this one
 
     def keys(self, site: str) -> Tensor:
         return self.row_keys.at(site).streams()
@@ -130,14 +136,14 @@ class Perturbation:
 
 @dataclass(frozen=True)
 class NoisyState(Generic[State]):
-    """The model's state and each row's key, all tensors, so that a step can be captured."""
+    """The model's state and each row's noise key, as tensors, so that a step can be captured."""
 
     inner: State
-    problem: Tensor  # [rows], which problem: one chain of one sentence
-    ids: Tensor  # [rows], the sentence
+    problem: Tensor  # [rows], the index of its problem, a chain of a sentence
+    ids: Tensor  # [rows], the sentence id
     chains: Tensor  # [rows]
     slots: Tensor  # [rows], the row's rank in its problem
-    steps: Tensor  # [rows], of the next transition, from 1
+    steps: Tensor  # [rows], the number of the next transition, from 1
     sigma: Tensor  # [rows], σ₀; 0 for the clean chain
     entropy: Tensor  # [rows], of the last output distribution, as a share of log V
 
@@ -146,9 +152,9 @@ class NoisyState(Generic[State]):
 class Noisy(Wrapper[State]):
     """A model whose `step` perturbs its state, keyed by (seed, sentence id, chain, step, slot).
 
-    With `share_noise` all hypotheses of a chain's beam meet the same noise (the slot leaves the
-    key). Decoded from by itself it is one chain of each sentence, and log_prob is its own, noise
-    included; NPAD re-scores with the clean model.
+    With `share_noise`, the slot is left out of the key, so all hypotheses of a chain's beam get the
+    same noise. Decoding from a noisy model itself runs one chain per sentence, and log_prob
+    includes the noise; NPAD re-scores with the clean model.
     """
 
     model: Model[State]
@@ -158,12 +164,12 @@ class Noisy(Wrapper[State]):
 
     def __post_init__(self) -> None:
         if isinstance(self.model, type) or not hasattr(self.model, "sites"):
-            ensure_model(self.model)  # says what is missing
+            ensure_model(self.model)  # raises, naming what is missing
         if not isinstance(self.noise, Noise):
             raise InvalidInput(
                 f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}"
             )
-        ensure_integer("seed", self.seed, most=MAX_SEED)
+        ensure_integer("seed", self.seed, maximum=MAX_SEED)
         ensure_bool("share_noise", self.share_noise)
         self.noise.check(self.model)
 
@@ -181,7 +187,8 @@ class Noisy(Wrapper[State]):
         """Start every sentence as its chain 1, with its position as id."""
         if isinstance(self.noise.sigma, tuple):
             raise InvalidInput(
-                f"a noisy model by itself is one chain: give it one sigma, not {brief(self.noise.sigma)}"
+                "a noisy model by itself is one chain: give it one sigma, "
+                f"not {brief(self.noise.sigma)}"
             )
         ids = torch.arange(len(source), device=self.device)
         sigma = torch.tensor(self.noise.sigma, dtype=torch.float32, device=self.device)
@@ -189,10 +196,10 @@ class Noisy(Wrapper[State]):
         return self.attach(self.model.start(source), ids, torch.ones_like(ids), sigma)
 
     def rekey(self, state: NoisyState[State], ids: Tensor) -> NoisyState[State]:
-        """Return the state with other sentence ids [rows], for this noise and any inside."""
-        inner = Capabilities.of(self.model).rekey
-        rekeyed = state.inner if inner is None else inner(state.inner, ids)
-        return replace(state, inner=rekeyed, ids=ids)
+        """Return the state with other sentence ids [rows], in nested noisy models too."""
+        rekey_inner = Capabilities.of(self.model).rekey
+        inner = state.inner if rekey_inner is None else rekey_inner(state.inner, ids)
+        return replace(state, inner=inner, ids=ids)
 
     def attach(self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor) -> NoisyState[State]:
         """Make a state of the model noisy, one row per problem.
@@ -224,7 +231,7 @@ class Noisy(Wrapper[State]):
         if not isinstance(factor, Tensor) or factor.shape != state.sigma.shape:
             got = list(factor.shape) if isinstance(factor, Tensor) else repr(factor)
             raise InvalidInput(
-                f"the schedule must return a tensor {list(state.sigma.shape)}, one a row, not {got}"
+                f"the schedule must return a tensor {list(state.sigma.shape)}, not {got}"
             )
         scales = state.sigma * factor
         perturbation = Perturbation(self.noise, keys, scales, perturb)
@@ -247,11 +254,10 @@ def rank_in_run(values: Tensor) -> Tensor:
 
 
 def entropy_share(logits: Tensor) -> Tensor:
-    """The entropy of each row's distribution, divided by log V: [rows, V] -> [rows] in float32, within 0 and 1."""
-    p = torch.log_softmax(logits, -1, dtype=torch.float32)
-    entropy = torch.special.entr(p.exp()).sum(-1)
-    return (
-        (entropy / math.log(logits.shape[1])).clamp(0, 1)
-        if logits.shape[1] > 1
-        else torch.zeros_like(entropy)
-    )
+    """Return each row's entropy divided by its maximum, log V: [rows, V] -> [rows] in [0, 1]."""
+    log_probs = torch.log_softmax(logits, -1, dtype=torch.float32)
+    entropy: Tensor = torch.special.entr(log_probs.exp()).sum(-1)
+    vocabulary = logits.shape[1]
+    if vocabulary == 1:
+        return torch.zeros_like(entropy)
+    return (entropy / math.log(vocabulary)).clamp(0, 1)

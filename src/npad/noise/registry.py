@@ -1,6 +1,6 @@
-"""Schedules and distributions by name, as on the command line and in a checkpoint.
+"""Schedules and distributions by name, for the command line and checkpoints.
 
-A new one is its class in `schedules.py` or `distributions.py`, and its line here.
+To add one, write its class in `schedules.py` or `distributions.py` and list it here.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def noise_from_names(
 
 
 def noise_as_names(noise: Noise) -> dict[str, Any]:
-    """Return the arguments that `noise_from_names` makes the same noise of."""
+    """Return the arguments with which `noise_from_names` returns equal noise."""
     names = {name: label(getattr(noise, name)) for name in ("schedule", "distribution")}
     return names | {name: getattr(noise, name) for name in ("sigma", "site", "relative")}

@@ -1,8 +1,9 @@
-"""How strong the noise is at each step: a factor of σ₀, from the step and the model's own uncertainty.
+"""Noise schedules: σ_t / σ₀ as a function of the step and of the model's uncertainty.
 
-A schedule is any function of two float32 tensors, `step` [rows] from 1 and `entropy` [rows], that returns [rows].
-Entropy is that of the last output distribution divided by its maximum log V; before the first symbol it is 1. One that
-ignores the entropy says so by `uses_entropy = False`, which saves a pass over the logits.
+A schedule is any function of two float32 tensors, `step` [rows] from 1 and `entropy` [rows], that
+returns [rows]. The entropy is that of the last output distribution divided by its maximum log V;
+before the first token it is 1. A schedule that ignores the entropy sets `uses_entropy = False`,
+which saves a pass over the logits.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from npad.validation import ensure_integer, ensure_number
 
 
 class Schedule(Protocol):
-    """σ_t / σ₀ for each row."""
+    """A noise schedule."""
 
-    def __call__(self, step: Tensor, entropy: Tensor) -> Tensor: ...
+    def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
+        """Return σ_t / σ₀ [rows], given step [rows] from 1 and entropy [rows] in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class Annealed:
-    """1/t, the paper's: strong while little is decided, then fading."""
+    """σ_t = σ₀ / t, the paper's schedule: strong at first, then fading."""
 
     uses_entropy: ClassVar[bool] = False
     label: ClassVar[str] = "1/t"
@@ -36,7 +38,7 @@ class Annealed:
 
 @dataclass(frozen=True)
 class Constant:
-    """The same at every step."""
+    """σ_t = σ₀ at every step."""
 
     uses_entropy: ClassVar[bool] = False
 
@@ -46,13 +48,13 @@ class Constant:
 
 @dataclass(frozen=True)
 class Power:
-    """t^−p: `Power(1)` is the paper's, `Power(0.5)` fades more slowly, `Power(0)` not at all."""
+    """σ_t = σ₀ · t^−p: `Power(1)` is the paper's, `Power(0.5)` fades more slowly."""
 
     p: float = 0.5
     uses_entropy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        ensure_number("Power's p", self.p, least=0)
+        ensure_number("Power's p", self.p, minimum=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return step**-self.p
@@ -60,7 +62,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Linear:
-    """A straight line from 1 at the first step to 0 after `steps` of them."""
+    """Fall linearly from σ₀ at the first step to 0 after `steps` steps."""
 
     steps: int = 20
     uses_entropy: ClassVar[bool] = False
@@ -74,7 +76,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine wave from 1 at the first step to 0 after `steps` of them."""
+    """Fall as half a cosine wave from σ₀ at the first step to 0 after `steps` steps."""
 
     steps: int = 20
     uses_entropy: ClassVar[bool] = False
@@ -83,13 +85,13 @@ class Cosine:
         ensure_integer("Cosine's steps", self.steps, 1)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
-        passed = ((step - 1) / self.steps).clamp(max=1)
-        return (1 + torch.cos(math.pi * passed)) / 2
+        progress = ((step - 1) / self.steps).clamp(max=1)
+        return (1 + torch.cos(math.pi * progress)) / 2
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """`decay` to the power t−1: each step the same fraction of the one before."""
+    """σ_t = σ₀ · decay^(t−1)."""
 
     decay: float = 0.8
     uses_entropy: ClassVar[bool] = False
@@ -103,7 +105,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class FirstSteps:
-    """1 for the first n steps, 0 after: choose how to begin, then follow the model."""
+    """σ₀ for the first n steps, then no noise: vary the beginning, then follow the model."""
 
     n: int = 3
     uses_entropy: ClassVar[bool] = False
@@ -117,9 +119,10 @@ class FirstSteps:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """The entropy of the last output distribution, as a share of its maximum, to a power: noise where the model wavers.
+    """σ_t = σ₀ · (entropy / log V)^power: more noise where the model is uncertain.
 
-    Before the first symbol there is no such distribution and the factor is 1. Costs a softmax over the vocabulary.
+    The entropy is that of the last output distribution; before the first token the factor is 1.
+    Cost: a softmax over the vocabulary per step.
     """
 
     power: float = 1.0

@@ -1,4 +1,4 @@
-"""Ragged work as rectangles: which hypotheses to read together so that little of it is padding.
+"""Pack ragged hypotheses into rectangles with little padding.
 
 Pure NumPy.
 """
@@ -14,7 +14,7 @@ from npad.search.runs import IntArray
 
 
 class Rectangle(NamedTuple):
-    """Some groups, and a range of their places."""
+    """A set of groups, and a range of places in them."""
 
     groups: IntArray
     places: slice
@@ -28,9 +28,14 @@ def rectangles(
 ) -> Iterator[Rectangle]:
     """Cut sizes [groups, n], each row in descending order, into rectangles.
 
-    Every size above 0 is in one of them. A rectangle costs its rows times its largest size. It is
-    cut where it costs more than `max_area` and has more than one row, or where the cut saves more
-    than another pass takes: each step of a pass is worth `step_cost` rows.
+    Every size above 0 is in exactly one rectangle. The area of a rectangle is groups · places · its
+    largest size.
+
+    Args:
+        sizes: [groups, n], the length of each entry; 0 if empty.
+        max_area: a rectangle of more than one entry is cut if its area exceeds this.
+        step_cost: overhead of one step of a pass, in entries. A cut must save more area than the
+            steps of the additional pass cost.
     """
     return _cut(
         sizes, Rectangle(np.arange(len(sizes)), slice(0, sizes.shape[1])), max_area, step_cost

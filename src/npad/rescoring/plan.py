@@ -1,5 +1,6 @@
-"""The plan of re-scoring: which rows to read at each step so that every distinct prefix of a
-sentence is read once. Pure NumPy.
+"""Plan the rows of each re-scoring step so that every distinct prefix is read once.
+
+Pure NumPy.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from npad.search.runs import IntArray, argsort_rows, rank_in_run, run_starts
 class Prefixes(NamedTuple):
     """The distinct prefixes of one length, numbered within their sentence, sentence by sentence."""
 
-    owner: IntArray  # [prefixes], the sentence of each
+    owner: IntArray  # [prefixes], the sentence of each prefix
     place: IntArray  # [prefixes], its number within the sentence
-    first: IntArray  # [prefixes], a hypothesis that begins with it
+    first: IntArray  # [prefixes], a hypothesis that starts with it
     parents: IntArray  # [prefixes], the number of the prefix that is one token shorter
-    prefix_of: IntArray  # [hypotheses that read anything], the prefix of each; 0 if it has ended
+    prefix_of: IntArray  # [non-empty hypotheses], the prefix of each; 0 if the hypothesis has ended
 
 
 def prefixes(tokens: IntArray, reads: IntArray) -> Iterator[Prefixes]:
     """Yield the distinct prefixes of hypotheses, length by length.
 
     Args:
-        tokens: [sentences, n, T], what each hypothesis reads.
-        reads: [sentences, n], how many of them it reads.
+        tokens: [sentences, n, T], the input tokens of each hypothesis.
+        reads: [sentences, n], how many of them count; 0 for an empty hypothesis.
     """
     sentences, n, length = tokens.shape
     sentence_of = np.repeat(np.arange(sentences), n)
@@ -36,7 +37,7 @@ def prefixes(tokens: IntArray, reads: IntArray) -> Iterator[Prefixes]:
     by_content = argsort_rows(content[reading])
     order, inverse = reading[by_content], by_content.argsort()
     content, reads = content[order], reads.ravel()[order]
-    differs = np.ones(content.shape, dtype=bool)  # from the row above, in this column or before
+    differs = np.ones(content.shape, dtype=bool)  # from the row above, up to this column
     differs[1:] = np.logical_or.accumulate(content[1:] != content[:-1], axis=1)
     starts_prefix = np.ascontiguousarray(differs[:, 1:].T)
     sentence, hypothesis = content[:, 0], order % n
@@ -53,16 +54,16 @@ def prefixes(tokens: IntArray, reads: IntArray) -> Iterator[Prefixes]:
 
 
 class ReadStep(NamedTuple):
-    """What to read at one step: a row for each prefix, in groups of `each` rows of one sentence.
+    """The rows of one step: one per prefix, in groups of `group_size` rows of the same sentence.
 
     The last group of a sentence is filled up with idle rows.
     """
 
-    each: int  # rows of a group
+    group_size: int  # rows per group
     owners: IntArray  # [groups], the sentence of each group
-    parents: IntArray  # [rows], the row of the step before that each continues; at first a sentence
-    tokens: IntArray  # [rows], what each row reads
-    row_of: IntArray  # [hypotheses that read anything], the row of each
+    parents: IntArray  # [rows], the row of the previous step; at the first step, the sentence
+    tokens: IntArray  # [rows], the token that each row reads
+    row_of: IntArray  # [non-empty hypotheses], the row of each
 
     @property
     def rows(self) -> int:
@@ -70,34 +71,34 @@ class ReadStep(NamedTuple):
 
 
 def read_steps(tokens: IntArray, reads: IntArray) -> Iterator[ReadStep]:
-    """Yield how to read hypotheses step by step, every distinct prefix once.
+    """Yield the rows of each step, every distinct prefix once.
 
     Args:
-        tokens: [sentences, n, T], what each hypothesis reads.
-        reads: [sentences, n], how many of them it reads.
+        tokens: [sentences, n, T], the input tokens of each hypothesis.
+        reads: [sentences, n], how many of them count; 0 for an empty hypothesis.
     """
     sentences = np.arange(len(tokens))
     by_step = np.ascontiguousarray(tokens.transpose(2, 0, 1))
-    previous_first = sentences  # each sentence's first row of the step before
-    owner_of = np.nonzero(reads > 0)[0]  # the sentence of each hypothesis that reads anything
+    previous_first = sentences  # each sentence's first row in the previous step
+    owner_of = np.nonzero(reads > 0)[0]  # the sentence of each non-empty hypothesis
     for t, step in enumerate(prefixes(tokens, reads)):
         width = np.bincount(step.owner, minlength=len(sentences))
-        each = group_size(len(step.owner) / np.count_nonzero(width))
-        groups = -(-width // each)
-        first = each * (groups.cumsum() - groups)  # each sentence's first row
-        row, size = first[step.owner] + step.place, each * int(groups.sum())
+        size = group_size(len(step.owner) / np.count_nonzero(width))
+        groups = -(-width // size)
+        first = size * (groups.cumsum() - groups)  # each sentence's first row
+        row, rows = first[step.owner] + step.place, size * int(groups.sum())
         read = by_step[t, step.owner, step.first]
-        parents, row_tokens = np.zeros(size, dtype=np.int64), np.full(size, read[0])
+        parents, row_tokens = np.zeros(rows, dtype=np.int64), np.full(rows, read[0])
         parents[row], row_tokens[row] = previous_first[step.owner] + step.parents, read
-        row_of = np.minimum(first[owner_of] + step.prefix_of, size - 1)
-        yield ReadStep(each, np.repeat(sentences, groups), parents, row_tokens, row_of)
+        row_of = np.minimum(first[owner_of] + step.prefix_of, rows - 1)
+        yield ReadStep(size, np.repeat(sentences, groups), parents, row_tokens, row_of)
         previous_first = first
 
 
 def group_size(prefixes_per_sentence: float) -> int:
     """Return how many prefixes of a sentence to read as one group.
 
-    What belongs to the sentence is fetched once a group; a group that is not full has idle rows.
+    A larger group fetches the sentence's memory less often; a group that is not full has idle rows.
     """
     width = prefixes_per_sentence
     return 1 if width < 2 else 2 if width < 4 else 4 if width < 16 else 8
@@ -108,7 +109,7 @@ def batches(steps: Iterator[ReadStep], min_rows: int) -> Iterator[list[ReadStep]
     batch: list[ReadStep] = []
     for step in steps:
         batch.append(step)
-        if sum(each.rows for each in batch) >= min_rows:
+        if sum(planned.rows for planned in batch) >= min_rows:
             yield batch
             batch = []
     if batch:

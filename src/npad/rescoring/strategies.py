@@ -1,4 +1,7 @@
-"""Re-scoring hypotheses with the clean model, teacher-forced, by the best way that it offers."""
+"""Re-score hypotheses with the clean model by teacher forcing.
+
+Each strategy uses one of the ways a model may offer: by prefix, in one forced pass, or by steps.
+"""
 
 from __future__ import annotations
 
@@ -20,64 +23,67 @@ from npad.errors import InvalidInput, ModelError
 from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
 from npad.rescoring.packing import Rectangle, rectangles
 from npad.rescoring.plan import batches, read_steps, spans
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import descending, repeat, take
 from npad.search.runs import IntArray
 
-PLANNED_ROWS = 1 << 16  # rows planned and sent to a GPU together, while it works on the ones before
-MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits held at a time
+PLANNED_ROWS = 1 << 16  # rows planned and copied to the device together, while it works on others
+MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits, rows · V, held at a time
 
 
-def rescore(model: Model[Any], state: Any, found: Found, coverage: bool = False) -> Found:
+def rescore(
+    model: Model[Any], state: Any, hypotheses: Hypotheses, coverage: bool = False
+) -> Hypotheses:
     """Return the hypotheses with the clean model's log-probability, on the CPU.
 
     Args:
-        model: whose `judge` re-scores, if it has one.
-        state: one row per sentence; left as it was.
-        found: [sentences, n], without duplicates. Clean log-probabilities that a search recorded
-            alongside are taken as they are.
-        coverage: also sum the attention over each hypothesis' tokens.
+        model: the model; its `judge` re-scores if it has one.
+        state: one row per sentence; not changed.
+        hypotheses: [sentences, n], without duplicates. Clean log-probabilities recorded during the
+            search (`PairedClean`) are not computed again.
+        coverage: also sum the attention over the tokens of each hypothesis.
 
     Raises:
-        InvalidInput: coverage is asked of a model without attention.
-        ModelError: a row of logits was no distribution.
+        InvalidInput: `coverage` is set and the model does not offer attention.
+        ModelError: a row of logits was NaN, +inf or −inf throughout.
     """
-    found = found.cpu()
-    if found.clean_log_prob is not None and not coverage:
-        log_prob, attention = found.clean_log_prob, None
+    hypotheses = hypotheses.cpu()
+    if hypotheses.clean_log_prob is not None and not coverage:
+        log_prob, attention = hypotheses.clean_log_prob, None
     else:
         judge = Capabilities.of(model).judge or model
-        log_prob, attention = Rescorer(judge, coverage).run(state, found)
-    ensure_scored(model, log_prob, found)
-    return replace(found, log_prob=log_prob, coverage=attention)
+        log_prob, attention = Rescorer(judge, coverage).run(state, hypotheses)
+    ensure_scored(model, log_prob, hypotheses)
+    return replace(hypotheses, log_prob=log_prob, coverage=attention)
 
 
-def ensure_scored(model: Model[Any], log_prob: Tensor, found: Found) -> None:
-    """Refuse scores that are no numbers."""
-    if bool((log_prob.isnan() & found.exists).any()):
+def ensure_scored(model: Model[Any], log_prob: Tensor, hypotheses: Hypotheses) -> None:
+    """Raise a ModelError if the score of an existing hypothesis is NaN."""
+    if bool((log_prob.isnan() & hypotheses.exists).any()):
         raise ModelError(
-            f"{Capabilities.of(model).name} returned NaN, +inf or nothing but −inf as a row of logits while scoring"
+            f"{Capabilities.of(model).name} returned NaN, +inf or nothing but −inf "
+            "as a row of logits while scoring"
         )
 
 
 class TeacherForcing(NamedTuple):
-    """What hypotheses [sentences, n] read and predict."""
+    """The input and target tokens of hypotheses [sentences, n]."""
 
     inputs: Tensor  # [sentences, n, T]
     targets: Tensor  # [sentences, n, T]
-    reads: Tensor  # [sentences, n], how many positions count
+    reads: Tensor  # [sentences, n], the number of positions that count
 
     @property
     def counted(self) -> Tensor:
-        """[sentences, n, T], which positions count."""
+        """[sentences, n, T], whether a position counts."""
         return torch.arange(self.inputs.shape[-1]) < self.reads[..., None]
 
     @classmethod
-    def of(cls, found: Found, bos: int, eos: int) -> TeacherForcing:
-        lengths = found.lengths.clamp(min=0)
-        reads = lengths + (found.finished & found.exists)
-        padding = torch.arange(found.tokens.shape[-1]) >= lengths[..., None]
-        tokens = found.tokens.masked_fill(padding, eos)  # a token that every model can read
+    def of(cls, hypotheses: Hypotheses, bos: int, eos: int) -> TeacherForcing:
+        lengths = hypotheses.lengths.clamp(min=0)
+        reads = lengths + (hypotheses.finished & hypotheses.exists)
+        padding = torch.arange(hypotheses.tokens.shape[-1]) >= lengths[..., None]
+        tokens = hypotheses.tokens.masked_fill(padding, eos)  # a token that every model can read
         first, last = (torch.full_like(lengths, token)[..., None] for token in (bos, eos))
         longest = max(1, int(reads.max()))
         inputs = torch.cat([first, tokens], -1)[..., :longest]
@@ -94,14 +100,16 @@ class Scores(NamedTuple):
 
 
 class Strategy(NamedTuple):
-    """How a rectangle of hypotheses is read, and how the work is cut into rectangles."""
+    """A way to read hypotheses, and to cut the work into rectangles for it."""
 
-    read: Callable[[Model[Any], Any, Found], tuple[Tensor, Tensor | None]]
-    parts: Callable[[IntArray, bool], Iterator[Rectangle]]  # of reads [sentences, n]; on a GPU?
+    # (model, state, hypotheses) -> log p [sentences · n] and coverage
+    read: Callable[[Model[Any], Any, Hypotheses], tuple[Tensor, Tensor | None]]
+    # (reads [sentences, n], whether the model is on a GPU) -> rectangles
+    parts: Callable[[IntArray, bool], Iterator[Rectangle]]
 
 
 class Rescorer:
-    """Re-scores hypotheses by the best way that a model offers."""
+    """Re-scores hypotheses with the fastest strategy that the model supports."""
 
     def __init__(self, model: Model[Any], coverage: bool) -> None:
         self.model, self.coverage = model, coverage
@@ -118,45 +126,45 @@ class Rescorer:
             return BY_PREFIX
         return STEPWISE if self.capabilities.forced is None else FORCED
 
-    def run(self, state: Any, found: Found) -> tuple[Tensor, Tensor | None]:
-        """Return log p [sentences, n] and, if asked for, coverage [sentences, n, source length]."""
-        reads = (found.lengths + found.finished).clamp(min=1)
-        reads = torch.where(found.exists, reads, 0)
+    def run(self, state: Any, hypotheses: Hypotheses) -> tuple[Tensor, Tensor | None]:
+        """Return log p [sentences, n] and, if enabled, coverage [sentences, n, source length]."""
+        reads = (hypotheses.lengths + hypotheses.finished).clamp(min=1)
+        reads = torch.where(hypotheses.exists, reads, 0)
         order = descending(reads)
-        found, reads = found.at(order), take(reads, order)
+        hypotheses, reads = hypotheses.at(order), take(reads, order)
         on_gpu = self.capabilities.device.type == "cuda"
-        # A GPU works on all rectangles before the first result is waited for.
+        # Launch all rectangles before waiting for the first result.
         scored = [
             scores
             for rectangle in self.strategy.parts(reads.numpy(), on_gpu)
-            for scores in self._read(state, found, rectangle)
+            for scores in self._read(state, hypotheses, rectangle)
         ]
-        log_prob = torch.zeros_like(found.log_prob)
+        log_prob = torch.zeros_like(hypotheses.log_prob)
         for scores in scored:
             log_prob = log_prob.to(scores.log_prob.dtype)
             log_prob[scores.sentences[:, None], scores.places] = scores.log_prob.cpu()
         inverse = order.argsort(1)
-        coverage = take(_joined_coverage(found, scored), inverse) if self.coverage else None
+        coverage = take(_joined_coverage(hypotheses, scored), inverse) if self.coverage else None
         return take(log_prob, inverse), coverage
 
-    def _read(self, state: Any, found: Found, rectangle: Rectangle) -> list[Scores]:
-        """Score a rectangle; in halves, of its sentences and then of its places, if it must be."""
+    def _read(self, state: Any, hypotheses: Hypotheses, rectangle: Rectangle) -> list[Scores]:
+        """Score a rectangle; out of memory, halve its sentences, then its places."""
         budget = RowBudget()
 
         def read_places(places: Sequence[int]) -> list[Scores]:
             def read_sentences(sentences: Sequence[int]) -> list[Scores]:
-                return self._read_whole(state, found, sentences, places)
+                return self._read_together(state, hypotheses, sentences, places)
 
             return budget.run(read_sentences, rectangle.groups.tolist())
 
         places = range(rectangle.places.start, rectangle.places.stop)
         return RowBudget().run(read_places, places)
 
-    def _read_whole(
-        self, state: Any, found: Found, sentences: Sequence[int], places: Sequence[int]
+    def _read_together(
+        self, state: Any, hypotheses: Hypotheses, sentences: Sequence[int], places: Sequence[int]
     ) -> list[Scores]:
         rows, columns = torch.tensor(sentences), torch.tensor(places)
-        part = found.groups(rows).at(columns.expand(len(rows), -1))
+        part = hypotheses.groups(rows).at(columns.expand(len(rows), -1))
         if not part.exists.any():
             return []
         selected = self.model.select(state, rows.to(self.capabilities.device))
@@ -167,11 +175,11 @@ class Rescorer:
         return [Scores(rows, columns, log_prob.view(shape), coverage)]
 
 
-def _joined_coverage(found: Found, scored: list[Scores]) -> Tensor:
-    """Put the coverage of rectangles together: [sentences, n, longest source]."""
+def _joined_coverage(hypotheses: Hypotheses, scored: list[Scores]) -> Tensor:
+    """Join the coverage of all rectangles: [sentences, n, longest source]."""
     parts = [scores.coverage for scores in scored if scores.coverage is not None]
     longest = max((part.shape[-1] for part in parts), default=0)
-    joined = torch.zeros(*found.lengths.shape, longest)
+    joined = torch.zeros(*hypotheses.lengths.shape, longest)
     for scores in scored:
         if scores.coverage is not None:
             joined = joined.to(scores.coverage.dtype)
@@ -181,10 +189,10 @@ def _joined_coverage(found: Found, scored: list[Scores]) -> Tensor:
 
 
 def read_stepwise(
-    model: Model[Any], state: Any, found: Found, coverage: bool = False
+    model: Model[Any], state: Any, hypotheses: Hypotheses, coverage: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Step through the hypotheses, one row each."""
-    state, inputs, targets, counted = _one_row_each(model, state, found)
+    """Read hypotheses step by step, one row per hypothesis."""
+    state, inputs, targets, counted = _expand_rows(model, state, hypotheses)
     capabilities = Capabilities.of(model)
     log_prob: Tensor | float = 0.0
     attention: Tensor | float = 0.0
@@ -194,8 +202,8 @@ def read_stepwise(
         predicted = Prediction.of(model, logits, len(inputs), capabilities.normalised)
         if t == 0:
             ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])
-        gained = predicted.at(targets[:, t, None]).squeeze(1)
-        log_prob = log_prob + gained.masked_fill(~counted[:, t], 0)
+        token_log_prob = predicted.at(targets[:, t, None]).squeeze(1)
+        log_prob = log_prob + token_log_prob.masked_fill(~counted[:, t], 0)
         if coverage and capabilities.attention is not None:
             weights = capabilities.attention(state)
             attention = attention + weights.masked_fill(~counted[:, t, None], 0)
@@ -203,9 +211,11 @@ def read_stepwise(
     return log_prob, attention if isinstance(attention, Tensor) else None
 
 
-def read_forced(model: Model[Any], state: Any, found: Found) -> tuple[Tensor, Tensor | None]:
-    """Read the hypotheses by teacher forcing in one pass."""
-    state, inputs, targets, counted = _one_row_each(model, state, found)
+def read_forced(
+    model: Model[Any], state: Any, hypotheses: Hypotheses
+) -> tuple[Tensor, Tensor | None]:
+    """Read hypotheses with the model's `forced`, all positions in one pass."""
+    state, inputs, targets, counted = _expand_rows(model, state, hypotheses)
     capabilities = Capabilities.of(model)
     assert capabilities.forced is not None
     add_calls(rescoring=inputs.numel())
@@ -221,14 +231,16 @@ def read_forced(model: Model[Any], state: Any, found: Found) -> tuple[Tensor, Te
     return log_probs.masked_fill(~counted, 0).sum(1), None
 
 
-def read_by_prefix(model: Model[Any], state: Any, found: Found) -> tuple[Tensor, Tensor | None]:
+def read_by_prefix(
+    model: Model[Any], state: Any, hypotheses: Hypotheses
+) -> tuple[Tensor, Tensor | None]:
     """Read every distinct prefix of a sentence once."""
     capabilities = Capabilities.of(model)
     assert capabilities.prefix_reader is not None
     bos, eos, _ = model.special
-    teacher = TeacherForcing.of(found, bos, eos)
+    teacher = TeacherForcing.of(hypotheses, bos, eos)
     ensure_in_vocabulary(model, teacher.targets, capabilities.prefix_reader.vocabulary)
-    reads = torch.where(found.exists, teacher.reads.clamp(min=1), 0)
+    reads = torch.where(hypotheses.exists, teacher.reads.clamp(min=1), 0)
     readouts, row_of = advance_prefixes(
         capabilities.prefix_reader, state, teacher.inputs, reads, capabilities.device
     )
@@ -246,8 +258,8 @@ def advance_prefixes(
         reader: the model.
         state: one row per sentence.
         inputs: [sentences, n, T], on the CPU.
-        reads: [sentences, n], how many of them count.
-        device: the model's.
+        reads: [sentences, n], the number of input tokens that count.
+        device: the device of the model.
 
     Returns:
         The readouts of each step [rows, width], and the row of each hypothesis that reads anything
@@ -258,8 +270,8 @@ def advance_prefixes(
     offset = 0
     for batch in batches(read_steps(inputs.numpy(), reads.numpy()), PLANNED_ROWS):
         arrays = [array for step in batch for array in (step.owners, step.parents, step.tokens)]
-        sent = to_device(torch.from_numpy(np.concatenate(arrays)), device)
-        tensors = torch.split(sent, [len(array) for array in arrays])
+        copied = to_device(torch.from_numpy(np.concatenate(arrays)), device)
+        tensors = torch.split(copied, [len(array) for array in arrays])
         for i, step in enumerate(batch):
             owners, parents, tokens = tensors[3 * i : 3 * i + 3]
             readout, state = reader.advance(state, parents, owners, tokens)
@@ -273,7 +285,7 @@ def advance_prefixes(
 def _log_probs_of_targets(
     model: Model[Any], readouts: list[Tensor], row_of: Tensor, targets: Tensor, reads: Tensor
 ) -> Tensor:
-    """Return log p of targets [sentences, n, T] after the rows that read them, some at a time."""
+    """Return log p of targets [sentences, n, T], projecting at most MAX_LOGITS logits at a time."""
     capabilities = Capabilities.of(model)
     reader, device = capabilities.prefix_reader, capabilities.device
     assert reader is not None
@@ -297,15 +309,15 @@ def _log_probs_of_targets(
     return log_probs.view(targets.shape)
 
 
-def _one_row_each(
-    model: Model[Any], state: Any, found: Found
+def _expand_rows(
+    model: Model[Any], state: Any, hypotheses: Hypotheses
 ) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Return a state with a row for each hypothesis, and inputs, targets, counted: [rows, T]."""
+    """Return a state with one row per hypothesis, and inputs, targets, counted: [rows, T]."""
     device = Capabilities.of(model).device
     bos, eos, _ = model.special
-    teacher = TeacherForcing.of(found, bos, eos)
-    sentences, n = found.lengths.shape
-    # Dropping sentences and expanding rows are calls of their own.
+    teacher = TeacherForcing.of(hypotheses, bos, eos)
+    sentences, n = hypotheses.lengths.shape
+    # The sentences are selected already: one `select` must not both drop and expand.
     state = model.select(state, repeat(sentences, n, device))
     tensors = (teacher.inputs, teacher.targets, teacher.counted)
     inputs, targets, counted = (x.flatten(0, 1).to(device) for x in tensors)
@@ -313,17 +325,24 @@ def _one_row_each(
 
 
 def cut_for_steps(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:
-    """Cut where logits [rows, V] are held at a time: few parts, since each step is launched."""
-    return rectangles(reads, math.inf, 2048 if on_gpu else 8)
+    """Cut for `read_stepwise`, which holds logits [rows, V].
+
+    A GPU pays for every launched step, so it gets few rectangles.
+    """
+    return rectangles(reads, max_area=math.inf, step_cost=2048 if on_gpu else 8)
 
 
 def cut_for_positions(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:
-    """Cut where logits [rows, T, V] are held at a time."""
-    return rectangles(reads, 1 << 17 if on_gpu else 1 << 12, 256 if on_gpu else 8)
+    """Cut for `read_forced`, which holds logits [rows, T, V]."""
+    max_area, step_cost = (1 << 17, 256) if on_gpu else (1 << 12, 8)
+    return rectangles(reads, max_area, step_cost)
 
 
 def cut_for_sentences(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:
-    """Cut into whole sentences; on a CPU small parts, since many rows are no faster."""
+    """Cut for `read_by_prefix`, between sentences.
+
+    A CPU gets small parts, since more rows make it no faster.
+    """
     counts = (reads > 0).sum(1)
     for _, sentences in spans(counts.tolist(), 1 << 15 if on_gpu else 1 << 10):
         if counts[sentences].any():

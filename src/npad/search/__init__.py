@@ -1,1 +1,1 @@
-"""Decoders, one algorithm a file; `decoder` has what they share."""
+"""Decoders, one algorithm per file; `decoder` holds their common base class."""

@@ -1,4 +1,7 @@
-"""Beam search: keep the `width` best prefixes (Cho, 2016, section 3.2), with three rules for those that end."""
+"""Beam search: keep the `width` best prefixes (Cho, 2016, section 3.2).
+
+Three rules say what becomes of finished hypotheses: shrink, compete and pool.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.decoder import Decoder
 from npad.search.history import History
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
 from npad.search.rows import Problems, descending, rows_from
 from npad.validation import ensure_choice, ensure_integer
@@ -25,16 +28,17 @@ Finish = Literal["shrink", "compete", "pool"]
 
 @dataclass(frozen=True)
 class Beam(Decoder):
-    """Extend the `width` best prefixes by every symbol, keep the best of all; return the `nbest` best that ended.
+    """Extend the `width` best prefixes by every token, keep the `width` best extensions, repeat.
 
-    finish says what becomes of a hypothesis that ends:
+    `finish` decides what happens when a hypothesis reaches the end token:
 
-    - "shrink", the paper's: it is complete and leaves, and the beam is one narrower from then on;
-    - "compete": it keeps its place in the beam as long as nothing better pushes it out;
-    - "pool": it goes to a pool of the `width` best, and the beam stays full (as transformers does).
+    - "shrink", the paper's rule: it leaves the beam, which is one narrower from then on;
+    - "compete": it keeps its slot in the beam until better hypotheses push it out;
+    - "pool": it moves to a pool of the `width` best, and the beam stays full (as in transformers).
 
-    Cost: `width` rows a step, one at the first. Scores only fall, so a sentence is settled, whatever the rule, once
-    `nbest` finished hypotheses beat everything alive.
+    Returns the `nbest` best finished hypotheses. A log-probability never rises as tokens are added,
+    so under every rule a sentence is done once `nbest` finished hypotheses beat all live prefixes.
+    Cost: `width` rows per step, one at the first.
     """
 
     width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
@@ -58,68 +62,69 @@ class Beam(Decoder):
     def all_candidates(self) -> Beam:
         return replace(self, nbest=self.width)
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         return beam_search(model, state, problems, self, by_score)
 
 
 def by_score(children: Tensor) -> Tensor:
-    """Rank children by their own scores."""
+    """Rank children by score, without a penalty."""
     return children
 
 
 class Candidates(NamedTuple):
-    """Extensions of the beam, best rank first: each [groups, n]."""
+    """Extensions of the beam, best rank first: all [groups, n]."""
 
-    scores: Tensor  # −inf where there is none
-    parents: Tensor  # the slot each extends
+    scores: Tensor  # −inf marks an empty place
+    parents: Tensor  # the slot that is extended
     tokens: Tensor
-    ends: Tensor
+    ends: Tensor  # whether the token is the end token
 
     def at(self, index: Tensor) -> Candidates:
         return Candidates(*(x.gather(1, index) for x in self))
 
 
 class Ended(NamedTuple):
-    """The finished hypotheses, best first: each [groups, width]."""
+    """The finished hypotheses, best first: all [groups, width]."""
 
-    scores: Tensor  # −inf where there is none
-    parents: Tensor  # the slot it ended from
+    scores: Tensor  # −inf marks an empty place
+    parents: Tensor  # the slot of the prefix that ended
     lengths: Tensor  # without the end token
 
     @property
     def exists(self) -> Tensor:
         return self.scores > -torch.inf
 
-    def merge(self, newly: Ended) -> Ended:
-        """Keep the best of these and those that just ended."""
-        merged = [torch.cat(pair, 1) for pair in zip(self, newly, strict=True)]
+    def merge(self, newly_ended: Ended) -> Ended:
+        """Return the best `width` of these and the newly ended hypotheses."""
+        merged = [torch.cat(pair, 1) for pair in zip(self, newly_ended, strict=True)]
         best = descending(merged[0])[:, : self.scores.shape[1]]
         return Ended(*(x.gather(1, best) for x in merged))
 
 
-# A rule takes the ended hypotheses, the candidates and the width. It returns which of the ended
-# stay [groups, width], which candidates join them and which live on [groups, n].
+# A rule maps the ended hypotheses, the candidates and the width to three masks: the ended
+# hypotheses that stay [groups, width], and the candidates that join them and that stay live
+# [groups, n].
 Rule = Callable[[Ended, Candidates, int], tuple[Tensor, Tensor, Tensor]]
 
 
 def shrink(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Narrow the beam by one for each finished hypothesis (finish="shrink", the paper's rule)."""
-    places = width - ended.exists.sum(1, keepdim=True)
-    taken = _rank(candidates) < places
-    return ended.exists, taken & candidates.ends, taken & ~candidates.ends
+    beam_width = width - ended.exists.sum(1, keepdim=True)
+    kept = _rank(candidates) < beam_width
+    return ended.exists, kept & candidates.ends, kept & ~candidates.ends
 
 
 def compete(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Let finished hypotheses keep a slot while among the best `width` (finish="compete")."""
     scores = torch.cat([ended.scores, candidates.scores], 1)
     best = descending(scores)[:, :width]
-    taken = torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
-    stay, taken = taken[:, :width], taken[:, width:]
-    return stay, taken & candidates.ends, taken & ~candidates.ends
+    kept = torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
+    stay, kept = kept[:, :width], kept[:, width:]
+    return stay, kept & candidates.ends, kept & ~candidates.ends
 
 
 def pool(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Finished hypotheses move to a pool of their own; `width` stay alive (finish="pool")."""
+    """Move finished hypotheses to a separate pool; `width` prefixes stay live (finish="pool")."""
     joins = candidates.ends & (_rank(candidates) < width)
     return ended.exists, joins, ~candidates.ends
 
@@ -146,7 +151,7 @@ class BeamFrontier:
     scores: Tensor  # [groups, width]
     ended: Ended
     history: History
-    broken: Tensor  # [], whether a live row was no distribution
+    broken: Tensor  # [], whether a live row ever had invalid logits
 
     @property
     def live(self) -> Tensor:
@@ -167,7 +172,7 @@ class BeamFrontier:
         scores = live_scores.gather(1, order)
         chosen = candidates.at(torch.where(scores > -torch.inf, order, order[:, :1]))
 
-        after = replace(
+        advanced = replace(
             self,
             tokens=chosen.tokens,
             scores=scores,
@@ -175,21 +180,21 @@ class BeamFrontier:
             history=self.history.append(chosen.tokens, chosen.parents),
             broken=self.broken | (predicted.norm.isnan() & self.live).any(),
         )
-        return after, rows_from(chosen.parents, self.tokens.shape[1])
+        return advanced, rows_from(chosen.parents, self.tokens.shape[1])
 
     def _candidates(self, predicted: Prediction) -> Candidates:
-        """Return the best extensions of [groups, width] prefixes: twice the width, for any rule.
+        """Return the 2 · width best extensions of the live prefixes: enough for any rule.
 
-        Of one parent, one more than the width is enough: as many that live on, and its end. They
-        are ordered by their own probability, of equals the first token first, as greedy search
-        takes it: sums would round it away.
+        width + 1 children per parent suffice: `width` that stay live, and the end token. Children
+        are ordered by their own log-probability, ties by token, as in greedy search: in the sum
+        with the parent's score, small differences would be rounded away.
         """
         width = self.beam.width
         log_probs, tokens = predicted.top(min(width + 1, predicted.logits.shape[-1]))
         first = predicted.best()[..., None]
         tokens = torch.where(tokens == first, tokens[..., :1], tokens)
         tokens = torch.cat([first, tokens[..., 1:]], -1)
-        # A slot that is not live may hold NaN: mask it after the sum.
+        # Mask after the sum: a slot that is not live may hold NaN.
         children = self.scores[..., None] + log_probs
         children = children.masked_fill(~self.live[..., None], -torch.inf)
         chosen = descending(self.rank(children).flatten(1))[:, : 2 * width]
@@ -218,22 +223,22 @@ class BeamFrontier:
             history=self.history.groups(index),
         )
 
-    def found(self) -> Found:
-        """Return the best that ended, then the best that were cut short."""
+    def hypotheses(self) -> Hypotheses:
+        """Return the `nbest` best: finished hypotheses first, then those cut at max_length."""
         slots = torch.arange(self.scores.shape[1], device=self.scores.device)
         cut = Ended(
             scores=self.scores,
             parents=slots.expand_as(self.scores),
             lengths=self.history.step.expand_as(self.scores),
         )
-        both = Ended(*(torch.cat(pair, 1) for pair in zip(self.ended, cut, strict=True)))
-        finished = torch.arange(both.scores.shape[1], device=slots.device) < self.beam.width
-        lengths = both.lengths.masked_fill(~both.exists, -1)
-        found = self.history.found(
-            both.parents, lengths, finished.expand_as(lengths), both.scores, self.pad
+        merged = Ended(*(torch.cat(pair, 1) for pair in zip(self.ended, cut, strict=True)))
+        finished = torch.arange(merged.scores.shape[1], device=slots.device) < self.beam.width
+        lengths = merged.lengths.masked_fill(~merged.exists, -1)
+        hypotheses = self.history.trace(
+            merged.parents, lengths, finished.expand_as(lengths), merged.scores, self.pad
         )
         best = torch.arange(self.beam.nbest, device=slots.device).expand(len(lengths), -1)
-        return found.best_first().at(best)
+        return hypotheses.best_first().at(best)
 
 
 def beam_search(
@@ -242,8 +247,19 @@ def beam_search(
     problems: Problems,
     beam: Beam,
     rank: Callable[[Tensor], Tensor],
-) -> Found:
-    """Run a beam search whose children are ranked by `rank`."""
+) -> Hypotheses:
+    """Run beam search.
+
+    Args:
+        model: the model, noisy or not.
+        state: one row per problem.
+        problems: what to solve.
+        beam: width, finish rule and nbest.
+        rank: maps the scores of children [groups, width, n], best first, to ranking scores.
+
+    Returns:
+        The hypotheses [groups, nbest], best first.
+    """
     special, groups, device = model.special, len(problems), problems.ids.device
     no_scores = torch.full((groups, beam.width), -torch.inf, device=device)
     zeros = torch.zeros_like(no_scores, dtype=torch.long)

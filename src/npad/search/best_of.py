@@ -1,4 +1,4 @@
-"""Several decoders on the same sentences: what any of them finds, the most probable first."""
+"""Best of several decoders: their hypotheses together, the most probable first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Found, join
+from npad.search.hypotheses import Hypotheses, join
 from npad.search.npad import NPAD
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
@@ -18,10 +18,10 @@ from npad.validation import brief
 
 @dataclass(frozen=True)
 class BestOf(Decoder):
-    """Run each decoder and return all they find, duplicates kept. Cost: the sum of theirs, one after another.
+    """Run several decoders in turn and return all their hypotheses, duplicates kept.
 
-    `BestOf((Greedy(), Sampling(49, temperature=0.5)))` is sampling that is never worse than greedy search, as NPAD's
-    clean chain is for noise.
+    `BestOf((Greedy(), Sampling(49, temperature=0.5)))` is sampling that is never worse than greedy
+    search, just as NPAD's clean chain makes NPAD never worse. Cost: the sum of the decoders' costs.
     """
 
     returns_several: ClassVar[bool] = True
@@ -35,20 +35,22 @@ class BestOf(Decoder):
     def __post_init__(self) -> None:
         if not isinstance(self.decoders, tuple) or not self.decoders:
             raise InvalidInput(
-                f"BestOf needs a tuple of decoders, such as (Greedy(), Beam(5)), not {brief(self.decoders)}"
+                "BestOf needs a tuple of decoders, such as (Greedy(), Beam(5)), "
+                f"not {brief(self.decoders)}"
             )
-        for one in self.decoders:
-            ensure_decoder(one, "each of BestOf's decoders")
-            if isinstance(one, NPAD):
+        for decoder in self.decoders:
+            ensure_decoder(decoder, "each of BestOf's decoders")
+            if isinstance(decoder, NPAD):
                 raise InvalidInput("BestOf cannot hold NPAD; put it inside: NPAD(BestOf(…))")
 
     @property
     def rows(self) -> int:
-        return max(one.rows for one in self.decoders)
+        return max(decoder.rows for decoder in self.decoders)
 
     def all_candidates(self) -> BestOf:
-        return BestOf(tuple(one.all_candidates() for one in self.decoders))
+        return BestOf(tuple(decoder.all_candidates() for decoder in self.decoders))
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        found = [replace(one.search(model, state, problems), proven=None) for one in self.decoders]
-        return join([one.cpu() for one in found], model.special.pad).best_first()
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        results = [decoder.search(model, state, problems).cpu() for decoder in self.decoders]
+        unproven = [replace(hypotheses, proven=None) for hypotheses in results]
+        return join(unproven, model.special.pad).best_first()

@@ -1,4 +1,4 @@
-"""What every decoder is: hyper-parameters and a `search`; and what a search's frontier is."""
+"""The base class of all decoders, and the protocol of a search frontier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.history import History
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.specs import name_of_kind
 from npad.validation import brief
@@ -22,34 +22,43 @@ class Decoder(ABC):
     """A frozen dataclass whose fields are hyper-parameters; `search` receives the data."""
 
     rescores: ClassVar[bool] = False  # whether `search` returns the clean model's scores
-    returns_several: ClassVar[bool] = False  # whether it returns more than its best unasked
-    compared: ClassVar[bool] = True  # whether `npad compare` and `npad bench` show it unasked
+    returns_several: ClassVar[bool] = False  # whether it returns several hypotheses by default
+    compared: ClassVar[bool] = True  # whether `npad compare` and `npad bench` run it by default
 
     @abstractmethod
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        """Solve each problem from its row of `state`, best first; `state` is never stepped."""
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        """Search from the given state.
+
+        Args:
+            model: the model, noisy or not.
+            state: one row per problem; must not be stepped itself, only selections of it.
+            problems: what to solve.
+
+        Returns:
+            The hypotheses [groups, n], best first.
+        """
 
     @property
     def rows(self) -> int:
-        """The most rows one problem takes at a time."""
+        """The largest number of rows that a problem takes at a time."""
         return 1
 
     @property
     def title(self) -> str:
-        """A short name for tables, such as `beam, 5`: the fields whose metadata has a `title`."""
+        """A short name for tables, such as `beam, 5`, from fields with a `title` in metadata."""
         shown = [field for field in fields(self) if "title" in field.metadata]  # type: ignore[arg-type]
         values = (field.metadata["title"].format(getattr(self, field.name)) for field in shown)
         return ", ".join([name_of_kind(type(self)), *values])
 
     def all_candidates(self) -> Decoder:
-        """Return this decoder, returning everything it finishes instead of its best."""
+        """Return a copy of this decoder that returns all its finished hypotheses."""
         return self
 
 
 class Frontier(Protocol):
-    """Where a search stands: a frozen dataclass with `width` rows for each group.
+    """The state of a search: a frozen dataclass with `width` rows per group.
 
-    One `advance` is a pure tensor function without host synchronisation, so that several can be
+    `advance` is a pure tensor function without host synchronisation, so that several steps can be
     captured in a CUDA graph.
     """
 
@@ -63,21 +72,21 @@ class Frontier(Protocol):
 
     @property
     def broken(self) -> Tensor:
-        """Whether a row that mattered predicted no distribution, at any step so far."""
+        """[], whether the logits of a live row were invalid (NaN, +inf, all −inf) at any step."""
 
     def advance(self, predicted: Prediction) -> tuple[Any, Tensor | None]:
-        """Return the next frontier, and the rows that it continues (None: each its own).
+        """Return the next frontier, and the rows that it continues (None: the same rows).
 
-        predicted: the next tokens of the rows [groups, width].
+        predicted: the distribution of the next token for rows [groups, width].
         """
 
     def done(self) -> Tensor:
-        """[groups], whether more steps would change nothing."""
+        """[groups], whether further steps cannot change the result."""
 
     def groups(self, index: Tensor) -> Any:
         """Return the given groups alone."""
 
-    def found(self) -> Found:
+    def hypotheses(self) -> Hypotheses:
         """Return the hypotheses."""
 
 
@@ -87,6 +96,4 @@ def ensure_decoder(decoder: object, name: str = "decoder") -> None:
         kind = decoder.__name__
         raise InvalidInput(f"{name} must be a decoder: write {kind}(), not {kind}")
     if not isinstance(decoder, Decoder):
-        raise InvalidInput(
-            f"{name} must be one of npad's or another Decoder, such as Beam(5), not {brief(decoder)}"
-        )
+        raise InvalidInput(f"{name} must be a Decoder, such as Beam(5), not {brief(decoder)}")

@@ -1,4 +1,4 @@
-"""Diverse decoding: beam search that makes siblings pay for being many (Li & Jurafsky, 2016)."""
+"""Diverse decoding: beam search with a penalty on siblings (Li & Jurafsky, 2016)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from torch import Tensor
 from npad.model import Model
 from npad.search.beam import Beam, beam_search
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.validation import ensure_number
 
 
 @dataclass(frozen=True)
 class Diverse(Decoder):
-    """Beam search, its finished ones leaving as in the paper, in which the k-th best child of a prefix loses η·k.
+    """Beam search that penalises the k-th best child of a prefix by η·k; finish is "shrink".
 
-    The penalty only ranks: it is not carried into the next step, and log_prob is the model's own. Cost: that of `Beam`.
+    The penalty only affects the ranking: it is not carried into the next step, and log_prob is the
+    model's own. Cost: that of `Beam`.
     """
 
     width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
@@ -30,8 +31,8 @@ class Diverse(Decoder):
     nbest: int = 1
 
     def __post_init__(self) -> None:
-        ensure_number("eta", self.eta, least=0)
-        self._beam()  # which checks the rest
+        ensure_number("eta", self.eta, minimum=0)
+        self._beam()  # checks width and nbest
 
     @property
     def rows(self) -> int:
@@ -40,12 +41,12 @@ class Diverse(Decoder):
     def all_candidates(self) -> Diverse:
         return replace(self, nbest=self.width)
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         return beam_search(model, state, problems, self._beam(), self._rank)
 
     def _beam(self) -> Beam:
         return Beam(self.width, "shrink", self.nbest)
 
     def _rank(self, children: Tensor) -> Tensor:
-        """Children [groups, width, n], best first, each less η times its place from 1."""
+        """Subtract η · k from the k-th best child, k from 1: [groups, width, n]."""
         return children - self.eta * torch.arange(1, children.shape[-1] + 1, device=children.device)

@@ -1,4 +1,7 @@
-"""Exact search: the most probable output, with a proof (depth-first branch and bound, as Stahlberg & Byrne, 2019)."""
+"""Exact search: the most probable output, with a proof.
+
+Depth-first branch and bound, as in Stahlberg & Byrne (2019).
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,31 @@ from npad.errors import InvalidInput
 from npad.model import Capabilities, Model, device_of
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.loop import ensure_sound
 from npad.search.rows import Problems, rows_of
 from npad.validation import brief, ensure_integer
 
-SIBLINGS = 16  # prefixes tried at a time: larger batches run faster and waste more calls when the bound improves
+# Sibling prefixes read per step: larger batches run faster, but waste more calls when the bound
+# improves.
+SIBLINGS = 16
 
 
 @dataclass(frozen=True)
 class Exact(Decoder):
-    """Try every prefix that could still beat the best known output; a beam's answer is the first one known.
+    """Expand every prefix that could still beat the best output so far, starting from a beam's.
 
-    `proven` of the hypothesis says whether the optimum among outputs of at most max_length symbols was established
-    within `budget` model calls (rows through a step) for this sentence; if not, the best one met is returned. The proof
-    rests on log-probability that falls with every symbol, so it covers no other criterion. Walks one sentence after
-    another, host and device in turn: a yardstick, not a fast decoder. Cost: the beam's, and up to `budget`.
+    `Hypothesis.proven` tells whether it was proven optimal among outputs of at most max_length
+    tokens within `budget` model calls (rows through a step) for its sentence; if not, the best
+    output so far is returned. The bound relies on log-probability falling with every token, so it
+    proves no other criterion. Sentences are searched one after another with host synchronisation:
+    a reference, not a fast decoder. Cost: the beam's, and up to `budget` model calls.
     """
 
     compared: ClassVar[bool] = False
 
     budget: int = field(
-        default=100_000, metadata={"help": "model calls a sentence before giving up"}
+        default=100_000, metadata={"help": "model calls per sentence before giving up"}
     )
     beam: Beam = field(default_factory=Beam)
 
@@ -50,34 +56,32 @@ class Exact(Decoder):
     def rows(self) -> int:
         return max(SIBLINGS, self.beam.rows)
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         device = problems.ids.device
-        known = replace(self.beam, nbest=1).search(model, state, problems).hypotheses()
-        answers = []
-        for problem, (first,) in enumerate(known):
+        by_beam = replace(self.beam, nbest=1).search(model, state, problems).to_lists()
+        outputs, proofs = [], []
+        for problem, (incumbent,) in enumerate(by_beam):
             sentence, place = divmod(problem, problems.per_sentence)
-            root = model.select(
-                state, rows_of(torch.tensor([sentence], device=device), problems.per_sentence)
-            )
-            root = model.select(
-                root, torch.tensor([place], device=device)
-            )  # dropping is a call of its own
-            best = Best(list(first.tokens), first.log_prob, first.finished)
-            answers.append(branch_and_bound(model, root, best, problems.max_length, self.budget))
-        longest = max(len(best.tokens) for best, _ in answers)
-        tokens = [
-            best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best, _ in answers
+            rows = rows_of(torch.tensor([sentence], device=device), problems.per_sentence)
+            # Two calls: one `select` may either drop sentences or choose rows of a sentence.
+            root = model.select(model.select(state, rows), torch.tensor([place], device=device))
+            best = Best(list(incumbent.tokens), incumbent.log_prob, incumbent.finished)
+            best, proven = branch_and_bound(model, root, best, problems.max_length, self.budget)
+            outputs.append(best)
+            proofs.append(proven)
+        longest = max(len(best.tokens) for best in outputs)
+        padded = [
+            best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best in outputs
         ]
-        return Found(
-            tokens=torch.tensor(tokens, dtype=torch.long, device=device).view(
-                len(answers), 1, longest
+        scores = torch.tensor([best.score for best in outputs], dtype=torch.float64, device=device)
+        return Hypotheses(
+            tokens=torch.tensor(padded, dtype=torch.long, device=device).view(
+                len(outputs), 1, longest
             ),
-            lengths=torch.tensor([[len(best.tokens)] for best, _ in answers], device=device),
-            finished=torch.tensor([[best.finished] for best, _ in answers], device=device),
-            log_prob=torch.tensor(
-                [[best.score] for best, _ in answers], dtype=torch.float64, device=device
-            ),
-            proven=torch.tensor([[proven] for _, proven in answers], device=device),
+            lengths=torch.tensor([[len(best.tokens)] for best in outputs], device=device),
+            finished=torch.tensor([[best.finished] for best in outputs], device=device),
+            log_prob=scores[:, None],
+            proven=torch.tensor(proofs, device=device)[:, None],
         )
 
 
@@ -94,24 +98,35 @@ class Best:
 
     @property
     def bar(self) -> float:
-        """What a prefix must exceed to be worth going on with: any finished output beats one cut short."""
+        """The score a prefix must exceed: −inf while no output is finished, as any would win."""
         return self.score if self.finished else -torch.inf
 
 
 @dataclass
 class Node:
-    """A prefix that has been read, and its children yet to try, the best last."""
+    """A prefix that the model has read, and its children still to be read."""
 
-    state: Any  # with its siblings', one row each
-    row: int
+    state: Any  # of this prefix and its siblings, one row each
+    row: int  # of this prefix in the state
     tokens: list[int]
-    children: list[tuple[float, int]]
+    children: list[tuple[float, int]]  # (score, token), best last
 
 
 def branch_and_bound(
     model: Model[Any], start: Any, best: Best, max_length: int, budget: int
 ) -> tuple[Best, bool]:
-    """The best output from the one row of `start`, and whether nothing better was left untried."""
+    """Search depth-first from the single row of `start`.
+
+    Args:
+        model: the model.
+        start: a state of one row.
+        best: the best output so far, the initial bound.
+        max_length: generated tokens at most, the end token included.
+        budget: model calls at most.
+
+    Returns:
+        The best output, and whether it is proven optimal.
+    """
     root = Node(start, 0, [], [(0.0, model.special.bos)])
     stack = [root]
     while stack:
@@ -127,8 +142,8 @@ def branch_and_bound(
             return best, False
         scores, state = read(model, node, promising)
         siblings = []
-        for row, (_, symbol) in enumerate(promising):
-            tokens = [] if node is root else [*node.tokens, symbol]
+        for row, (_, token) in enumerate(promising):
+            tokens = [] if node is root else [*node.tokens, token]
             best, children = extend(tokens, scores[row], best, model.special.eos, max_length)
             siblings.append(Node(state, row, tokens, children))
         stack.extend(reversed(siblings))
@@ -136,7 +151,7 @@ def branch_and_bound(
 
 
 def read(model: Model[Any], node: Node, children: list[tuple[float, int]]) -> tuple[Tensor, Any]:
-    """Read some children of a node: the scores of all their extensions [n, V], and the state."""
+    """Read n children of a node; return the scores of their extensions [n, V], and the state."""
     device = device_of(model)
     rows = torch.full((len(children),), node.row, device=device)
     tokens = torch.tensor([token for _, token in children], device=device)
@@ -153,16 +168,28 @@ def read(model: Model[Any], node: Node, children: list[tuple[float, int]]) -> tu
 def extend(
     tokens: list[int], scores: Tensor, best: Best, eos: int, max_length: int
 ) -> tuple[Best, list[tuple[float, int]]]:
-    """The best output after one more symbol, given the scores [V] of each, and the prefixes worth going on with."""
-    ends = scores[eos].item()
-    if ends > -torch.inf and best.beaten_by(ends, finished=True):
-        best = Best(tokens, ends, finished=True)
-    others = scores.index_fill(0, torch.tensor([eos]), -torch.inf)
+    """Extend a prefix by every token.
+
+    Args:
+        tokens: the prefix.
+        scores: [V], the score of the prefix with each token appended.
+        best: the best output so far.
+        eos: the end token.
+        max_length: generated tokens at most, the end token included.
+
+    Returns:
+        The best output so far, and the children that may beat it as (score, token), best last.
+    """
+    end_score = scores[eos].item()
+    if end_score > -torch.inf and best.beaten_by(end_score, finished=True):
+        best = Best(tokens, end_score, finished=True)
+    continued = scores.index_fill(0, torch.tensor([eos]), -torch.inf)
     if len(tokens) + 1 == max_length:
-        score, symbol = (x.item() for x in others.max(0))
+        score, token = (x.item() for x in continued.max(0))
         if score > -torch.inf and best.beaten_by(score, finished=False):
-            best = Best([*tokens, int(symbol)], score, finished=False)
+            best = Best([*tokens, int(token)], score, finished=False)
         return best, []
-    worth = (others > best.bar).nonzero().squeeze(1)
-    order = others[worth].argsort(stable=True)
-    return best, list(zip(others[worth][order].tolist(), worth[order].tolist(), strict=True))
+    promising = (continued > best.bar).nonzero().squeeze(1)
+    order = continued[promising].argsort(stable=True)
+    child_scores, child_tokens = continued[promising][order], promising[order]
+    return best, list(zip(child_scores.tolist(), child_tokens.tolist(), strict=True))

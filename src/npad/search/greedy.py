@@ -7,7 +7,7 @@ from typing import Any
 
 from npad.model import Model
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.independent import walk
 from npad.search.rows import Problems
 
@@ -16,5 +16,5 @@ from npad.search.rows import Problems
 class Greedy(Decoder):
     """Take the most probable token until it is the end token. Cost: one row."""
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         return walk(model, state, problems, choice=None, width=1)

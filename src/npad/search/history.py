@@ -9,24 +9,27 @@ from torch import Tensor
 
 from npad.engine.next_token import Prediction
 from npad.kernels import fused
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 
 
 @dataclass(frozen=True)
 class CleanGains:
-    """What the clean model gave each token as it was written, where clean rows step alongside."""
+    """The clean model's log-probability of each token, recorded by paired clean rows."""
 
-    tokens: Tensor  # [T, groups, width], log p of the token written there
-    ends: Tensor | None  # [T, groups, width], log p of ending there; None: rows are independent
+    tokens: Tensor  # [T, groups, width], log p of the token at this step
+    ends: Tensor | None  # [T, groups, width], log p of the end token; None: rows are independent
 
 
 @dataclass(frozen=True)
 class History:
-    """Tokens and back-pointers, one row per step, written in place at a step that is a tensor."""
+    """Tokens and back-pointers, written in place.
+
+    `step` is a tensor, so that one captured CUDA graph writes to any step.
+    """
 
     tokens: Tensor  # [T, groups, width]
-    parents: Tensor | None  # [T, groups, width], the slot a step earlier; None: the same slot
-    step: Tensor  # [1], how many steps are written
+    parents: Tensor | None  # [T, groups, width], slot in the previous step; None: the same
+    step: Tensor  # [1], the number of steps written
     clean: CleanGains | None = None
 
     @classmethod
@@ -60,12 +63,12 @@ class History:
     def record_clean(
         self, predicted: Prediction, tokens: Tensor, rows: Tensor | None, eos: int
     ) -> None:
-        """Write what the clean model gave the tokens of the last step.
+        """Write the clean model's log-probability of the tokens of the last step.
 
         Args:
             predicted: by the clean model, for rows [groups, width before the step].
             tokens: [groups, width], as just appended.
-            rows: [groups · width], the row that each one continues; None: its own.
+            rows: [groups · width], the row that each row continues; None: the same row.
             eos: the end token.
         """
         if self.clean is None:
@@ -99,14 +102,14 @@ class History:
             clean = CleanGains(clean.tokens[:, index], ends)
         return replace(self, tokens=self.tokens[:, index], parents=parents, clean=clean)
 
-    def found(
+    def trace(
         self, slots: Tensor, lengths: Tensor, finished: Tensor, log_prob: Tensor, pad: int
-    ) -> Found:
+    ) -> Hypotheses:
         """Trace hypotheses back to their tokens, and to their clean log-probability if recorded.
 
         Args:
-            slots: [groups, n], the slot in which each stood after its last token.
-            lengths: [groups, n], its tokens without the end token; −1 marks none.
+            slots: [groups, n], the slot of each hypothesis at its last token.
+            lengths: [groups, n], its tokens without the end token; −1 marks an empty place.
             finished: [groups, n], whether the end token followed.
             log_prob: [groups, n].
             pad: fills tokens [groups, n, T] on the right.
@@ -115,7 +118,7 @@ class History:
             tokens, clean = self._straight(lengths, finished, pad)
         else:
             tokens, clean = self._traced(slots, lengths, finished, pad)
-        return Found(
+        return Hypotheses(
             tokens,
             lengths,
             finished,
@@ -126,7 +129,7 @@ class History:
     def _straight(
         self, lengths: Tensor, finished: Tensor, pad: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Read rows that always continued themselves."""
+        """Read the tokens of independent rows, which need no back-pointers."""
         step = self._steps(lengths)[:, None, None]
         tokens = self.tokens[: len(step)].masked_fill(step >= lengths, pad).permute(1, 2, 0)
         if self.clean is None:
@@ -157,6 +160,6 @@ class History:
         return tokens, clean
 
     def _steps(self, lengths: Tensor) -> Tensor:
-        """Return 0, 1, … up to the longest length."""
+        """Return 0, 1, …, longest length − 1."""
         longest = int(lengths.max().clamp(min=0)) if lengths.numel() else 0
         return torch.arange(longest, device=lengths.device)

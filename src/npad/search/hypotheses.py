@@ -1,4 +1,4 @@
-"""What a search found: as tensors inside, as plain objects for people."""
+"""Hypotheses: as tensors while searching, as plain objects in results."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from npad.search.runs import argsort_rows, rank_in_run, run_starts
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output for one sentence.
+    """An output for a sentence.
 
     Attributes:
         tokens: without begin and end tokens.
         log_prob: under the clean model, the end token included if finished.
-        finished: whether it ended by itself; one cut at `max_length` did not.
-        chain: the first chain that found it; 0 is the clean one, or no NPAD.
-        noisy_log_prob: what that chain gave it; None outside NPAD.
+        finished: whether it ended with the end token; False if cut at `max_length`.
+        chain: the first chain that produced it; 0 for the clean chain and outside NPAD.
+        noisy_log_prob: its log-probability in that chain, noise included; None outside NPAD.
         proven: the certificate of `Exact`; None elsewhere.
-        count: how many of NPAD's candidates were this one; 1 elsewhere.
+        count: how many of NPAD's candidates were equal to it; 1 elsewhere.
     """
 
     tokens: tuple[int, ...]
@@ -40,14 +40,14 @@ class Hypothesis:
 
 
 class Distinct(NamedTuple):
-    """Hypotheses without duplicates, and where each of the originals went."""
+    """Hypotheses without duplicates, and the place of each original among them."""
 
-    found: Found
-    places: Tensor  # [groups, n], each original's place among the distinct ones; 0 if empty
+    hypotheses: Hypotheses
+    places: Tensor  # [groups, n], the distinct hypothesis equal to each; 0 if empty
 
 
 @dataclass(frozen=True)
-class Found:
+class Hypotheses:
     """The hypotheses of many problems: n places per problem, best first, empty places last."""
 
     tokens: Tensor  # [groups, n, T], without the end token, padded
@@ -57,31 +57,31 @@ class Found:
     chain: Tensor | None = None  # [groups, n]
     noisy_log_prob: Tensor | None = None  # [groups, n]
     proven: Tensor | None = None  # [groups, n]
-    count: Tensor | None = None  # [groups, n], how often it was found before merging duplicates
-    clean_log_prob: Tensor | None = None  # [groups, n], by clean rows that were stepped alongside
+    count: Tensor | None = None  # [groups, n], duplicates merged into it, itself included
+    clean_log_prob: Tensor | None = None  # [groups, n], recorded by `PairedClean` during the search
     coverage: Tensor | None = None  # [groups, n, source length], attention summed over its tokens
 
     @property
     def exists(self) -> Tensor:
         return self.lengths >= 0
 
-    def at(self, index: Tensor) -> Found:
+    def at(self, index: Tensor) -> Hypotheses:
         """Return, per group, the hypotheses at index [groups, k]."""
         return tree_map(lambda x: take(x, index), self)
 
-    def groups(self, index: Tensor) -> Found:
+    def groups(self, index: Tensor) -> Hypotheses:
         """Return the given groups."""
         return tree_map(lambda x: x[index], self)
 
-    def cpu(self) -> Found:
+    def cpu(self) -> Hypotheses:
         return tree_map(lambda x: x.cpu(), self)
 
-    def regroup(self, size: int) -> Found:
+    def regroup(self, size: int) -> Hypotheses:
         """Merge each `size` consecutive groups into one."""
         return tree_map(lambda x: x.reshape(len(x) // size, size * x.shape[1], *x.shape[2:]), self)
 
-    def best_first(self, score: Tensor | None = None) -> Found:
-        """Sort by (exists, finished, score), stably; the score is log_prob unless given."""
+    def best_first(self, score: Tensor | None = None) -> Hypotheses:
+        """Sort stably by (exists, finished, score), descending; `score` defaults to log_prob."""
         if self.lengths.shape[1] == 1:
             return self
         score = self.log_prob if score is None else score
@@ -90,7 +90,10 @@ class Found:
         return self.at(order.gather(1, descending(rank.gather(1, order))))
 
     def distinct(self) -> Distinct:
-        """Merge equal hypotheses of a group into their first, with its count. On a CPU."""
+        """Merge duplicates within each group into their first occurrence, and count them.
+
+        The hypotheses must be on the CPU.
+        """
         groups, n = self.lengths.shape
         lengths, finished = self.lengths.numpy().ravel(), self.finished.numpy().ravel()
         owner = np.repeat(np.arange(groups), n)
@@ -115,7 +118,7 @@ class Found:
         distinct = replace(merged, lengths=merged_lengths, count=count)
         return Distinct(distinct, torch.from_numpy(index).view(groups, n))
 
-    def hypotheses(self) -> list[list[Hypothesis]]:
+    def to_lists(self) -> list[list[Hypothesis]]:
         """Return plain objects, one list per group."""
         required = [x.tolist() for x in (self.lengths, self.tokens, self.log_prob, self.finished)]
         defaults = (
@@ -138,8 +141,11 @@ class Found:
         ]
 
 
-def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
-    """Concatenate hypotheses: of the same groups side by side (dim 1), or of different groups (0)."""
+def join(pieces: list[Hypotheses], pad: int, dim: int = 1) -> Hypotheses:
+    """Concatenate hypotheses of the same groups (dim=1) or of different groups (dim=0).
+
+    Fields that any piece lacks are dropped; tokens are padded to the longest.
+    """
     if len(pieces) == 1:
         return pieces[0]
     longest = max(piece.tokens.shape[-1] for piece in pieces)
@@ -149,15 +155,15 @@ def join(pieces: list[Found], pad: int, dim: int = 1) -> Found:
     ]
     present = [
         field.name
-        for field in fields(Found)
+        for field in fields(Hypotheses)
         if all(getattr(piece, field.name) is not None for piece in pieces)
     ]
-    return Found(
+    return Hypotheses(
         **{name: torch.cat([getattr(piece, name) for piece in pieces], dim) for name in present}
     )
 
 
-def join_groups(pieces: list[tuple[Tensor, Found]], pad: int) -> Found:
-    """Join pieces found at different times, each with its group numbers, in group order."""
+def join_groups(pieces: list[tuple[Tensor, Hypotheses]], pad: int) -> Hypotheses:
+    """Concatenate pieces with their group indices [n], and sort them by group."""
     order = torch.cat([groups for groups, _ in pieces]).argsort()
     return join([piece for _, piece in pieces], pad, dim=0).groups(order)

@@ -1,4 +1,4 @@
-"""Independent rows, each extended by one chosen token at a time: greedy search and sampling."""
+"""Search with independent rows, each extended by one token per step: greedy and sampling."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from npad.engine.next_token import Prediction
 from npad.model import Model
 from npad.search.history import History
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
 from npad.search.rows import Problems, repeat
 
 
 class Choice(Protocol):
-    """How the next token is chosen."""
+    """A rule that chooses the next token of each row."""
 
     def __call__(self, log_probs: Tensor, step: Tensor) -> Tensor:
         """Return tokens [groups, width] of log_probs [groups, width, V]; step [1] counts from 1."""
@@ -56,7 +56,7 @@ class IndependentRows:
         tokens = tokens.masked_fill(self.finished, self.eos)
         gained = predicted.at(tokens[..., None]).squeeze(-1)
         ends = tokens == self.eos
-        after = replace(
+        advanced = replace(
             self,
             tokens=tokens,
             scores=self.scores + gained.masked_fill(self.finished, 0),
@@ -65,10 +65,10 @@ class IndependentRows:
             history=self.history.append(tokens),
         )
         first_step = width != self.width
-        return after, repeat(groups, self.width, tokens.device) if first_step else None
+        return advanced, repeat(groups, self.width, tokens.device) if first_step else None
 
     def _greedy_by_kernel(self, predicted: Prediction) -> IndependentRows:
-        """Take the most probable tokens, already known, in one kernel."""
+        """Advance by the most probable tokens, `predicted.first`, in one kernel."""
         from npad.kernels.greedy import greedy_step
 
         assert predicted.first is not None
@@ -107,22 +107,22 @@ class IndependentRows:
             history=self.history.groups(index),
         )
 
-    def found(self) -> Found:
+    def hypotheses(self) -> Hypotheses:
         slots = torch.arange(self.width, device=self.lengths.device).expand_as(self.lengths)
-        found = self.history.found(slots, self.lengths, self.finished, self.scores, self.pad)
-        return found.best_first()
+        hypotheses = self.history.trace(slots, self.lengths, self.finished, self.scores, self.pad)
+        return hypotheses.best_first()
 
 
 def walk(
     model: Model[Any], state: Any, problems: Problems, choice: Choice | None, width: int
-) -> Found:
-    """Extend `width` independent rows for each problem until all have ended.
+) -> Hypotheses:
+    """Extend `width` independent rows per problem until all have ended or reach max_length.
 
     Args:
         model: the model, noisy or not.
         state: one row per problem.
         problems: what to solve.
-        choice: how each next token is chosen; None takes the most probable one.
+        choice: chooses the next tokens; None takes the most probable.
         width: rows per problem.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The one loop that every search runs in: step, advance, select; now and then, finished?"""
+"""The search loop, shared by all decoders: step, advance, select; every few steps, done?"""
 
 from __future__ import annotations
 
@@ -18,31 +18,37 @@ from npad.engine.pytree import tree_map
 from npad.errors import ModelError
 from npad.model import Capabilities, Model
 from npad.search.decoder import Frontier
-from npad.search.hypotheses import Found, join_groups
+from npad.search.hypotheses import Hypotheses, join_groups
 from npad.search.rows import Problems, rows_of
 
-CAPTURED_ROWS = 8192  # beyond which launching a step's kernels takes no longer than running them
-CPU_RESULT_ROWS = 4096  # up to which the CPU traces hypotheses faster than a GPU
-WORKING_COPIES = 8  # tensors as large as the logits that a step holds at a time, as measured
-GPU_STEPS = 8  # between two host synchronisations
+# Rows up to which steps run as CUDA graphs: with more, kernels take longer to run than to launch.
+CAPTURED_ROWS = 8192
+CPU_RESULT_ROWS = 4096  # rows up to which the CPU traces hypotheses faster than a GPU
+WORKING_COPIES = 8  # logit-sized tensors that a step holds at its peak, as measured
+GPU_STEPS = 8  # steps between two host synchronisations
 
 
-def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int) -> Found:
+def run(
+    model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int
+) -> Hypotheses:
     """Step until every group is done or max_length is reached.
 
-    Whether all groups are done, whether the logits were sound and which sentences to drop is
-    checked every few steps: on a GPU that is the only host synchronisation.
+    Every few steps the host checks whether all groups are done, whether the logits were valid and
+    which sentences to drop: on a GPU that is the only host synchronisation.
 
     Args:
         model: the model, noisy or not.
         state: one row per problem; never stepped itself.
         frontier: where the search starts.
         problems: what the groups are.
-        rows: how many rows a group will grow to.
+        rows: rows per group after the first step.
+
+    Returns:
+        The hypotheses [groups, n] on the CPU, best first.
 
     Raises:
-        ModelError: a row of logits was no distribution.
-        OutOfMemory: the logits of all rows cannot fit.
+        ModelError: a row of logits was NaN, +inf or −inf throughout.
+        OutOfMemory: the logits of all rows do not fit in memory.
     """
     steps = Steps(model, len(problems) * rows, problems.per_sentence)
     if steps.paired:
@@ -50,10 +56,10 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
     device = problems.ids.device
     groups = torch.arange(len(problems), device=device)
     status = torch.zeros(3, dtype=torch.bool, device=device)
-    pieces: list[tuple[Tensor, Found]] = []
+    pieces: list[tuple[Tensor, Hypotheses]] = []
     with graphs_of(model, steps.capabilities) as graphs:
         if graphs is None:
-            state = model.select(state, groups)  # an eager step may change a state in place
+            state = model.select(state, groups)  # an eager step may write to its state
         step = 0
         while step < problems.max_length:
             count = min(steps_between_checks(device), problems.max_length - step)
@@ -73,46 +79,49 @@ def run(model: Model[Any], state: Any, frontier: Frontier, problems: Problems, r
                     rows_of(sentences.nonzero().squeeze(1), problems.per_sentence)
                     for sentences in (done, ~done)
                 )
-                pieces.append((groups[finished].cpu(), frontier.groups(finished).found().cpu()))
+                ended = frontier.groups(finished).hypotheses().cpu()
+                pieces.append((groups[finished].cpu(), ended))
                 state = model.select(state, rows_of(live, frontier.tokens.shape[1]))
                 groups, frontier = groups[live], frontier.groups(live)
-        found = _results(frontier, graphs)
+        hypotheses = _results(frontier, graphs)
     if pieces:
-        found = join_groups([*pieces, (groups.cpu(), found)], model.special.pad)
-    return found
+        hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
+    return hypotheses
 
 
 def _steps(
     graphs: GraphCache | None, steps: Steps, count: int, state: Any, frontier: Any, status: Tensor
 ) -> tuple[Any, Any, Tensor]:
-    """Take some steps, as a CUDA graph where there are graphs."""
+    """Take `count` steps, as a CUDA graph if `graphs` are available."""
     if graphs is None:
         return steps(count, state, frontier, status)
     key = Steps, count, steps.per_sentence
-    after = graphs.call(partial(steps, count), steps.model, key, state, frontier, status)
-    return after[0], after[1], after[2]
+    state, frontier, status = graphs.call(
+        partial(steps, count), steps.model, key, state, frontier, status
+    )
+    return state, frontier, status
 
 
-def _results(frontier: Any, graphs: GraphCache | None) -> Found:
+def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
     """Trace the hypotheses of a frontier, on the CPU."""
     if frontier.tokens.is_cuda and frontier.tokens.numel() <= CPU_RESULT_ROWS:
         frontier = to_cpu(frontier)
     elif graphs is not None:
         frontier = tree_map(torch.clone, frontier)  # a graph's tensors last until its next call
-    found: Found = frontier.found()
-    return found.cpu()
+    hypotheses: Hypotheses = frontier.hypotheses()
+    return hypotheses.cpu()
 
 
 class Status(NamedTuple):
-    """What the host is told after some steps, each [] bool, stacked into one tensor."""
+    """Flags that the host reads every few steps: [] each, stacked into one tensor."""
 
-    broken: Tensor  # logits were no distribution
+    broken: Tensor  # the logits of a live row were invalid
     all_done: Tensor
-    drop: Tensor  # so many sentences are done that it pays to drop them
+    drop: Tensor  # enough sentences are done that dropping them pays
 
 
 class Steps:
-    """Some steps of a search as a function of tensors: state and frontier to later ones."""
+    """Several steps of a search as a pure function of tensors, which can be captured."""
 
     def __init__(self, model: Model[Any], max_rows: int, per_sentence: int) -> None:
         self.model, self.max_rows, self.per_sentence = model, max_rows, per_sentence
@@ -175,20 +184,21 @@ def with_clean_gains(frontier: Any) -> Any:
 
 
 def worth_dropping(done: Tensor) -> Tensor:
-    """Return whether to drop done sentences: on a GPU, copying the others costs a step."""
+    """Return whether to drop done sentences; on a GPU, copying the live ones costs a step."""
     return done.any() if done.device.type == "cpu" else done.sum() * 8 >= len(done)
 
 
 def steps_between_checks(device: torch.device) -> int:
-    """Return how many steps to take between checks: on a CPU a check is free."""
+    """Return the number of steps between host checks; on a CPU they cost nothing."""
     return 1 if device.type == "cpu" else GPU_STEPS
 
 
 def ensure_sound(model: Model[Any], broken: Tensor | bool, step: int) -> None:
-    """Refuse to go on with logits that are no distribution."""
+    """Raise a ModelError if logits were invalid at or before `step`."""
     if bool(broken):
         capabilities = Capabilities.of(model)
         hint = "; is the noise too strong?" if capabilities.noisy else ""
         raise ModelError(
-            f"{capabilities.name}.step returned NaN, +inf or nothing but −inf as a row of logits by step {step}{hint}"
+            f"{capabilities.name}.step returned NaN, +inf or nothing but −inf as a row of logits "
+            f"by step {step}{hint}"
         )

@@ -1,5 +1,6 @@
-"""Noisy parallel approximate decoding: chains of any decoder, with noise in the model
-(Cho, 2016, section 4).
+"""Noisy parallel approximate decoding (Cho, 2016, section 4).
+
+Chains of any inner decoder, with noise in the model's state.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.search.selectors import (
     GNMTLength,
@@ -31,17 +32,24 @@ from npad.validation import MAX_SEED, brief, ensure_bool, ensure_choice, ensure_
 
 @dataclass(frozen=True)
 class NPAD(Decoder):
-    """Run `chains` copies of the inner decoder with noise, re-score with the clean model, keep the
-    best.
-
-    clean_chain: chain 0 runs without noise, so that the result is never below the inner decoder's
-        in the order (finished, clean log-probability) — with the selector MostProbable, and up to
-        float32's near-ties.
-    candidates: "best" takes what each chain returns, "all" every finished hypothesis of its beam.
-    share_noise: the hypotheses of one chain's beam meet the same noise.
+    """Run chains of the inner decoder with noise, re-score with the clean model, keep the best.
 
     Returns the distinct candidates, best first. Noisy chains are numbered from 1, with or without a
-    clean one. Cost: O(chains · inner), and one teacher-forced pass over the distinct candidates.
+    clean chain 0. Cost: O(chains · inner), and one teacher-forced pass over the distinct
+    candidates.
+
+    Attributes:
+        inner: the decoder that each chain runs.
+        chains: chains per sentence, the clean chain included.
+        noise: the noise of chains 1, 2, …
+        clean_chain: run chain 0 without noise. With the selector `MostProbable`, the result is then
+            never below the inner decoder's in the order (finished, clean log-probability), up to
+            near-ties in float32.
+        seed: the seed of the noise.
+        selector: scores the candidates.
+        candidates: "best" takes the best hypothesis of each chain, "all" every finished hypothesis
+            of its beam.
+        share_noise: give all hypotheses of a chain's beam the same noise.
     """
 
     inner: Decoder = field(
@@ -49,7 +57,7 @@ class NPAD(Decoder):
     )
     chains: int = field(
         default=50,
-        metadata={"help": "chains a sentence, the clean one included", "flags": ("-M",)},
+        metadata={"help": "chains per sentence, the clean one included", "flags": ("-M",)},
     )
     noise: Noise = field(default_factory=lambda: Noise(0.3))
     clean_chain: bool = field(default=True, metadata={"help": "chain 0 runs without noise"})
@@ -62,7 +70,7 @@ class NPAD(Decoder):
         metadata={"help": "what a chain hands to re-scoring: its best, or all that finished"},
     )
     share_noise: bool = field(
-        default=False, metadata={"help": "the hypotheses of a chain's beam meet the same noise"}
+        default=False, metadata={"help": "all hypotheses of a chain's beam get the same noise"}
     )
 
     rescores: ClassVar[bool] = True
@@ -70,7 +78,7 @@ class NPAD(Decoder):
 
     def __post_init__(self) -> None:
         ensure_integer("chains", self.chains, 1)
-        ensure_integer("seed", self.seed, most=MAX_SEED)
+        ensure_integer("seed", self.seed, maximum=MAX_SEED)
         ensure_choice("candidates", self.candidates, ("best", "all"))
         ensure_decoder(self.inner, "inner")
         if not isinstance(self.noise, Noise):
@@ -88,11 +96,13 @@ class NPAD(Decoder):
         if isinstance(self.inner, Exact) and by_length:
             kind = type(self.selector).__name__
             raise InvalidInput(
-                f"Exact proves the most probable hypothesis, not the best by {kind}; use MostProbable()"
+                f"Exact proves the most probable hypothesis, not the best by {kind}; "
+                "use MostProbable()"
             )
         if isinstance(self.noise.sigma, tuple) and len(self.noise.sigma) != self.chains:
             raise InvalidInput(
-                f"sigma must be one number, or one for each of {self.chains} chains, not {brief(self.noise.sigma)}"
+                f"sigma must be one number, or one for each of {self.chains} chains, "
+                f"not {brief(self.noise.sigma)}"
             )
 
     @property
@@ -103,21 +113,22 @@ class NPAD(Decoder):
     def title(self) -> str:
         return f"NPAD-{self.chains} + {self.inner.title.replace(',', '')}"
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         candidates = self._runner().run(model, state, problems, self._chains())
-        distinct = candidates.distinct().found
+        distinct = candidates.distinct().hypotheses
         rescored = rescore(model, state, distinct, coverage=self._needs_coverage())
         return rank(rescored, self.selector)
 
     def _chains(self) -> Chains:
-        """The chains' numbers, 0 for the clean one, and their σ₀."""
+        """Return the chains' numbers, 0 for the clean chain, and their σ₀."""
         numbers = torch.arange(self.chains) + (0 if self.clean_chain else 1)
         sigma = torch.tensor(self.noise.sigma, dtype=torch.float32).expand(self.chains)
         return Chains(numbers, sigma.masked_fill(numbers == 0, 0))
 
     def _runner(self) -> ChainRunner:
-        every = self.candidates == "all"
-        inner: Any = AllFinished(self.inner.all_candidates()) if every else self.inner
+        inner = self.inner
+        if self.candidates == "all":
+            inner = AllFinished(inner.all_candidates())
         return ChainRunner(inner, self._perturbed)
 
     def _perturbed(self, model: Model[Any]) -> Noisy[Any]:
@@ -129,7 +140,7 @@ class NPAD(Decoder):
 
 @dataclass(frozen=True)
 class AllFinished(Decoder):
-    """A decoder without the hypotheses it cut at max_length, where a group has any that ended."""
+    """Drop the hypotheses cut at max_length from each group that has finished ones."""
 
     inner: Decoder
 
@@ -137,8 +148,8 @@ class AllFinished(Decoder):
     def rows(self) -> int:
         return self.inner.rows
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        found = self.inner.search(model, state, problems)
-        ended = found.finished & found.exists
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        hypotheses = self.inner.search(model, state, problems)
+        ended = hypotheses.finished & hypotheses.exists
         cut = ~ended & ended.any(1, keepdim=True)
-        return replace(found, lengths=found.lengths.masked_fill(cut, -1))
+        return replace(hypotheses, lengths=hypotheses.lengths.masked_fill(cut, -1))

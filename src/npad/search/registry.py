@@ -1,7 +1,7 @@
-"""Decoders and selectors by name. A new decoder is its file and its line here.
+"""Decoders and selectors by name. A new decoder is one file and one line here.
 
-The command line's options and help, `npad compare`, `npad bench` and the theorem tests come from
-here and from the fields of the dataclasses.
+The command line's options and help, `npad compare`, `npad bench` and the tests over all decoders
+are derived from these registries and from the dataclass fields.
 """
 
 from __future__ import annotations

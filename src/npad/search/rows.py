@@ -1,4 +1,4 @@
-"""Index arithmetic of sentences, chains and beams: which row is what."""
+"""Row indices of sentences, chains and beams."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Problems:
     ids: Tensor  # [groups], the sentence id, part of the key of all randomness
     chains: Tensor  # [groups], 0 outside NPAD and for its clean chain
     max_length: int  # generated tokens, the end token included
-    per_sentence: int = 1  # consecutive problems of one sentence, which are dropped together
-    max_rows: int | None = None  # that NPAD's chains may take at a time; None: no limit
+    per_sentence: int = 1  # problems per sentence; they are consecutive and dropped together
+    max_rows: int | None = None  # rows that NPAD's chains may take at a time; None: no limit
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -34,7 +34,7 @@ class Problems:
 
 
 def repeat(groups: int, times: int, device: torch.device) -> Tensor:
-    """Return rows that repeat each of `groups` rows `times` times, in place: 0 0 0 1 1 1 …"""
+    """Return an index that repeats each of `groups` rows `times` times: 0 0 0 1 1 1 …"""
     return torch.arange(groups, device=device).repeat_interleave(times)
 
 
@@ -50,7 +50,7 @@ def rows_from(parents: Tensor, width: int) -> Tensor:
 
 
 def descending(x: Tensor) -> Tensor:
-    """Return the stable order of each row of x [groups, n] from the largest down."""
+    """Return the stable descending argsort of each row of x [groups, n]."""
     return x.argsort(dim=1, descending=True, stable=True)
 
 

@@ -1,4 +1,4 @@
-"""Runs of equal rows, in NumPy: sorting rows, and finding where runs start."""
+"""Sort rows and find runs of equal rows, in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stochastic sampling: draw every symbol from the output distribution, several times over (Cho, 2016, section 4.1)."""
+"""Stochastic sampling from the output distribution (Cho, 2016, section 4.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npad.errors import InvalidInput
 from npad.model import Model
 from npad.noise.random import Keys, fold, one_uniform
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Found
+from npad.search.hypotheses import Hypotheses
 from npad.search.independent import walk
 from npad.search.rows import Problems
 from npad.validation import MAX_SEED, ensure_integer, ensure_number
@@ -20,16 +20,24 @@ from npad.validation import MAX_SEED, ensure_integer, ensure_number
 
 @dataclass(frozen=True)
 class Sampling(Decoder):
-    """Draw `samples` hypotheses and return them all, the most probable first, duplicates kept. Cost: `samples` rows.
+    """Draw `samples` hypotheses; return them all, most probable first, duplicates kept.
 
-    temperature sharpens (below 1) or flattens the distribution that is drawn from; `top_k` keeps its k most probable
-    symbols, `top_p` the fewest that together reach p, in that order. log_prob is the model's own all the same. A draw
-    is keyed by (seed, sentence id, chain, sample, step): it does not depend on the batch or the number of samples.
+    Temperature, then `top_k`, then `top_p` (nucleus sampling) change the distribution that tokens
+    are drawn from; log_prob is under the model's own distribution. A draw is keyed by (seed,
+    sentence id, chain, sample, step), so it depends neither on the batch nor on the number of
+    samples. Cost: `samples` rows.
+
+    Attributes:
+        samples: hypotheses per sentence.
+        temperature: sharpens the distribution if below 1, flattens it if above.
+        top_k: draw from the k most probable tokens.
+        top_p: draw from the fewest most probable tokens whose probabilities sum to at least p.
+        seed: the seed of the draws.
     """
 
     returns_several: ClassVar[bool] = True
 
-    samples: int = field(default=50, metadata={"help": "samples a sentence", "title": "{}"})
+    samples: int = field(default=50, metadata={"help": "samples per sentence", "title": "{}"})
     temperature: float = field(
         default=1.0, metadata={"help": "below 1 sharpens the distribution, above 1 flattens it"}
     )
@@ -44,7 +52,7 @@ class Sampling(Decoder):
     def __post_init__(self) -> None:
         ensure_integer("samples", self.samples, 1)
         ensure_number("temperature", self.temperature, above=0)
-        ensure_integer("seed", self.seed, most=MAX_SEED)
+        ensure_integer("seed", self.seed, maximum=MAX_SEED)
         if self.top_k is not None:
             ensure_integer("top_k", self.top_k, 1)
         if self.top_p is not None:
@@ -56,54 +64,47 @@ class Sampling(Decoder):
     def rows(self) -> int:
         return self.samples
 
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Found:
-        sample = torch.arange(self.samples, device=problems.ids.device).expand(
-            len(problems), self.samples
-        )
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        sample = torch.arange(self.samples, device=problems.ids.device)
+        sample = sample.expand(len(problems), self.samples)
         ids, chains = (x[:, None].expand_as(sample) for x in (problems.ids, problems.chains))
-        streams = Keys(
-            self.seed, ids, chains, torch.zeros_like(sample), sample, "sampling"
-        ).streams()
-        return walk(model, state, problems, Draw(self, streams), width=self.samples)
+        keys = Keys(self.seed, ids, chains, torch.zeros_like(sample), sample, "sampling")
+        return walk(model, state, problems, Draw(self, keys.streams()), width=self.samples)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One uniform number a row against the cumulative distribution."""
+    """Draw the next token of each row by inverting the cumulative distribution."""
 
-    how: Sampling
-    streams: Tensor  # [groups, samples]
+    sampling: Sampling
+    streams: Tensor  # [groups, samples], the random stream of each row
 
     def __call__(self, log_probs: Tensor, step: Tensor) -> Tensor:
-        logits = log_probs
-        if self.how.temperature != 1:  # from the best one down, so that nothing overflows
-            smallest = torch.finfo(log_probs.dtype).tiny
-            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / max(
-                self.how.temperature, smallest
-            )
-        if self.how.top_k is None and self.how.top_p is None:
+        logits, top_k, top_p = log_probs, self.sampling.top_k, self.sampling.top_p
+        if self.sampling.temperature != 1:
+            # Subtract the maximum first, so that the division cannot overflow.
+            temperature = max(self.sampling.temperature, torch.finfo(log_probs.dtype).tiny)
+            logits = (log_probs - log_probs.amax(-1, keepdim=True)) / temperature
+        if top_k is None and top_p is None:
             return self._draw(logits.softmax(-1), step)
-        kept = logits.shape[-1] if self.how.top_k is None else min(self.how.top_k, logits.shape[-1])
-        ranked, symbols = logits.topk(kept, -1)
+        vocabulary = logits.shape[-1]
+        ranked, tokens = logits.topk(vocabulary if top_k is None else min(top_k, vocabulary), -1)
         p = ranked.softmax(-1)
-        if self.how.top_p is not None:
-            before = p.cumsum(-1) - p  # the most probable one is always kept
-            p = p.masked_fill(
-                (before >= self.how.top_p).index_fill(-1, torch.zeros_like(step), False), 0
-            )
-        return symbols.gather(-1, self._draw(p, step)[..., None]).squeeze(-1)
+        if top_p is not None:
+            outside = p.cumsum(-1) - p >= top_p
+            # The most probable token always stays; index 0 as a tensor of the right device.
+            p = p.masked_fill(outside.index_fill(-1, torch.zeros_like(step), False), 0)
+        return tokens.gather(-1, self._draw(p, step)[..., None]).squeeze(-1)
 
     def _draw(self, p: Tensor, step: Tensor) -> Tensor:
-        """The first place where the cumulative sum of p [groups, samples, n] passes a uniform share of its total."""
-        total = p.cumsum(-1)
-        share = one_uniform(fold(self.streams, step)).to(p.dtype)[..., None] * total[..., -1:]
-        below_all = torch.nextafter(
-            total[..., -1:], torch.zeros_like(share)
-        )  # rounding must not reach the total
-        drawn = torch.searchsorted(total.contiguous(), torch.minimum(share, below_all), right=True)
-        return drawn.squeeze(-1).clamp(
-            max=p.shape[-1] - 1
-        )  # NaN would lie beyond; `run` reports it
+        """Return indices [groups, samples] drawn in proportion to p [groups, samples, n]."""
+        cumulative = p.cumsum(-1)
+        total = cumulative[..., -1:]
+        threshold = one_uniform(fold(self.streams, step)).to(p.dtype)[..., None] * total
+        # Rounding must not make the threshold reach the total, where no index follows.
+        threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
+        drawn = torch.searchsorted(cumulative.contiguous(), threshold, right=True).squeeze(-1)
+        return drawn.clamp(max=p.shape[-1] - 1)  # NaN gives n; the search loop reports it
 
     def groups(self, index: Tensor) -> Draw:
-        return Draw(self.how, self.streams[index])
+        return Draw(self.sampling, self.streams[index])

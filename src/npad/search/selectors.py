@@ -1,4 +1,7 @@
-"""Which candidate to keep: a selector gives every one a number, higher is better, and finished ones come first."""
+"""Selectors: score NPAD's candidates, higher is better.
+
+Whatever the selector, finished candidates rank before those cut at `max_length`.
+"""
 
 from __future__ import annotations
 
@@ -12,73 +15,92 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
-from npad.search.hypotheses import Found, Hypothesis
+from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.validation import brief, ensure_callable, ensure_number
+
+FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case
+MAX_LETTER = 0x10FFFF  # the last code point of Unicode
 
 
 class Selector(Protocol):
-    """[sentences, n] for distinct candidates; those with `needs_attention` find their coverage filled in."""
+    """A function that scores distinct candidates.
 
-    def __call__(self, found: Found) -> Tensor: ...
+    If it has a true attribute `needs_attention`, the candidates' `coverage` is filled in.
+    """
+
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        """Return the scores [sentences, n] of candidates [sentences, n]."""
 
 
 @dataclass(frozen=True)
 class MostProbable:
-    """The clean log-probability: the paper's, and the one whose guarantee is NPAD's."""
+    """Select by clean log-probability, as in the paper.
 
-    def __call__(self, found: Found) -> Tensor:
-        return found.log_prob
+    The guarantee that NPAD is never worse than its inner decoder holds for this selector.
+    """
+
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        return candidates.log_prob
 
 
 @dataclass(frozen=True)
 class LengthNormalised:
-    """log p / length^alpha, the end symbol counted: alpha 0 is MostProbable, alpha 1 the mean per symbol."""
+    """Select by log p / length^alpha; the length includes the end token.
+
+    alpha = 0 is `MostProbable`, alpha = 1 the mean log-probability per token.
+    """
 
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        ensure_number("alpha", self.alpha, least=0)
+        ensure_number("alpha", self.alpha, minimum=0)
 
-    def __call__(self, found: Found) -> Tensor:
-        return found.log_prob / _length(found) ** self.alpha
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        return candidates.log_prob / _length(candidates) ** self.alpha
 
 
 @dataclass(frozen=True)
 class GNMTLength:
-    """Google's length and coverage penalties (Wu et al., 2016, eq. 14).
+    """Select by GNMT's length and coverage penalties (Wu et al., 2016, eq. 14).
 
-    log p / ((5 + length) / 6)^alpha + beta · Σ_i log(min(attention that source symbol i received, 1)). With beta above
-    0 the model must offer `attention`; a source position that no candidate ever looked at counts as padding.
+    score = log p / ((5 + length) / 6)^alpha + beta · Σ_i log(min(attention to source token i, 1)).
+    If beta > 0, the model must offer `attention`; a source position that received no attention from
+    any candidate counts as padding.
     """
 
     alpha: float = 0.6
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        ensure_number("alpha", self.alpha, least=0)
-        ensure_number("beta", self.beta, least=0)
+        ensure_number("alpha", self.alpha, minimum=0)
+        ensure_number("beta", self.beta, minimum=0)
 
     @property
     def needs_attention(self) -> bool:
         return self.beta > 0
 
-    def __call__(self, found: Found) -> Tensor:
-        normalised = found.log_prob / ((5 + _length(found)) / 6) ** self.alpha
-        if found.coverage is None:
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        normalised = candidates.log_prob / ((5 + _length(candidates)) / 6) ** self.alpha
+        if candidates.coverage is None:
             return normalised
-        coverage = found.coverage.masked_fill(~found.exists[..., None], 0)
-        real = (coverage > 0).any(1, keepdim=True)
-        penalty = coverage.clamp(1e-9, 1).log().masked_fill(~real, 0).sum(-1)
+        coverage = candidates.coverage.masked_fill(~candidates.exists[..., None], 0)
+        attended = (coverage > 0).any(1, keepdim=True)
+        penalty = coverage.clamp(1e-9, 1).log().masked_fill(~attended, 0).sum(-1)
         return normalised + self.beta * penalty
 
 
 @dataclass(frozen=True)
 class MBR:
-    """Minimum Bayes risk: the candidate most like all the others, each counted as often as it was found.
+    """Select by minimum Bayes risk: the highest mean utility against all candidates.
 
-    utility: "chrf" or "bleu" (sacrebleu's, of a sentence), or your own function of (hypothesis, reference) texts.
-    text: turns symbols into text; without it every symbol is one letter and one word, so that chrF and BLEU compare
-    sequences of symbols. Cost: n² utilities for n distinct candidates.
+    Each candidate counts as a reference as often as the chains produced it. Cost: n² utilities for
+    n distinct candidates.
+
+    Attributes:
+        utility: "chrf" or "bleu" (sacrebleu's sentence scores), or a function of two texts,
+            (hypothesis, reference).
+        text: a function from tokens to text. By default every token is a word of one letter, so
+            that chrF and BLEU compare token sequences.
     """
 
     utility: str | Callable[[str, str], float] = "chrf"
@@ -90,22 +112,22 @@ class MBR:
         if self.text is not None:
             ensure_callable("text", self.text, "a function from tokens to text, or None")
 
-    def __call__(self, found: Found) -> Tensor:
+    def __call__(self, candidates: Hypotheses) -> Tensor:
         utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
         text = self.text or _letters
-        risk = torch.zeros(found.lengths.shape)
-        for s, candidates in enumerate(found.hypotheses()):
-            texts = [_ensure_text(text(candidate.tokens)) for candidate in candidates]
-            weights = [candidate.count for candidate in candidates]
+        expected_utility = torch.zeros(candidates.lengths.shape)
+        for s, sentence_candidates in enumerate(candidates.to_lists()):
+            texts = [_ensure_text(text(candidate.tokens)) for candidate in sentence_candidates]
+            weights = [candidate.count for candidate in sentence_candidates]
             for i, hypothesis in enumerate(texts):
                 utilities = [utility(hypothesis, reference) for reference in texts]
-                risk[s, i] = _weighted_mean(utilities, weights)
-        return risk.to(found.log_prob.device)
+                expected_utility[s, i] = _weighted_mean(utilities, weights)
+        return expected_utility.to(candidates.log_prob.device)
 
 
 @dataclass(frozen=True)
 class Rerank:
-    """Your own judgement: a function of a `Hypothesis` that returns a number, higher is better."""
+    """Select by a function of a `Hypothesis` that returns a number, higher is better."""
 
     key: Callable[[Hypothesis], float]
 
@@ -113,30 +135,28 @@ class Rerank:
         if not callable(self.key):
             raise InvalidInput(f"Rerank needs a function of a Hypothesis, not {brief(self.key)}")
 
-    def __call__(self, found: Found) -> Tensor:
-        scores = torch.zeros(found.lengths.shape, dtype=torch.float64)
-        for s, candidates in enumerate(found.hypotheses()):
-            for i, one in enumerate(candidates):
-                value: object = self.key(one)
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        scores = torch.zeros(candidates.lengths.shape, dtype=torch.float64)
+        for s, sentence_candidates in enumerate(candidates.to_lists()):
+            for i, hypothesis in enumerate(sentence_candidates):
+                value: object = self.key(hypothesis)
                 if not isinstance(value, Real):
                     raise InvalidInput(
-                        f"the function given to Rerank must return a number, not {brief(value)}"
+                        f"Rerank's function must return a number, not {brief(value)}"
                     )
                 scores[s, i] = float(value)
-        return scores.to(found.log_prob.device)
+        return scores.to(candidates.log_prob.device)
 
 
 def _ensure_text(text: object) -> str:
     if not isinstance(text, str):
-        raise InvalidInput(
-            f"the function given to MBR as text must return a text, not {brief(text)}"
-        )
+        raise InvalidInput(f"MBR's text function must return a text, not {brief(text)}")
     return text
 
 
 def _weighted_mean(utilities: list[Any], weights: list[int]) -> float:
     try:
-        weighted = (w * utility for w, utility in zip(weights, utilities, strict=True))
+        weighted = (weight * utility for weight, utility in zip(weights, utilities, strict=True))
         return float(sum(weighted) / sum(weights))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(
@@ -144,40 +164,40 @@ def _weighted_mean(utilities: list[Any], weights: list[int]) -> float:
         ) from error
 
 
-def rank(found: Found, selector: Selector) -> Found:
+def rank(candidates: Hypotheses, selector: Selector) -> Hypotheses:
     """Sort distinct candidates [sentences, n] by a selector, finished ones first.
 
     Raises:
-        InvalidInput: the selector returned no number for a candidate.
+        InvalidInput: the selector did not return a number for every candidate.
     """
-    found = found.best_first()  # the order in which ties stay
+    candidates = candidates.best_first()  # the order in which ties stay
     if isinstance(selector, MostProbable):
-        return found
-    scores: object = selector(found)
+        return candidates
+    scores: object = selector(candidates)
     name = getattr(selector, "__name__", type(selector).__name__)
-    shape = list(found.lengths.shape)
+    shape = list(candidates.lengths.shape)
     if not isinstance(scores, Tensor) or list(scores.shape) != shape:
         got = list(scores.shape) if isinstance(scores, Tensor) else repr(scores)
         raise InvalidInput(f"the selector {name} must return a tensor {shape}, not {got}")
-    if bool((scores.isnan() & found.exists).any()):
+    if bool((scores.isnan() & candidates.exists).any()):
         raise InvalidInput(
             f"the selector {name} returned NaN; it must return a number for every hypothesis"
         )
-    return found.best_first(scores.masked_fill(~found.exists, 0))
+    return candidates.best_first(scores.masked_fill(~candidates.exists, 0))
 
 
-def _length(found: Found) -> Tensor:
-    """Generated symbols, the end symbol included; at least 1."""
-    return (found.lengths + found.finished).clamp(min=1)
+def _length(candidates: Hypotheses) -> Tensor:
+    """Return the number of generated tokens, end token included, at least 1."""
+    return (candidates.lengths + candidates.finished).clamp(min=1)
 
 
 def _letters(tokens: tuple[int, ...]) -> str:
-    """Each symbol as a letter of its own, apart from each other, in planes of Unicode without spaces or case."""
-    if max(tokens, default=0) > 0x10FFFF - 0x20000:
+    """Return the tokens as one-letter words."""
+    if max(tokens, default=0) > MAX_LETTER - FIRST_LETTER:
         raise InvalidInput(
-            f"MBR has no letter for symbol {max(tokens)}: give it text=, a function from symbols to text"
+            f"MBR has no letter for token {max(tokens)}: pass text=, a function from tokens to text"
         )
-    return " ".join(chr(0x20000 + token) for token in tokens)
+    return " ".join(chr(FIRST_LETTER + token) for token in tokens)
 
 
 @cache
@@ -189,7 +209,7 @@ def _sacrebleu(name: str) -> Callable[[str, str], float]:
 
     def utility(hypothesis: str, reference: str) -> float:
         if hypothesis == reference:
-            return 100.0  # of two empty texts, too, where sacrebleu says 0
+            return 100.0  # sacrebleu gives 0 for two empty texts
         return float(metric.sentence_score(hypothesis, [reference]).score)
 
     return utility

@@ -102,7 +102,7 @@ class AttentionModel(Network[AttentionState]):
         ensure_integer("eos", eos)
         ensure_choice("cell", cell, tuple(CELLS))
         ensure_choice("initialisation", initialisation, ("paper", "glorot", "none"))
-        ensure_number("dropout", dropout, least=0, below=1)
+        ensure_number("dropout", dropout, minimum=0, below=1)
         dropout, eos = float(dropout), int(eos)
         # what rebuilds the model: AttentionModel(**options)
         self.options = sizes | {
