@@ -1,6 +1,6 @@
-"""Print the requirements of `make test-lowest`: the lower bound of each dependency, and pinned tools to test with.
+"""Print the requirements of `make test-lowest`: lower bounds of dependencies, pinned test tools.
 
-python .ci/lowest.py [--torch VERSION] core plot       npad's own dependencies, and those of the extra plot
+python .ci/lowest.py [--torch VERSION] core plot       npad's dependencies and the extra plot's
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ BOUND = re.compile(r"(?P<name>[\w-]+)>=(?P<version>[\w.]+)$")
 
 
 def lowest(groups: list[str], torch: str = "") -> list[str]:
-    """Pin every dependency of some groups to its lower bound, torch to another version if one is given."""
+    """Pin every dependency of the groups to its lower bound; torch to a given version, if any."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dependencies = {"core": project["dependencies"], **project["optional-dependencies"]}
     return [pin(requirement, torch) for group in groups for requirement in dependencies[group]]
 
 
 def pin(requirement: str, torch: str) -> str:
-    """`numpy>=1.26` becomes `numpy==1.26`; a dependency without a lower bound is a mistake in pyproject.toml."""
+    """Turn `numpy>=1.26` into `numpy==1.26`; refuse a dependency without a lower bound."""
     bound = BOUND.match(requirement)
     if bound is None:
         raise SystemExit(
-            f"pyproject.toml: {requirement!r} must be written NAME>=VERSION, so that it can be tested"
+            f"pyproject.toml: {requirement!r} must be written NAME>=VERSION, to be tested"
         )
     version = torch if bound["name"] == "torch" and torch else bound["version"]
     return f"{bound['name']}=={version}"

@@ -1,11 +1,7 @@
-"""What the documents show is what the code does: every Python block runs, and prints the text block below it.
+"""The documents show what the code does: Python blocks run and print the text block below.
 
-A console block is run, too, in a folder of its own: `$ command`, and below it what it prints. With `numbers vary` in
-its first line, numbers and the width of columns may differ.
-
-Blocks of `python real` need the weights of a real model, and are the matter of tests/test_real.py.
-
-python tests/test_docs.py [PAGE …] [--real]     writes the true output into the documents
+A console block runs in a folder of its own: `$ command`, and below it what it prints. With `numbers
+vary` in its first line, numbers and the width of columns may differ.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
 DEVICE = "cuda" if GPU else "cpu"
-# The interpreter runs a program at a time, and chains are many: half a minute for each case of NPAD.
+# The interpreter runs one program at a time: half a minute for each case of NPAD.
 DECODERS = EVERY if GPU else PLAIN | {"npad-greedy": NOISY["npad-greedy"]}
 LENGTH = 8 if GPU else 4
 PRECISIONS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

@@ -106,7 +106,8 @@ class Translator:
         detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
             hypotheses at once, that is called instead.
         symbols: maps translations to their tokens; needed only by `score`.
-        longest: tokens that a source may have; also bounds its characters, at `MAX_CHARACTERS_PER_TOKEN` per token.
+        longest: tokens that a source may have; also bounds its characters, at
+            `MAX_CHARACTERS_PER_TOKEN` per token.
         positions: tokens that the model can read at most; None if it has no limit.
     """
 
@@ -326,8 +327,8 @@ class Translator:
     def too_long(self, texts: Sequence[str]) -> dict[int, str]:
         """Return the sizes of the texts that are longer than allowed, by their index.
 
-        A size is a text such as `1,204 tokens`. A text of more than `MAX_CHARACTERS_PER_TOKEN` characters per
-        allowed token is not tokenised.
+        A size is a text such as `1,204 tokens`. A text of more than `MAX_CHARACTERS_PER_TOKEN`
+        characters per allowed token is not tokenised.
         """
         texts = _ensure_texts(texts, "too_long")
         _, too_long = self._encode_batch(texts, range(len(texts)))
