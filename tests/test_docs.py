@@ -1,7 +1,10 @@
 """The documents show what the code does: Python blocks run and print the text block below.
 
 A console block runs in a folder of its own: `$ command`, and below it what it prints. With `numbers
-vary` in its first line, numbers and the width of columns may differ.
+vary` in its first line, numbers and the width of columns may differ. Blocks of `python real` need
+the weights of a real model; tests/test_real.py runs them.
+
+python tests/test_docs.py [PAGE …] [--real]     writes the true output into the documents
 """
 
 from __future__ import annotations
