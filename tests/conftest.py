@@ -1,9 +1,12 @@
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from hypothesis import settings
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # which Triton reads when it is imported
 torch.set_num_threads(1)  # two workers share two cores
 settings.register_profile("npad", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("npad")

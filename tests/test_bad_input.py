@@ -58,7 +58,7 @@ from npad.models.table import TableModel
         (lambda: NPAD(noise=0.3), r"noise must be a Noise, such as Noise\(0.3\), not 0.3"),
         (lambda: NPAD(NPAD()), "NPAD cannot be its own inner decoder; use more chains"),
         (lambda: BestOf(Greedy()), "BestOf needs a tuple of decoders"),
-        (lambda: BestOf((Greedy(), "beam")), "each of BestOf's decoders must be one of npad's"),
+        (lambda: BestOf((Greedy(), "beam")), "each of BestOf's decoders must be a Decoder"),
         (lambda: BestOf((NPAD(),)), "BestOf cannot hold NPAD; put it inside"),
         (lambda: NPAD(chains=3, noise=Noise([0.1, 0.2])), "one for each of 3 chains"),
         (

@@ -271,3 +271,14 @@ def test_a_model_that_rules_tokens_out_decodes_with_relative_noise_at_its_output
         noisy = npad.NPAD(chains=4, noise=Noise(sigma, site="output", relative=True))
         found = translator.translate(["danke"], noisy)
         assert found[0].log_prob >= greedy[0].log_prob > -math.inf
+
+
+def test_noise_in_training_leaves_the_gradient_whole(monkeypatch):
+    """The kernel that adds noise has no backward pass: a tensor that needs a gradient avoids it."""
+    monkeypatch.setattr("npad.noise.distributions.fused", lambda x: True)
+    x = torch.ones(3, 4, requires_grad=True)
+    ids = torch.arange(3)
+    keys = Keys(0, ids, ids, ids, ids, "hidden")
+    perturbed = Gaussian().perturb(x, torch.full((3,), 0.5), keys, relative=False)
+    (gradient,) = torch.autograd.grad(perturbed.sum(), x)
+    assert torch.equal(gradient, torch.ones(3, 4))

@@ -88,7 +88,7 @@ class Gaussian(Distribution):
         return draw(keys.streams(), width, normal)
 
     def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
-        if not fused(x):
+        if not fused(x) or x.requires_grad:  # the kernel has no backward pass
             return super().added(x, scale, keys)
         from npad.kernels.gaussian import add_gaussian
 

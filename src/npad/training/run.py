@@ -36,7 +36,7 @@ from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.update import Updater
-from npad.validation import brief, ensure_path
+from npad.validation import brief, ensure_path, one_line
 
 FORMAT = 2
 
@@ -73,7 +73,7 @@ class Plan:
         """
         path = folder / "run.json"
         if not os.path.exists(path):
-            raise InvalidInput(f"{folder} holds no run to resume: it has no run.json")
+            raise InvalidInput(f"{one_line(folder)} holds no run to resume: no run.json")
         written = read_json(path).get("format")
         if written != FORMAT:
             rule = f"is a run of format {written!r:.20}; this npad reads {FORMAT}"

@@ -25,6 +25,7 @@ from npad.errors import StorageError
 from npad.storage.regular import file_digest, open_regular, read_json
 from npad.storage.sealed import unseal
 from npad.text.subwords import SIDES, TOKENIZER_FILES, Subwords
+from npad.validation import one_line
 
 FORMAT = 2
 PARTS = ("tokens", "ends")  # the files of a side
@@ -94,7 +95,7 @@ class Store:
         folder = Path(folder)
         if not os.path.exists(folder / "store.json"):
             reason = "it has no store.json; make one with npad prepare"
-            raise StorageError(f"{folder} is no token store: {reason}")
+            raise StorageError(f"{one_line(folder)} is no token store: {reason}")
         written = read_json(folder / "store.json").get("format")
         if written != FORMAT:
             rule = f"is of format {written!r:.20}; this npad reads {FORMAT}"
