@@ -444,3 +444,11 @@ def test_a_models_own_error_is_left_alone():
 
     with pytest.raises(RuntimeError, match=r"^my own$"):
         decode(Fails(lambda x: x), summaries(2, torch.float32), Greedy())
+
+
+def test_dropout_inside_a_wrapper_is_refused_too():
+    model = recurrent()
+    model.drop = torch.nn.Dropout(0.5)
+    model.train()
+    with pytest.raises(InvalidInput, match=r"would apply dropout: call \.eval\(\) first"):
+        decode(Noisy(model, Noise(0.3)), summaries(2), Greedy(), 5)

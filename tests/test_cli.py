@@ -512,6 +512,15 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
         (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
         (["info", "n" * 256], "File name too long"),
         (["compare", " "], "the text is blank"),
+        (["compare", "--decoders", "greedy", "danke"], "--decoders does not go with npad compare"),
+        (
+            ["translate", "-m", "toy", "-d", "greedy()", "--nbest", "5", "danke"],
+            "--nbest does not go with --decoder greedy()",
+        ),
+        (
+            ["translate", "-m", "toy", "-d", "beam(width=3,width=4)", "danke"],
+            "beam has its field 'width' twice",
+        ),
         (
             ["train", "run", "--resume", "--preset", "paper"],
             "--preset is fixed for a run and cannot change",

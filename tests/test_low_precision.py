@@ -106,3 +106,11 @@ def test_mistakes_are_named():
 def test_a_state_may_be_any_dictionary():
     state = OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3])
     assert [x.dtype for x in tree_leaves(cast_state(state, torch.bfloat16))] == [torch.bfloat16] * 2
+
+
+def test_a_model_may_still_offer_its_copy_under_the_old_name():
+    model = recurrent()
+    copies = []
+    model.hasty = lambda state: copies.append(state) or (model, state)
+    decode(model, summaries(2), NPAD(Greedy(), 3, Noise(0.3)), 5)
+    assert len(copies) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cases import NOISY, assert_same, by_name, recurrent, summaries
-from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, decode
+from npad import NPAD, Beam, GNMTLength, Greedy, LengthNormalised, Noise, decode
 from npad.engine import chains
 from npad.engine.cost import count_calls
 from npad.engine.paired_clean import PairedClean
@@ -89,3 +89,12 @@ def test_chains_in_low_precision_have_no_pairs(clean_chain, paired):
     low = LowPrecision(paired(build().float(), Spy))
     decode(low, SOURCE, NPAD(Greedy(), 4, Noise(0.5), clean_chain=clean_chain), 9)
     assert rescored == [low]
+
+
+def test_rows_are_not_paired_where_re_scoring_comes_anyway(paired, monkeypatch):
+    """Coverage needs the attention of each hypothesis, which only re-scoring collects."""
+    made, attach = [], PairedClean.attach
+    monkeypatch.setattr(PairedClean, "attach", lambda *rows: made.append(rows) or attach(*rows))
+    model = paired(build(), strategies.Rescorer)
+    decode(model, SOURCE, NPAD(Greedy(), 4, Noise(0.5), selector=GNMTLength(0.6, 0.2)), 9)
+    assert not made

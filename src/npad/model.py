@@ -131,14 +131,14 @@ class PrefixReader(Protocol[State]):
 class Capabilities:
     """What a model offers beyond `start`, `step` and `select`, with types.
 
-    `Capabilities.of(model)` reads the attributes of the same names from a model. A model that wraps
-    another one defines a property `capabilities` instead (see `Wrapper`).
+    `Capabilities.of(model)` reads the attributes of the same names from a model; `step_pair` and
+    `noisy` are those of npad's own wrappers. A model that wraps another one defines a property
+    `capabilities` instead (see `Wrapper`).
     """
 
     name: str  # for messages and signatures: the model's `name`, or its class
-    device: (
-        torch.device
-    )  # where its tensors are; for a `torch.nn.Module`, by default its parameters' device
+    # where its tensors are; for a `torch.nn.Module`, by default its parameters' device
+    device: torch.device
     # forced(state, tokens [rows, T]) -> logits [rows, T, V]: teacher forcing in one pass
     forced: Callable[[Any, Tensor], Tensor] | None = None
     # the model itself, if it offers `advance` and `project`
@@ -172,7 +172,8 @@ class Capabilities:
             prefix_reader=model if reads else None,
             attention=_method(model, "attention"),
             judge=getattr(model, "judge", None),
-            low_precision=_method(model, "low_precision"),
+            # `hasty` is its name in npad 0.1, read until 0.3
+            low_precision=_method(model, "low_precision") or _method(model, "hasty"),
             rekey=_method(model, "rekey"),
             normalised=bool(getattr(model, "normalised", False)),
             steered=bool(getattr(model, "steered", False)),
@@ -247,7 +248,8 @@ def ensure_model(model: Any) -> None:
             ensure_integer(f"{name_of(model)}.special.{role}", token)
         except InvalidInput as error:
             raise ModelError(str(error)) from error
-    for module in model.modules() if isinstance(model, torch.nn.Module) else ():
+    network = innermost(model)
+    for module in network.modules() if isinstance(network, torch.nn.Module) else ():
         if not module.training:
             continue
         dropout = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0)
@@ -255,6 +257,13 @@ def ensure_model(model: Any) -> None:
             raise InvalidInput(
                 f"{name_of(model)} is in training mode and would apply dropout: call .eval() first"
             )
+
+
+def innermost(model: Any) -> Any:
+    """Return the model inside all wrappers."""
+    while not isinstance(model, torch.nn.Module) and hasattr(model, "model"):
+        model = model.model
+    return model
 
 
 def ensure_length(source: Any, name: str = "source") -> int:

@@ -90,6 +90,8 @@ class Registry:
                 options = ", ".join(f"{field}=…" for field in field_types) or "none"
                 raise InvalidInput(f"{name} has no field {argument!r}; it has {options}")
             described = f"{self.noun} {name}'s {field_name}"
+            if field_name in values:
+                raise InvalidInput(f"{name} has its field {field_name!r} twice in {text!r}")
             values[field_name] = parse_value(described, value, field_types[field_name], self)
         return kind(**values)
 

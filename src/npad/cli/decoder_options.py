@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, fields, replace
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 
@@ -206,10 +206,15 @@ def compared_decoders(settings: dict[str, Any]) -> list[Decoder]:
     A decoder with an inner one, such as NPAD, comes twice, with greedy and with beam search, unless
     --inner is set.
     """
+    compared: dict[str, Any] = {
+        name: kind
+        for name, kind in DECODERS.kinds.items()
+        if kind.compared  # type: ignore[attr-defined]
+    }
+    known = set[str]().union(*map(option_names, compared.values()))
+    _refuse(set(settings) - known, "npad compare", known)
     decoders = []
-    for name, kind in DECODERS.kinds.items():
-        if not kind.compared:  # type: ignore[attr-defined]
-            continue
+    for name, kind in compared.items():
         names = option_names(kind)
         if "inner" not in names:
             decoders.append(make_decoder(name, _restrict(settings, names)))
@@ -259,9 +264,14 @@ def make_decoder(name: str, settings: dict[str, Any]) -> Decoder:
         InvalidInput: an option does not go with the decoder, or breaks a rule.
     """
     if "(" in name:
-        decoder: Decoder = DECODERS.parse(name)
+        decoder: Any = DECODERS.parse(name)
         _refuse(set(settings) - {"nbest"}, f"--decoder {name}", set())
-        return decoder
+        nbest = settings.get("nbest", 1)
+        if nbest > 1 and not decoder.returns_several:
+            if not hasattr(decoder, "nbest"):
+                _refuse({"nbest"}, f"--decoder {name}", option_names(type(decoder)))
+            decoder = replace(decoder, nbest=nbest)
+        return cast(Decoder, decoder)
     return _build(name, dict(settings), f"--decoder {name}")
 
 

@@ -50,11 +50,15 @@ class Chains:
 class ChainRunner:
     """Runs an inner decoder once per chain, all chains of all sentences as rows of one batch.
 
-    perturbed: wraps a model so that its steps are noisy.
+    Attributes:
+        inner: the decoder.
+        perturbed: wraps a model so that its steps are noisy.
+        pairs: step clean rows beside noisy ones where that is faster than re-scoring.
     """
 
     inner: Inner
     perturbed: Callable[[Model[Any]], Noisy[Any]]
+    pairs: bool = True
 
     def run(self, model: Model[Any], state: Any, problems: Problems, chains: Chains) -> Hypotheses:
         """Return the candidates of all chains, [sentences, n], on the CPU.
@@ -64,7 +68,7 @@ class ChainRunner:
         """
         capabilities = Capabilities.of(model)
         if capabilities.low_precision is None:
-            pairable = capabilities.capturable and capabilities.judge is None
+            pairable = self.pairs and capabilities.capturable and capabilities.judge is None
             return self._run_within_memory(model, state, problems, chains, pairable)
         clean = chains.numbers == 0
         parts = [(model, state, chains.at(clean))]

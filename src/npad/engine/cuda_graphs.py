@@ -19,7 +19,7 @@ import torch
 from npad.engine.memory import total_memory
 from npad.engine.pytree import tree_leaves, tree_map, tree_shape
 from npad.errors import OutOfMemory
-from npad.model import Capabilities
+from npad.model import Capabilities, innermost
 
 # Eager calls per shape before its graph is captured: a capture costs some fifty launches.
 EAGER_CALLS = 3
@@ -48,13 +48,6 @@ def graphs_of(model: Any, capabilities: Capabilities | None = None) -> Iterator[
         yield graphs
     finally:
         graphs.lock.release()
-
-
-def innermost(model: Any) -> Any:
-    """Return the model inside all wrappers."""
-    while not isinstance(model, torch.nn.Module) and hasattr(model, "model"):
-        model = model.model
-    return model
 
 
 class GraphCache:

@@ -168,7 +168,8 @@ class Steps:
         if self.vocabulary is None:
             self.vocabulary = predicted.logits.shape[-1]
             bytes_per_row = WORKING_COPIES * predicted.norm.element_size() * self.vocabulary
-            ensure_fits(self.max_rows, bytes_per_row, predicted.norm.device)
+            max_rows = 2 * self.max_rows if self.paired else self.max_rows
+            ensure_fits(max_rows, bytes_per_row, predicted.norm.device)
         return predicted
 
     def count_calls(self, frontier: Frontier, count: int, rows: int) -> None:

@@ -47,8 +47,8 @@ class NPAD(Decoder):
             near-ties in float32.
         seed: the seed of the noise.
         selector: scores the candidates.
-        candidates: "best" takes the best hypothesis of each chain, "all" every finished hypothesis
-            of its beam.
+        candidates: "best" takes what each chain returns, "all" every finished hypothesis of its
+            beam.
         share_noise: give all hypotheses of a chain's beam the same noise.
     """
 
@@ -129,7 +129,7 @@ class NPAD(Decoder):
         inner = self.inner
         if self.candidates == "all":
             inner = AllFinished(inner.all_candidates())
-        return ChainRunner(inner, self._perturbed)
+        return ChainRunner(inner, self._perturbed, pairs=not self._needs_coverage())
 
     def _perturbed(self, model: Model[Any]) -> Noisy[Any]:
         return Noisy(model, self.noise, self.seed, self.share_noise)
