@@ -731,13 +731,26 @@ def test_streams_that_fail_are_named(redirect, message):
     assert message in done.stderr
 
 
+def heed_interrupts():
+    """Undo the SIG_IGN that a shell gives its background jobs, and their children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.3, 1.7, 2.2, 3.0])
 def test_an_interrupt_is_one_line_at_any_time(delay):
     """From the first line of npad on; the interpreter's own start is beyond it."""
-    code = "import sys; sys.argv = 'npad translate -m toy'.split(); print('begun', flush=True); "
-    command = [sys.executable, "-c", f"{code}from npad.cli.main import main; main()"]
+    code = (
+        "import sys; sys.argv = 'npad translate -m toy'.split(); "
+        "from npad.cli import startup; startup.begin(); print('begun', flush=True); "
+        "from npad.cli.main import main; main()"
+    )
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", code],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout.readline() == b"begun\n"
         time.sleep(delay)
@@ -759,7 +772,8 @@ def test_an_interrupt_names_what_was_written_so_far(tmp_path):
         "-o",
         tmp_path / "out",
     ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stderr=pipe, preexec_fn=heed_interrupts) as process:
         process.stdin.write(b"danke\n")
         process.stdin.flush()
         while not any(path.stat().st_size for path in tmp_path.iterdir()):
