@@ -162,8 +162,11 @@ class Capabilities:
     def of(cls, model: Any) -> Capabilities:
         """Return the capabilities of a model."""
         declared = getattr(model, "capabilities", None)
-        if isinstance(declared, Capabilities):
-            return declared
+        return declared if isinstance(declared, Capabilities) else cls.read(model)
+
+    @classmethod
+    def read(cls, model: Any) -> Capabilities:
+        """Read the capabilities of a model from its attributes."""
         reads = _method(model, "advance") is not None and _method(model, "project") is not None
         return cls(
             name=name_of(model),

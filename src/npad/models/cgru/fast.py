@@ -16,7 +16,7 @@ a row instead of 44 million.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.pytree import tree_map
 from npad.kernels import fused
-from npad.model import Layout, reached, untouched
+from npad.model import Capabilities, Layout, reached, untouched
 from npad.models.cgru.encoder import gru
 from npad.models.cgru.linear import Product
 from npad.models.cgru.model import AttentionModel
@@ -90,6 +90,15 @@ class Prepared(Network[PreparedState]):
     def capturable(self) -> bool:
         """Whether a step may be captured as a CUDA graph."""
         return fused(self.logits.weight)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Kept between calls: decoding a sentence asks several times, and reading is slow."""
+        key = (self.device, self.capturable, self.name)
+        kept = self.__dict__.get("_capabilities")
+        if kept is None or kept[0] != key:
+            kept = self.__dict__["_capabilities"] = (key, Capabilities.read(self))
+        return cast(Capabilities, kept[1])
 
     def start(self, source: Any) -> PreparedState:
         tokens, lengths = self.plain.padded(source)
