@@ -56,7 +56,8 @@ class History:
     def append(self, tokens: Tensor, parents: Tensor | None = None) -> History:
         """Write the tokens [groups, width] of one step, and the slots they continue."""
         self.tokens.index_copy_(0, self.step, tokens[None])
-        if self.parents is not None and parents is not None:
+        if self.parents is not None:
+            assert parents is not None, "a history with back-pointers needs parents"
             self.parents.index_copy_(0, self.step, parents[None])
         return replace(self, step=self.step + 1)
 
@@ -144,20 +145,21 @@ class History:
         """Follow the back-pointers."""
         assert self.parents is not None
         steps = self._steps(lengths)
-        tokens = torch.full((*slots.shape, len(steps)), pad, device=slots.device)
-        clean = None
-        if self.clean is not None and self.clean.ends is not None:
-            last = lengths.clamp(0, len(self.clean.ends) - 1)
-            groups = torch.arange(len(slots), device=slots.device)[:, None]
-            ends = self.clean.ends[last, groups, slots]
-            clean = ends.masked_fill(~finished | (lengths < 0), 0)
+        inside = steps[:, None, None] < lengths
+        last_slots = slots
+        path = slots.new_empty((len(steps), *slots.shape))  # the slot at each step
         for t in reversed(range(len(steps))):
-            inside = t < lengths
-            tokens[:, :, t] = torch.where(inside, self.tokens[t].gather(1, slots), pad)
-            if clean is not None and self.clean is not None:
-                clean = clean + self.clean.tokens[t].gather(1, slots).masked_fill(~inside, 0)
-            slots = torch.where(inside, self.parents[t].gather(1, slots), slots)
-        return tokens, clean
+            path[t] = slots
+            slots = torch.where(inside[t], self.parents[t].gather(1, slots), slots)
+        tokens = self.tokens[: len(steps)].gather(2, path).masked_fill(~inside, pad)
+        tokens = tokens.permute(1, 2, 0)
+        if self.clean is None or self.clean.ends is None:
+            return tokens, None
+        gains = self.clean.tokens[: len(steps)].gather(2, path).masked_fill(~inside, 0).sum(0)
+        last = lengths.clamp(0, len(self.clean.ends) - 1)
+        groups = torch.arange(len(slots), device=slots.device)[:, None]
+        ends = self.clean.ends[last, groups, last_slots].masked_fill(~finished | (lengths < 0), 0)
+        return tokens, gains + ends
 
     def _steps(self, lengths: Tensor) -> Tensor:
         """Return 0, 1, …, longest length − 1."""
