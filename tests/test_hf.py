@@ -22,7 +22,7 @@ from transformers import (
 )
 
 import npad
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, hf
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Noisy, Sampling, decode, hf
 from npad.model import Capabilities
 from npad.models.huggingface import loading as pretrained
 from npad.models.huggingface.adapter import HuggingFace
@@ -446,6 +446,19 @@ def test_a_model_without_teacher_forcing_judges_what_its_steered_self_writes(dec
         for hypothesis in hypotheses:
             assert forbidden not in hypothesis.tokens
             assert hypothesis.log_prob == pytest.approx(own[hypothesis.tokens], abs=1e-5)
+
+
+def test_a_noisy_steered_model_returns_its_own_scores():
+    """A model that wraps a steered one is not steered itself: no judge takes its states."""
+    model = TableModel.random(4, 3, sentences=2)
+    steered = Processed(model, torch.full((2, 1), model.special.bos), lambda written, s: s / 2)
+    noisy = Noisy(steered, Noise(0.0))
+    assert not Capabilities.of(noisy).steered
+    for (own,), (halved,) in zip(
+        decode(model, [0, 1], Greedy(), 4), decode(noisy, [0, 1], Greedy(), 4), strict=True
+    ):
+        assert own.tokens == halved.tokens
+        assert own.log_prob > halved.log_prob
 
 
 def own_score(model, source, hypothesis):

@@ -114,3 +114,11 @@ def test_a_model_may_still_offer_its_copy_under_the_old_name():
     model.hasty = lambda state: copies.append(state) or (model, state)
     decode(model, summaries(2), NPAD(Greedy(), 3, Noise(0.3)), 5)
     assert len(copies) == 1
+
+
+def test_the_clean_chain_alone_makes_no_copy_of_the_state():
+    model = build(torch.float32)
+    low = LowPrecision(model, "bfloat16")
+    low.low.step = None  # whatever takes a step of the copy fails
+    found = decode(low, SOURCE, NPAD(Greedy(), 1, Noise(0.3)), 6)
+    assert [h[0].tokens for h in found] == [h[0].tokens for h in decode(model, SOURCE, Greedy(), 6)]

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from npad import Antithetic, InvalidInput, Noise, Power, StudentT
+from npad import (
+    MBR,
+    NPAD,
+    Antithetic,
+    Beam,
+    BestOf,
+    Exact,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    Noise,
+    Power,
+    Sampling,
+    StudentT,
+)
 from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, noise_as_names, noise_from_names
+from npad.search.registry import DECODERS, SELECTORS
 from npad.specs import label
 
 EVERY = [
     *((kind(), SCHEDULES) for kind in SCHEDULES),
     *((kind(), DISTRIBUTIONS) for kind in DISTRIBUTIONS),
+    *((kind(), SELECTORS) for kind in SELECTORS),
+    *((kind(), DECODERS) for kind in DECODERS),
+    (Antithetic(StudentT(3.5)), DISTRIBUTIONS),
+    (Exact(10, Beam(3)), DECODERS),
+    (Sampling(3, top_k=4, top_p=0.5), DECODERS),
+    (BestOf((Greedy(), Beam(4), Sampling(2))), DECODERS),
+    (
+        NPAD(
+            BestOf((Beam(3), Sampling(2, top_k=3))),
+            3,
+            Noise((0.1, 0.2, 0.3), Power(0.7), Antithetic(StudentT(3.5))),
+            selector=MBR("bleu"),
+        ),
+        DECODERS,
+    ),
 ]
-EVERY += [(Antithetic(StudentT(3.5)), DISTRIBUTIONS)]
 
 
 @pytest.mark.parametrize(("part", "offered"), EVERY, ids=[label(part) for part, _ in EVERY])
@@ -38,3 +67,27 @@ def test_noise_is_read_back():
 def test_mistakes_are_named(text, message):
     with pytest.raises(InvalidInput, match=message):
         SCHEDULES.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("npad(selector=best)", "selector must be one of most-probable, .*, not 'best'"),
+        ("npad(noise=gaussian)", "noise must be one of noise, not 'gaussian'"),
+        ("npad(noise=noise(sigma=0.1,x))", "noise noise's sigma must be a number, not 'x'"),
+        ("npad(selector=mbr(text=str))", "text cannot be written as text; set it from Python"),
+        ("npad(greedy)", "npad has no field 'greedy'; it has inner=…"),
+        ("best-of(decoders=greedy,breadth)", "decoder must be one of greedy, .*, not 'breadth'"),
+        ("sampling(top_k=yes)", "decoder sampling's top_k must be a number, not 'yes'"),
+        ("exact(beam=greedy)", "Exact's beam must be a Beam"),
+        ("beam(width=3,width=4)", "beam has its field 'width' twice"),
+    ],
+)
+def test_mistakes_within_decoders_are_named(text, message):
+    with pytest.raises(InvalidInput, match=message):
+        DECODERS.parse(text)
+
+
+def test_a_decoder_in_words():
+    decoder = DECODERS.parse("npad(inner=beam(width=3), chains=4, selector=length-normalised)")
+    assert decoder == NPAD(Beam(3), 4, selector=LengthNormalised())

@@ -217,6 +217,7 @@ class Wrapper(Generic[State]):
             prefix_reader=None,
             attention=None,
             judge=None,
+            steered=False,  # whoever re-scores the wrapper uses the wrapper's own scores
             low_precision=None,
             rekey=None,
             step_pair=None,

@@ -1,6 +1,7 @@
 """Parts by name: `power(p=0.7)` in signatures, options and checkpoints is `Power(p=0.7)`.
 
-A `Registry` knows the parts of one kind.
+A `Registry` knows the parts of one kind. A part may hold parts of other kinds:
+`npad(inner=beam(width=3),selector=mbr)`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from npad.errors import InvalidInput
 
@@ -48,10 +50,18 @@ class Registry:
     """The parts of one kind by name. Adding one here is all that the command line needs.
 
     Example: `SCHEDULES.parse("power(p=0.7)")` is `Power(p=0.7)`.
+
+    Args:
+        noun: what error messages call a part.
+        base: the type that fields for such a part have.
+        kinds: dataclasses.
     """
 
-    def __init__(self, noun: str, *kinds: type) -> None:
-        self.noun = noun  # what error messages call a part
+    by_base: ClassVar[dict[Any, Registry]] = {}
+
+    def __init__(self, noun: str, base: Any, *kinds: type) -> None:
+        self.noun, self.base = noun, base
+        self.by_base[base] = self
         self.kinds: dict[str, type] = {}
         for kind in kinds:
             self.add(kind)
@@ -64,6 +74,12 @@ class Registry:
     def remove(self, kind: type) -> None:
         """Take a registered dataclass out again."""
         del self.kinds[name_of_kind(kind)]
+
+    @classmethod
+    def for_field(cls, kind: Any) -> Registry | None:
+        """Return the registry of a field's type, or None: its parts have no names."""
+        bases = (kind, *getattr(kind, "__mro__", ()))
+        return next((cls.by_base[base] for base in bases if base in cls.by_base), None)
 
     def __iter__(self) -> Iterator[type]:
         return iter(self.kinds.values())
@@ -83,49 +99,69 @@ class Registry:
         kind = self.kinds[name]
         types = get_type_hints(kind)
         field_types = {field.name: types[field.name] for field in fields(kind)}
-        values = {}
+        texts: dict[str, str] = {}
         for argument in split_commas(inside):
-            field_name, equals, value = (part.strip() for part in argument.partition("="))
-            if field_name not in field_types or not equals or not value:
+            match = re.match(r"(\w+)\s*=\s*(.+)", argument)
+            if match is None and texts and _holds_several(field_types[last := [*texts][-1]]):
+                texts[last] += f",{argument}"  # the next item of a list
+                continue
+            if match is None or match[1] not in field_types:
                 options = ", ".join(f"{field}=…" for field in field_types) or "none"
                 raise InvalidInput(f"{name} has no field {argument!r}; it has {options}")
-            described = f"{self.noun} {name}'s {field_name}"
-            if field_name in values:
-                raise InvalidInput(f"{name} has its field {field_name!r} twice in {text!r}")
-            values[field_name] = parse_value(described, value, field_types[field_name], self)
+            if match[1] in texts:
+                raise InvalidInput(f"{name} has its field {match[1]!r} twice in {text!r}")
+            texts[match[1]] = match[2]
+        values = {
+            field: parse_value(f"{self.noun} {name}'s {field}", value, field_types[field])
+            for field, value in texts.items()
+        }
         return kind(**values)
 
-    def parse_all(self, text: str) -> tuple[Any, ...]:
-        """Return the parts of a list with commas between them."""
-        return tuple(self.parse(part) for part in split_commas(text))
 
-
-def parse_value(name: str, text: str, kind: Any, registry: Registry) -> Any:
+def parse_value(name: str, text: str, kind: Any) -> Any:
     """Return a field's value from its text, by the field's type.
 
     Args:
         name: the field, as error messages call it.
         text: the value as `label` writes it.
-        kind: the field's type; one that is not plain is a part of the registry.
-        registry: where nested parts are looked up.
+        kind: the field's type: plain, a base of registered parts, a tuple of such, or a union.
+
+    Raises:
+        InvalidInput: the text is not a value of that type.
     """
-    options = [option for option in get_args(kind) or (kind,) if option is not type(None)]
+    options = get_args(kind)
     if get_origin(kind) is Literal:
         if text not in options:
             raise InvalidInput(f"{name} must be one of {', '.join(options)}, not {text!r}")
         return text
     if get_origin(kind) is tuple:
-        return registry.parse_all(text)
-    if int in options or float in options:
+        return tuple(parse_value(name, part, options[0]) for part in split_commas(text))
+    if get_origin(kind) in (Union, UnionType):
+        if NoneType in options and text == "no":
+            return None
+        several = len(split_commas(text)) > 1
+        chosen = [option for option in options if (get_origin(option) is tuple) == several]
+        return parse_value(name, text, (chosen or options)[0])
+    if kind in (int, float):
         try:
-            return float(text) if float in options else int(text)
+            return kind(text)
         except ValueError as error:
             raise InvalidInput(f"{name} must be a number, not {text!r}") from error
-    if bool in options:
+    if kind is bool:
         if text not in ("yes", "no"):
             raise InvalidInput(f"{name} must be yes or no, not {text!r}")
         return text == "yes"
-    return text if str in options else registry.parse(text)
+    if kind is str:
+        return text
+    registry = Registry.for_field(kind)
+    if registry is None:
+        raise InvalidInput(f"{name} cannot be written as text; set it from Python, not as {text!r}")
+    return registry.parse(text)
+
+
+def _holds_several(kind: Any) -> bool:
+    """Return whether a field of this type may hold a tuple."""
+    return any(get_origin(option) is tuple for option in (kind, *get_args(kind)))
 
 
 def _split_call(text: str) -> tuple[str, str]:
@@ -139,7 +175,7 @@ def _split_call(text: str) -> tuple[str, str]:
 
 
 def split_commas(text: str) -> list[str]:
-    """Split at the commas that are not within brackets; an empty text has no parts."""
+    """Split at the commas outside brackets; an empty text has no parts."""
     parts, depth, start = [], 0, 0
     for i, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")

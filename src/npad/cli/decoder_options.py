@@ -11,23 +11,12 @@ from typing import Annotated, Any, cast, get_args, get_type_hints
 import typer
 
 from npad.errors import InvalidInput
-from npad.noise.distributions import Distribution
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
-from npad.noise.schedules import Schedule
 from npad.search.decoder import Decoder
-from npad.search.registry import DECODERS, SELECTORS
-from npad.search.selectors import Selector
+from npad.search.registry import DECODERS
 from npad.specs import Registry, label, name_of_kind, parse_value
 
 PANEL = "How to decode"  # of the help
-PARTS: dict[Any, Registry] = {
-    Schedule: SCHEDULES,
-    Distribution: DISTRIBUTIONS,
-    Selector: SELECTORS,
-    Decoder: DECODERS,
-    tuple[Decoder, ...]: DECODERS,
-}
 
 
 @dataclass(frozen=True)
@@ -49,13 +38,7 @@ class DecoderOption:
         """Return the field's value from the option's."""
         if not isinstance(value, str):
             return value
-        if self.name == "sigma":
-            return _sigma(value)
-        if self.kind in PARTS and get_args(self.kind):
-            return PARTS[self.kind].parse_all(value)
-        if self.kind in PARTS:
-            return PARTS[self.kind].parse(value)
-        return parse_value(self.flag, value, self.kind, DECODERS)
+        return parse_value(self.flag, value, self.kind)
 
     def parameter(self, owners: list[str]) -> inspect.Parameter:
         """Return the option as a parameter for typer; `owners` are the decoders that have it."""
@@ -81,8 +64,9 @@ class DecoderOption:
 
     def _help(self, owners: list[str]) -> str:
         text = f"{', '.join(owners)}: {self.field.metadata['help']}"
-        if self.kind in PARTS and not get_args(self.kind) and self.kind is not Decoder:
-            text += f": {', '.join(map(described, PARTS[self.kind]))}"
+        parts = Registry.for_field(self.kind)
+        if parts is not None and parts is not DECODERS:
+            text += f": {', '.join(map(described, parts))}"
         default = self._default()
         return f"{text}. [{default}]" if default else f"{text}."
 
@@ -265,7 +249,7 @@ def make_decoder(name: str, settings: dict[str, Any]) -> Decoder:
     """
     if "(" in name:
         decoder: Any = DECODERS.parse(name)
-        _refuse(set(settings) - {"nbest"}, f"--decoder {name}", set())
+        _refuse_beside_fields(set(settings) - {"nbest"}, f"--decoder {name}")
         nbest = settings.get("nbest", 1)
         if nbest > 1 and not decoder.returns_several:
             if not hasattr(decoder, "nbest"):
@@ -314,8 +298,10 @@ def _inner(field: str, settings: dict[str, Any], seed: int | None) -> Decoder:
     if name == "npad":
         raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
     if "(" in name:
-        decoder: Decoder = DECODERS.parse(name)
-        return decoder
+        _refuse_beside_fields(set(settings), f"{flag_of(field)} {name}")
+        decoder: Any = DECODERS.parse(name)
+        inherits = seed is not None and hasattr(decoder, "seed") and "seed=" not in name
+        return cast(Decoder, replace(decoder, seed=seed) if inherits else decoder)
     types = get_type_hints(DECODERS.kinds[name]) if name in DECODERS else {}
     inherited = {"seed": seed} if seed is not None and "seed" in types else {}
     inner_settings = settings | inherited
@@ -342,18 +328,16 @@ def _noise(kind: type, settings: dict[str, Any]) -> Noise:
     return noise
 
 
-def _sigma(text: str) -> float | tuple[float, ...]:
-    try:
-        numbers = tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InvalidInput(
-            f"--sigma must be a number, or numbers separated by commas, not {text!r}"
-        ) from error
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
 def _refuse(names: set[str], choice: str, offered: set[str]) -> None:
     """Refuse settings that the chosen decoder has no option for."""
     for name in sorted(names):
         options = ", ".join(map(flag_of, sorted(offered))) or "no options"
         raise InvalidInput(f"{flag_of(name)} does not go with {choice}, which has {options}")
+
+
+def _refuse_beside_fields(names: set[str], choice: str) -> None:
+    """Refuse settings beside a decoder that is given with its fields."""
+    for name in sorted(names):
+        raise InvalidInput(
+            f"{flag_of(name)} does not go with {choice}: write its field within the brackets"
+        )

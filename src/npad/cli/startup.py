@@ -1,4 +1,4 @@
-"""Interrupts and standard streams while the `npad` command imports its modules.
+"""Interrupts, standard streams and OpenMP, set up before the `npad` command imports its modules.
 
 The imports take seconds; an interrupt meanwhile is one line and exit code 130. npad cannot catch
 one that comes while the interpreter itself starts.
@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+# Threads of one product sleep while they wait for each other, rather than spin: on a machine that
+# others use, spinning takes the core that the awaited thread needs (benchmarks/busy.py).
+OPENMP_DEFAULTS = {"OMP_WAIT_POLICY": "passive"}
 
 
 def is_command() -> bool:
@@ -27,6 +30,7 @@ def is_command() -> bool:
 def begin() -> None:
     """Make the standard streams safe, and an interrupt one line until `main` takes over."""
     occupy_streams()
+    share_cores()
     # An ignored interrupt, as under nohup, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_interrupted)
@@ -60,6 +64,12 @@ def importing() -> Iterator[None]:
     finally:
         if command:
             signal.signal(signal.SIGINT, handler)
+
+
+def share_cores() -> None:
+    """Choose how OpenMP's threads wait, unless the user did; torch reads it when it is imported."""
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
+        os.environ.update(OPENMP_DEFAULTS)
 
 
 def occupy_streams() -> None:

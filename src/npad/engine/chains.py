@@ -71,13 +71,13 @@ class ChainRunner:
             pairable = self.pairs and capabilities.capturable and capabilities.judge is None
             return self._run_within_memory(model, state, problems, chains, pairable)
         clean = chains.numbers == 0
-        parts = [(model, state, chains.at(clean))]
-        parts += [(*capabilities.low_precision(state), chains.at(~clean))]
-        candidates = [
-            self._run_within_memory(part_model, part_state, problems, part_chains)
-            for part_model, part_state, part_chains in parts
-            if len(part_chains)
-        ]
+        candidates = []
+        if clean.any():
+            candidates.append(self._run_within_memory(model, state, problems, chains.at(clean)))
+        if not clean.all():
+            fast, fast_state = capabilities.low_precision(state)
+            noisy = self._run_within_memory(fast, fast_state, problems, chains.at(~clean))
+            candidates.append(noisy)
         return join(candidates, model.special.pad)
 
     def _run_within_memory(

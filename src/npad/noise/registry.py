@@ -13,6 +13,7 @@ from npad.specs import Registry, label
 
 SCHEDULES = Registry(
     "schedule",
+    schedules.Schedule,
     schedules.Annealed,
     schedules.Constant,
     schedules.Power,
@@ -24,6 +25,7 @@ SCHEDULES = Registry(
 )
 DISTRIBUTIONS = Registry(
     "noise",
+    distributions.Distribution,
     distributions.Gaussian,
     distributions.Uniform,
     distributions.Laplace,
@@ -33,6 +35,7 @@ DISTRIBUTIONS = Registry(
     distributions.Antithetic,
     distributions.Orthogonal,
 )
+NOISES = Registry("noise", Noise, Noise)  # whole, as a decoder's field: noise(sigma=0.3)
 
 
 def noise_from_names(

@@ -6,9 +6,11 @@ are derived from these registries and from the dataclass fields.
 
 from __future__ import annotations
 
+import npad.noise.registry  # noqa: F401 (the parts of NPAD's noise)
 from npad.search import selectors
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
+from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
@@ -16,9 +18,10 @@ from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.specs import Registry
 
-DECODERS = Registry("decoder", Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf)
+DECODERS = Registry("decoder", Decoder, Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf)
 SELECTORS = Registry(
     "selector",
+    selectors.Selector,
     selectors.MostProbable,
     selectors.LengthNormalised,
     selectors.GNMTLength,
