@@ -12,16 +12,18 @@ from safetensors.torch import load_file
 
 from damage import damages
 from npad.errors import NpadError
+from npad.experiments import report
 from npad.storage import checkpoint
 from npad.training import run
 from npad.training.recipe import Recipe
 from npad.training.store import Store
-from runs import small_store
+from runs import ROOT, small_store
 from test_checkpoint import SUBWORDS, tiny
 
 SMALL = {"units": 4, "embedding": 3, "initialisation": "glorot"}
 RECIPE = Recipe(batch=200, updates=2, checkpoint=1, validate=1)
-CASES = 150
+# Damages of each folder: 2,100 in all.
+STORES, RUNS, MODELS, RESULTS = 300, 300, 600, 300
 HANGS = 60  # seconds after which a case is taken to hang
 
 
@@ -68,10 +70,11 @@ def ending(folder):
 
 
 def fault(attempt, expected):
-    """What is wrong with how an attempt ends, if anything."""
+    """What is wrong with how an attempt ends, if anything; `expected` is None for any result."""
     try:
         with limited(HANGS):
-            same = attempt() == expected
+            result = attempt()
+            same = expected is None or result == expected
     except NpadError as error:
         return "" if len(str(error).splitlines()) == 1 else f"not one line: {error}"
     except (Exception, Hang) as error:
@@ -79,7 +82,7 @@ def fault(attempt, expected):
     return "" if same else "another result"
 
 
-def faults(source, tmp_path, attempt, expected, seed, count=CASES):
+def faults(source, tmp_path, attempt, expected, seed, count):
     """Try every damage on a copy of its own."""
     found = []
     for description, damage in damages(source, seed, count):
@@ -96,7 +99,8 @@ def test_a_damaged_store_is_refused_or_trains_the_same(tmp_path, folders):
         run.train(store.parent / "run", store, SMALL, RECIPE)
         return ending(store.parent / "run")
 
-    assert faults(folders / "store", tmp_path, attempt, ending(folders / "run"), seed=0) == []
+    expected = ending(folders / "run")
+    assert faults(folders / "store", tmp_path, attempt, expected, seed=0, count=STORES) == []
 
 
 def test_a_damaged_run_is_refused_or_goes_on_the_same(tmp_path, folders):
@@ -104,7 +108,8 @@ def test_a_damaged_run_is_refused_or_goes_on_the_same(tmp_path, folders):
         run.resume(folder, updates=3)
         return ending(folder)
 
-    assert faults(folders / "run", tmp_path, attempt, ending(folders / "whole"), seed=1) == []
+    expected = ending(folders / "whole")
+    assert faults(folders / "run", tmp_path, attempt, expected, seed=1, count=RUNS) == []
 
 
 def test_the_search_for_faults_finds_them(tmp_path, folders, monkeypatch):
@@ -142,15 +147,24 @@ def contents(folder):
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_a_damaged_model_is_refused_or_loads_the_same(tmp_path, models, kind):
     expected = contents(models / kind)
-    assert faults(models / kind, tmp_path, contents, expected, seed=2) == []
+    assert faults(models / kind, tmp_path, contents, expected, seed=2, count=MODELS) == []
 
 
 def test_the_search_finds_damaged_models(tmp_path, models, monkeypatch):
     """Without the checksums of its files a damaged model loads as another."""
     monkeypatch.setattr(checkpoint, "_verify_files", lambda *_: None)
     expected = contents(models / "float32")
-    found = faults(models / "float32", tmp_path, contents, expected, seed=2)
+    found = faults(models / "float32", tmp_path, contents, expected, seed=2, count=150)
     assert any("another result" in reason for reason in found)
+
+
+def test_damaged_results_render_or_are_refused(tmp_path):
+    """Results have no checksums, so that people can edit them: another number is shown as it is."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in ("results.jsonl", "setup.json"):
+        shutil.copy(ROOT / "docs/results/en-de" / name, folder)
+    assert faults(folder, tmp_path, report.render, None, seed=3, count=RESULTS) == []
 
 
 def test_what_hangs_is_interrupted(tmp_path):

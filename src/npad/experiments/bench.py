@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,9 @@ from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.signatures import signature
 from npad.storage.atomic import write_atomic
+from npad.storage.regular import parse_json, read_bytes
+
+MAX_OUTPUT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -145,9 +150,8 @@ class Bench:
         """
         prefix = ("trained", training_sigma) if training_sigma else ("row",)
         key = (*prefix, set_name, decoder_signature(decoder))
-        return Row(
-            **self._get_or_measure(key, lambda: self._measure(set_name, decoder, training_sigma))
-        )
+        measure = partial(self._measure, set_name, decoder, training_sigma)
+        return Row(**self._get_or_measure(key, measure, is_row))
 
     def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
         """Return the figures of a decoder with every seed; a single row if it draws nothing."""
@@ -160,7 +164,7 @@ class Bench:
         def measure() -> list[tuple[float, int]]:
             return entropy_by_step(self._model(), self.sets[set_name].sources, self.max_length)
 
-        steps = self._get_or_measure(("entropy", set_name), measure)
+        steps = self._get_or_measure(("entropy", set_name), measure, are_pairs)
         return [(mean, count) for mean, count in steps]
 
     def paired(
@@ -175,7 +179,7 @@ class Bench:
             return [vars(difference) for difference in paired(nll, counts, weights)]
 
         key = ("paired", set_name, *map(decoder_signature, decoders))
-        nll, bleu = self._get_or_measure(key, measure)
+        nll, bleu = self._get_or_measure(key, measure, are_differences)
         return Difference(**nll), Difference(**bleu)
 
     def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
@@ -189,7 +193,8 @@ class Bench:
                 for translation in translations
             ]
 
-        optima = self._get_or_measure(("exact", set_name, sentences, budget), measure)
+        key = ("exact", set_name, sentences, budget)
+        optima = self._get_or_measure(key, measure, are_pairs)
         return [(log_prob, proven) for log_prob, proven in optima]
 
     def search_errors(
@@ -213,25 +218,35 @@ class Bench:
             return float(sum(missed)) / len(missed) if missed else None
 
         key = ("errors", set_name, decoder_signature(decoder), sentences, budget)
-        share: float | None = self._get_or_measure(key, measure)
+        share: float | None = self._get_or_measure(
+            key, measure, lambda value: value is None or is_number(value)
+        )
         return share
 
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
-        return min(
-            float(value["finished"])
-            for key, value in self.record.results.items()
-            if key[0] in ("row", "trained")
-        )
+        shares = []
+        for key, value in self.record.results.items():
+            if key[:1] in (("row",), ("trained",)):
+                if not is_row(value):
+                    raise self.record.damaged(key)
+                shares.append(float(value["finished"]))
+        return min(shares)
 
-    def _get_or_measure(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
+    def _get_or_measure(
+        self, key: tuple[Any, ...], measure: Callable[[], Any], valid: Callable[[Any], bool]
+    ) -> Any:
+        """Return the result of a key, measured if it is not recorded; `valid` checks its form."""
         if key not in self.record.results:
             if self.translator is None:
                 raise NotMeasured(
                     f"{self.record.path} has no result for {key}; measuring it needs a model"
                 )
             self.progress(" · ".join(map(str, key)), len(self.record.results))
-        return self.record.get_or_measure(key, measure)
+        value = self.record.get_or_measure(key, measure)
+        if not valid(value):
+            raise self.record.damaged(key)
+        return value
 
     def _model(self, training_sigma: float = 0.0) -> Translator:
         assert self.translator is not None  # _get_or_measure has checked
@@ -273,18 +288,56 @@ class Bench:
         """Return a decoder's outputs on a set; decode again if their file was deleted."""
         self.row(set_name, decoder)
         path = self._path(set_name, decoder)
-        if not path.is_file():
+        if not os.path.lexists(path):
             self._measure(set_name, decoder, 0.0)
         try:
-            entries = json.loads(path.read_text(encoding="utf-8"))
+            entries = parse_json(read_bytes(path, MAX_OUTPUT_BYTES), str(path))
             log_prob, texts, finished = zip(*entries, strict=True)
-        except ValueError as error:
+            if not all(map(is_number, log_prob)) or not all(isinstance(t, str) for t in texts):
+                raise TypeError("no log-probabilities and texts")
+        except (StorageError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged; delete it to measure it again") from error
         return Outputs(np.array(log_prob), np.array(finished), self.bleu(set_name).counts(texts))
 
     def _path(self, set_name: str, decoder: Decoder) -> Path:
         digest = hashlib.sha256(decoder_signature(decoder).encode()).hexdigest()[:16]
         return self.folder / "outputs" / set_name / f"{digest}.json"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value from a record is a finite number."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def is_row(value: Any) -> bool:
+    """Return whether a value from a record has the fields of a `Row`."""
+    names = {field.name for field in fields(Row)}
+    return (
+        isinstance(value, dict)
+        and value.keys() == names
+        and isinstance(value["signature"], str)
+        and all(is_number(value[name]) for name in names - {"signature"})
+        and value["sentences"] > 0
+    )
+
+
+def are_pairs(value: Any) -> bool:
+    """Return whether a value from a record is a list of pairs that begin with a number."""
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and is_number(pair[0]) and pair[1] is not None
+        for pair in value
+    )
+
+
+def are_differences(value: Any) -> bool:
+    """Return whether a value from a record is a pair of `Difference`s."""
+    names = {field.name for field in fields(Difference)}
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(each, dict) and each.keys() == names for each in value)
+        and all(is_number(number) for each in value for number in each.values())
+    )
 
 
 def decoder_signature(decoder: Decoder) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from npad.errors import NpadError, StorageError
 from npad.storage import jsonl
 from npad.storage.atomic import write_atomic
+from npad.storage.regular import parse_json, read_bytes
+
+MAX_RECORD_BYTES = 1 << 30
 
 
 class NotMeasured(NpadError):
@@ -22,23 +26,32 @@ class Record:
     A last line that was cut off when the program was killed is dropped and measured again.
 
     Raises:
-        StorageError: a line before the last one is damaged.
+        StorageError: a whole line is damaged, or the path is no regular file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
         self.results: dict[tuple[Any, ...], Any] = {}
+        if not os.path.lexists(path):
+            return
+        *lines, cut = read_bytes(path, MAX_RECORD_BYTES).split(b"\n")
         for number, line in enumerate(lines, start=1):
             try:
-                entry = json.loads(line if line.endswith("\n") else "")
+                entry = parse_json(line, f"{path}, line {number},")
                 self.results[tuple(entry["key"])] = entry["value"]
-            except (ValueError, KeyError, TypeError) as error:
-                if number < len(lines):
-                    raise StorageError(
-                        f"{path}, line {number}, is damaged; delete the line to measure it again"
-                    ) from error
-                write_atomic(path, "".join(lines[:-1]))
+            except (StorageError, KeyError, TypeError) as error:
+                raise StorageError(
+                    f"{path}, line {number}, is damaged; delete the line to measure it again"
+                ) from error
+        if cut:
+            write_atomic(path, "".join(line.decode() + "\n" for line in lines))
+
+    def damaged(self, key: tuple[Any, ...]) -> StorageError:
+        """Return the error for a result of the wrong form."""
+        return StorageError(
+            f"{self.path} is damaged: the result of {key!r:.100} has another form; "
+            "delete its line to measure it again"
+        )
 
     def get_or_measure(self, key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
         """Return the result stored under `key`; measure and store it if it is missing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -11,10 +12,13 @@ from typing import Any
 
 from npad.errors import InvalidInput, StorageError
 from npad.experiments import beyond, figures, tables
-from npad.experiments.bench import Bench
+from npad.experiments.bench import Bench, is_number
 from npad.experiments.claims import findings
 from npad.experiments.tables import markdown
 from npad.storage.atomic import write_atomic
+from npad.storage.regular import read_json
+
+MAX_SEEDS = 1000
 
 # The committed reports contain this text: keep its lines as they are.
 LEGEND = """\
@@ -60,14 +64,38 @@ class Setup:
             StorageError: it is damaged.
         """
         path = folder / "setup.json"
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise InvalidInput(f"{folder} holds no results: it has no setup.json")
+        values = read_json(path)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
             tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
-            return cls(**(values | tuples))
+            setup = cls(**(values | tuples))
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
+        setup._check(path)
+        return setup
+
+    def _check(self, path: Path) -> None:
+        """Raise StorageError unless every field is of its type."""
+        rules = {
+            "title": isinstance(self.title, str),
+            "command": isinstance(self.command, str),
+            "model": isinstance(self.model, str),
+            "sets": isinstance(self.sets, dict)
+            and len(self.sets) >= 2
+            and all(is_number(size) for size in self.sets.values()),
+            "seeds": type(self.seeds) is int and 1 <= self.seeds <= MAX_SEEDS,
+            "max_length": is_number(self.max_length),
+            "brief": isinstance(self.brief, bool),
+            "exact": len(self.exact) == 2 and all(type(number) is int for number in self.exact),
+            "sigmas": all(map(is_number, self.sigmas)),
+            "about": isinstance(self.about, dict),
+            "digests": isinstance(self.digests, dict),
+        }
+        for name, kept in rules.items():
+            if not kept:
+                value = f"{getattr(self, name)!r:.60}"
+                raise StorageError(f"{path} is damaged: {name} cannot be {value}")
 
 
 def render(folder: Path) -> str:
