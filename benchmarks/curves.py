@@ -30,7 +30,7 @@ BATCHES = (1, 4, 16, 64, 128)
 
 def measure(sizes: Sizes, device: torch.device, repeats: int) -> dict[str, Any]:
     """Return (chains, seconds) and (batch, tokens/s) by name of the curve."""
-    plain = untrained(sizes.units, sizes.embedding, sizes.symbols).to(device)
+    plain = untrained(sizes.units, sizes.embedding, sizes.vocabulary).to(device)
     models = {"plain": plain, "npad": Prepared(plain).eval()}
     results: dict[str, Any] = {"latency": {}, "tokens": {}}
     warmups = 6 if device.type == "cuda" else 1

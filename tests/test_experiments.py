@@ -338,6 +338,8 @@ def test_the_report_has_all_its_parts(finished):
         assert f"({picture}.png)" in text
         assert (finished / "run" / f"{picture}.png").stat().st_size > 10_000
     assert "greedy" in (finished / "out").read_text()
+    assert "cut at 6 tokens" in text
+    assert "the first tokens are the least certain" in text
     assert report.render(finished / "run") == text
 
 

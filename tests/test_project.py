@@ -176,5 +176,18 @@ def test_no_module_is_also_a_function():
         assert not (SOURCE / f"{name}.py").exists()
 
 
+# Where the old word for a token remains: names that still work, and the reports of npad 0.1.
+SYMBOLS = {"cli/bench.py", "experiments/report.py", "pipelines/translation.py"}
+
+
+def test_it_is_token_and_never_symbol():
+    """As CONTRIBUTING.md says; "symbolic link" is another word."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "docs/results/README.md"]
+    texts = {str(path.relative_to(SOURCE)): path.read_text() for path in FILES}
+    texts |= {str(path.relative_to(ROOT)): path.read_text() for path in pages}
+    found = {path for path, text in texts.items() if re.search("symbols?(?![a-z])", text.lower())}
+    assert found == SYMBOLS
+
+
 def test_it_ships_its_types():
     assert (SOURCE / "py.typed").exists()

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 from npad import NPAD, Greedy
+from npad.cli.main import main
 from npad.experiments import speed
 from npad.search.registry import DECODERS
-from runs import npad
+from runs import npad, printed_here
 
-SMALL = {"units": 8, "embedding": 4, "symbols": 10, "source": 3, "length": 3, "sentences": 2}
+SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3, "sentences": 2}
 
 
 def test_operations_are_two_a_weight_of_every_matrix_that_a_step_multiplies():
-    sizes = speed.Sizes(units=24, embedding=7, symbols=50, source=5)
+    sizes = speed.Sizes(units=24, embedding=7, vocabulary=50, source=5)
     model = speed.untrained(24, 7, 50)
     cells = [model.first, model.second]
     matrices = [m for cell in cells for m in (cell.weight_ih, cell.weight_hh)]
@@ -59,6 +60,21 @@ def test_the_command_prints_a_row_a_strategy():
     done = npad("bench", "--device", "cpu", *options)
     assert all(name in done.stdout for name in speed.STRATEGIES)
     assert "TFLOP/s" in done.stderr
+    assert "vocabulary 10" in done.stdout
+
+
+def test_the_old_name_of_vocabulary_still_works_and_is_not_in_the_help(capsys, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    monkeypatch.setattr(speed, "measured", lambda *_: iter(()))
+    monkeypatch.setattr("sys.argv", ["npad", "bench", "--device=cpu", "--symbols=70"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    printed = capsys.readouterr()
+    assert "vocabulary 70" in printed.out
+    assert "--symbols is deprecated and ends with npad 0.3; use --vocabulary" in printed.err
+    shown = printed_here(capsys, monkeypatch, "bench", "--help")
+    assert "--vocabulary" in shown
+    assert "symbols" not in shown
 
 
 @pytest.mark.parametrize(

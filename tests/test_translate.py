@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -185,7 +186,7 @@ def test_long_texts_take_the_place_of_several_rows():
     """300 letters count for two rows and 600 for three: four or two such texts fill eight rows."""
     translator = untrained()
     translator = replace(
-        translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts]
+        translator, tokenise=lambda texts: [list(map(int, text.split())) for text in texts]
     )
     for letters, together in ((10, 8), (300, 4), (600, 2)):
         texts = [letter * letters for letter in "abcdefgh"]
@@ -205,7 +206,7 @@ def test_long_texts_take_the_place_of_several_rows():
 def test_given_translations_that_do_not_fit_together_are_scored_in_turn():
     translator = untrained()
     translator = replace(
-        translator, symbols=lambda texts: [list(map(int, text.split())) for text in texts]
+        translator, tokenise=lambda texts: [list(map(int, text.split())) for text in texts]
     )
     texts = [text for text in sentences(50) if text]
     outputs = [one.text for one in translator.translate(texts, Greedy(), max_length=8)]
@@ -282,6 +283,21 @@ def test_the_models_own_limit_bounds_the_users():
     assert TOY.limited_to(2000).longest == 2000
 
 
+def test_the_old_name_of_tokenise_still_works_and_warns():
+    """Translator.symbols, until 0.3."""
+    parts = (TOY.model, TOY.encode, TOY.detokenise)
+    given: dict[str, Any] = {"symbols": TOY.tokenise}
+    none: dict[str, Any] = {"symbols": None}
+    with pytest.warns(DeprecationWarning, match="use tokenise"):
+        translator = Translator(*parts, **given)
+    assert translator == TOY
+    with pytest.warns(DeprecationWarning, match="use tokenise"):
+        assert translator.symbols == TOY.tokenise
+    with pytest.warns(DeprecationWarning, match="use tokenise"):
+        assert replace(translator, **none).tokenise is None
+    assert replace(translator, longest=9).tokenise == TOY.tokenise  # without a warning
+
+
 def test_a_given_translation_has_the_score_it_had_when_found():
     found = TOY.translate(PHRASES, Beam(5))
     assert TOY.score(PHRASES, [one.text for one in found]) == pytest.approx(
@@ -326,7 +342,10 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         ),
         (lambda: TOY.score(["danke"], []), "one translation per text: 1 texts, 0 translations"),
         (lambda: TOY.score(["danke"], ["hello"]), "toy does not know the word 'hello'"),
-        (lambda: replace(TOY, symbols=None).score(["danke"], ["thanks"]), "toy cannot score texts"),
+        (
+            lambda: replace(TOY, tokenise=None).score(["danke"], ["thanks"]),
+            "toy cannot score texts: its translator has no `tokenise`",
+        ),
         (lambda: npad.load("en-xx"), "there is no model en-xx"),
         (lambda: npad.load("en-de", "abacus"), "device must be cpu, cuda or auto, not 'abacus'"),
         (

@@ -218,7 +218,7 @@ TEXTS = {
     "model": TOY.model,
     "encode": list,
     "detokenise": TOY.detokenise,
-    "symbols": TOY.symbols,
+    "tokenise": TOY.tokenise,
     "longest": 50,
 }
 SOUNDS = {

@@ -21,7 +21,7 @@ def command(
     precision: Precision = "float32",
     units: Annotated[int, typer.Option(help="Units of the model.")] = 1024,
     embedding: Annotated[int, typer.Option(help="Embedding dimensions.")] = 512,
-    symbols: Annotated[int, typer.Option(help="Vocabulary size.")] = 8000,
+    vocabulary: Annotated[int, typer.Option(help="Vocabulary size, in tokens.")] = 8000,
     source: Annotated[int, typer.Option(help="Tokens of a source.")] = 20,
     length: Annotated[int, typer.Option(help="Tokens of an output.")] = 20,
     sentences: Annotated[
@@ -30,6 +30,7 @@ def command(
     rows: Annotated[
         int | None, typer.Option(help="Maximum rows at a time. [1,024; 32,768 on a GPU]")
     ] = None,
+    symbols: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.
 
@@ -45,23 +46,26 @@ def command(
 
         npad bench --precision int8 --sentences 4
 
-        npad bench --device cuda --precision bfloat16 --units 1028 --symbols 30000
+        npad bench --device cuda --precision bfloat16 --units 1028 --vocabulary 30000
     """
     resolved = device_named(device)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     ensure_computes(resolved, precision)
+    if symbols is not None:
+        note("--symbols is deprecated and ends with npad 0.3; use --vocabulary")
+        vocabulary = symbols
     gpu = resolved.type == "cuda"
     options = {
         "units": units,
         "embedding": embedding,
-        "symbols": symbols,
+        "vocabulary": vocabulary,
         "source": source,
         "length": length,
     }
     options["sentences"] = (512 if gpu else 16) if sentences is None else sentences
     options["rows"] = (32_768 if gpu else 1024) if rows is None else rows
     for name, value in options.items():
-        ensure_integer(name, value, 2 if name == "symbols" else 1)
+        ensure_integer(name, value, 2 if name == "vocabulary" else 1)
     sizes = speed.Sizes(**options)
     machine = (
         torch.cuda.get_device_name(resolved) if gpu else f"CPU, {torch.get_num_threads()} threads"

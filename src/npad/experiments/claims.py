@@ -24,7 +24,7 @@ from npad.search.sampling import Sampling
 
 MIN_SENTENCES = 30  # for a verdict
 MAX_COST = 2.2  # inner decodes that still count as "about two", claim (viii)
-EARLY_STEPS = 3  # "the first symbols" of claim (ix)
+EARLY_STEPS = 3  # "the first tokens" of claim (ix)
 MIN_ENTROPY_GAP = 0.01  # nats by which early steps must exceed later ones, claim (ix)
 MIN_SHARE = 0.05  # of the outputs: steps that fewer outputs reach are left out, claim (ix)
 NUMERALS = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]
@@ -59,7 +59,7 @@ def findings(bench: Bench, set_name: str, brief: bool = False) -> list[Finding]:
         diverse = chosen.diverse(bench, WIDTHS[0])
         npad = chosen.npad(bench, diverse, 10)
         comparisons["(x) NPAD-10 improves diverse decoding"] = (npad, diverse)
-        checks["(ix) the first symbols are the least certain"] = _entropy
+        checks["(ix) the first tokens are the least certain"] = _entropy
     verdicts = {
         claim: _compare(bench, set_name, decoders) for claim, decoders in comparisons.items()
     }
@@ -157,7 +157,7 @@ def _entropy(bench: Bench, set_name: str) -> Verdict:
     steps = [(mean, count) for mean, count in entropies if count >= MIN_SHARE * entropies[0][1]]
     early_steps, late_steps = steps[:EARLY_STEPS], steps[EARLY_STEPS:]
     if not late_steps:
-        return "not confirmed", "outputs have no more than three symbols"
+        return "not confirmed", "outputs have no more than three tokens"
     early, late = (
         sum(mean * n for mean, n in part) / sum(n for _, n in part)
         for part in (early_steps, late_steps)

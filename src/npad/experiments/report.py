@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -28,9 +29,15 @@ first test set: `calls` are rows through one step of the model, a sentence (a GP
 a sentence is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
 of the whole set on the machine above; `distinct` the different texts a sentence was given; `noisy won` the share of
 sentences whose output a noisy chain found and the clean one did not.{seeds}
-Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} symbols count as they
+Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} tokens count as they
 are; at least {finished:.1%} ended by themselves, in every row.
 """  # noqa: E501
+# Phrases as reports of npad 0.1 have them; their setup.json has no `wording`.
+OLD_WORDING = (
+    (r"(cut at \d+) tokens", r"\1 symbols"),
+    (r"(\(ix\) the first) tokens", r"\1 symbols"),
+    (r"(outputs have no more than three) tokens", r"\1 symbols"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Setup:
     sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
+    wording: int = 2  # of the report; 1 is npad 0.1's
 
     def save(self, folder: Path) -> None:
         """Write `setup.json`."""
@@ -69,7 +77,7 @@ class Setup:
         values = read_json(path)
         try:
             tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
-            setup = cls(**(values | tuples))
+            setup = cls(**({"wording": 1} | values | tuples))
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
         setup._check(path)
@@ -91,6 +99,7 @@ class Setup:
             "sigmas": all(map(is_number, self.sigmas)),
             "about": isinstance(self.about, dict),
             "digests": isinstance(self.digests, dict),
+            "wording": type(self.wording) is int and 1 <= self.wording <= 2,
         }
         for name, kept in rules.items():
             if not kept:
@@ -131,7 +140,10 @@ def _markdown(bench: Bench, setup: Setup) -> str:
         max_length=setup.max_length,
         finished=bench.finished(),
     )
-    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
+    text = legend + body
+    for phrase, old in OLD_WORDING if setup.wording == 1 else ():
+        text = re.sub(phrase, old, text)
+    return f"# {setup.title}\n\n{_about(setup)}\n{text}"
 
 
 def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:

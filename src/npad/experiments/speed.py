@@ -46,7 +46,7 @@ class Sizes:
 
     units: int = 1024
     embedding: int = 512
-    symbols: int = 8000  # size of the vocabulary
+    vocabulary: int = 8000  # tokens
     source: int = 20  # tokens, end token included
     length: int = 20  # tokens generated
     sentences: int = 16  # at a time
@@ -58,14 +58,14 @@ class Sizes:
         weights = 3 * self.units * (self.embedding + self.units) + self.units * annotation
         weights += 3 * self.units * (annotation + self.units)
         weights += self.embedding * (self.units + self.embedding + annotation)
-        weights += self.embedding * self.symbols
+        weights += self.embedding * self.vocabulary
         return 2 * weights + self.source * annotation * 6
 
     def sources(self, sentences: int) -> list[list[int]]:
         """Return random source sentences, without their end token."""
         generator = torch.Generator().manual_seed(0)
         shape = (sentences, self.source - 1)
-        return torch.randint(1, self.symbols, shape, generator=generator).tolist()
+        return torch.randint(1, self.vocabulary, shape, generator=generator).tolist()
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ def measured(
     Yields:
         The speed of each of STRATEGIES, in order.
     """
-    fast: Any = Prepared(untrained(sizes.units, sizes.embedding, sizes.symbols)).to(device).eval()
+    plain = untrained(sizes.units, sizes.embedding, sizes.vocabulary)
+    fast: Any = Prepared(plain).to(device).eval()
     model = fast if precision == "float32" else LowPrecision(fast, precision)
     for name, decoder in STRATEGIES.items():
         batch = sizes.sources(max(1, min(sizes.sentences, sizes.rows // decoder.rows)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -36,6 +37,9 @@ from npad.validation import as_list, brief, ensure_callable, ensure_choice, ensu
 
 WINDOW_BATCHES = 8  # batches that a stream reads ahead, to group texts of similar length
 CHARACTERS_PER_ROW = 256  # a text counts as one more row for every so many characters
+SYMBOLS_RENAMED = "Translator.symbols is deprecated and ends with npad 0.3; use tokenise"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,22 @@ class EncodedBatch:
         return self.source[start : start + len(places)]
 
 
+def _accept_symbols(kind: type[T]) -> type[T]:
+    """Let a constructor take `tokenise` by its old name, `symbols`, with a warning."""
+    construct = kind.__init__
+
+    @wraps(construct)
+    def init(self: T, *values: Any, **named: Any) -> None:
+        if "symbols" in named:
+            warnings.warn(SYMBOLS_RENAMED, DeprecationWarning, stacklevel=2)
+            named["tokenise"] = named.pop("symbols")
+        construct(self, *values, **named)
+
+    kind.__init__ = init  # type: ignore[assignment]
+    return kind
+
+
+@_accept_symbols
 @dataclass(frozen=True)
 class Translator:
     """A model with the functions that connect it to text.
@@ -105,7 +125,7 @@ class Translator:
         encode: maps texts to the model's source, one entry per text.
         detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
             hypotheses at once, that is called instead.
-        symbols: maps translations to their tokens; needed only by `score`.
+        tokenise: maps translations to their tokens; needed only by `score`.
         longest: tokens that a source may have; also bounds its characters, at
             `MAX_CHARACTERS_PER_TOKEN` per token.
         positions: tokens that the model can read at most; None if it has no limit.
@@ -114,20 +134,26 @@ class Translator:
     model: Model[Any]
     encode: Callable[[Sequence[str]], Any]
     detokenise: Callable[[tuple[int, ...]], str]
-    symbols: Callable[[Sequence[str]], list[list[int]]] | None = None
+    tokenise: Callable[[Sequence[str]], list[list[int]]] | None = None
     longest: int = 1000
     positions: int | None = None
 
     def __post_init__(self) -> None:
         ensure_callable("encode", self.encode, "a function from texts to the model's source")
         ensure_callable("detokenise", self.detokenise, "a function from tokens to text")
-        if self.symbols is not None:
+        if self.tokenise is not None:
             ensure_callable(
-                "symbols", self.symbols, "a function from texts to their tokens, or None"
+                "tokenise", self.tokenise, "a function from texts to their tokens, or None"
             )
         ensure_integer("longest", self.longest, 1)
         if self.positions is not None:
             ensure_integer("positions", self.positions, 1)
+
+    @property
+    def symbols(self) -> Callable[[Sequence[str]], list[list[int]]] | None:
+        """Deprecated: use `tokenise`."""
+        warnings.warn(SYMBOLS_RENAMED, DeprecationWarning, stacklevel=2)
+        return self.tokenise
 
     def limited_to(self, tokens: int) -> Translator:
         """Return this translator with sources of at most `tokens` tokens.
@@ -284,16 +310,16 @@ class Translator:
 
         Args:
             texts: the sources.
-            translations: one per text, tokenised as `symbols` does.
+            translations: one per text, tokenised as `tokenise` does.
             max_rows: rows scored at a time; it decides memory and speed, not the result.
 
         Raises:
-            InvalidInput: the translator has no `symbols`, a source is too long, or the numbers of
-                texts and translations differ.
+            InvalidInput: the translator has no `tokenise`, a source is too long, or the numbers
+                of texts and translations differ.
         """
-        if self.symbols is None:
+        if self.tokenise is None:
             raise InvalidInput(
-                f"{name_of(self.model)} cannot score texts: its translator has no `symbols`, "
+                f"{name_of(self.model)} cannot score texts: its translator has no `tokenise`, "
                 "the function from texts to tokens"
             )
         texts, translations = _ensure_texts(texts, "score"), _ensure_texts(translations, "score")
@@ -303,7 +329,7 @@ class Translator:
                 f"score takes one translation per text: {len(texts)} texts, "
                 f"{len(translations)} translations"
             )
-        targets = _ensure_count(self.symbols(translations), len(texts), "symbols")
+        targets = _ensure_count(self.tokenise(translations), len(texts), "tokenise")
         lengths = [
             len(text) + len(translation)
             for text, translation in zip(texts, translations, strict=True)
