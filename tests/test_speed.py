@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from npad import NPAD, Greedy
+from npad.cli.bench import _strategies
 from npad.cli.main import main
 from npad.experiments import speed
 from npad.search.registry import DECODERS
@@ -63,9 +64,27 @@ def test_the_command_prints_a_row_a_strategy():
     assert "vocabulary 10" in done.stdout
 
 
+def test_the_decoders_to_time_are_chosen_by_name_or_spec(capsys, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    options = [f"--{name}={value}" for name, value in SMALL.items()]
+    chosen = ["-d", "beam(width=2)", "--decoder", "npad", "-d", "exact(budget=9)"]
+    shown = printed_here(capsys, monkeypatch, "bench", "--device=cpu", *options, *chosen)
+    rows = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
+    assert rows == ["beam, 2", "NPAD-50 + greedy", "exact"]
+
+
+def test_decoders_with_one_title_are_told_apart_by_their_specs():
+    specs = ["npad(chains=3)", "npad(chains=3,seed=1)", "greedy", "npad(chains=3)"]
+    assert _strategies(specs) == {
+        "npad(chains=3)": NPAD(chains=3),
+        "npad(chains=3,seed=1)": NPAD(chains=3, seed=1),
+        "greedy": Greedy(),
+    }
+
+
 def test_the_old_name_of_vocabulary_still_works_and_is_not_in_the_help(capsys, monkeypatch):
     monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
-    monkeypatch.setattr(speed, "measured", lambda *_: iter(()))
+    monkeypatch.setattr(speed, "measured", lambda *_, **__: iter(()))
     monkeypatch.setattr("sys.argv", ["npad", "bench", "--device=cpu", "--symbols=70"])
     with pytest.raises(SystemExit, match="0"):
         main()
@@ -81,11 +100,13 @@ def test_the_old_name_of_vocabulary_still_works_and_is_not_in_the_help(capsys, m
     ("option", "message"),
     [
         ("--units=0", "units must be"),
+        ("--decoder=fast", "--decoder must be one of greedy, sampling, beam, "),
+        ("--decoder=beam(width=0)", "width must be a whole number of at least 1, not 0"),
         ("--precision=int4", "precision must be"),
         ("--rows=0", "rows"),
     ],
 )
-def test_bad_sizes_are_one_line(option, message):
+def test_mistakes_are_one_line(option, message):
     done = npad("bench", "--device=cpu", option, code=2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

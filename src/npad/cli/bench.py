@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,14 +10,27 @@ import torch
 import typer
 from rich.table import Table
 
+from npad.cli.decoder_options import make_decoder
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
 from npad.experiments import speed
+from npad.search.decoder import Decoder
+from npad.search.registry import DECODERS
 from npad.validation import ensure_choice, ensure_integer
 
 
 def command(
+    decoder: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decoder",
+            "-d",
+            metavar="NAME",
+            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.kinds)}; or "
+            "with its fields, as beam(width=3). May be given several times.",
+        ),
+    ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
     units: Annotated[int, typer.Option(help="Units of the model.")] = 1024,
@@ -46,8 +60,11 @@ def command(
 
         npad bench --precision int8 --sentences 4
 
+        npad bench -d greedy -d "npad(chains=10)" -d "npad(inner=beam(width=3),chains=10)"
+
         npad bench --device cuda --precision bfloat16 --units 1028 --vocabulary 30000
     """
+    strategies = _strategies(decoder) if decoder else speed.STRATEGIES
     resolved = device_named(device)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     ensure_computes(resolved, precision)
@@ -87,10 +104,10 @@ def command(
     table.add_column("strategy")
     for column in ("latency", "tokens/s", "row-steps/s", "share", "memory"):
         table.add_column(column, justify="right")
-    with bar("greedy", len(speed.STRATEGIES)) as progress:
-        speeds = speed.measured(sizes, resolved, precision, rates)
+    with bar(next(iter(strategies)), len(strategies)) as progress:
+        speeds = speed.measured(sizes, resolved, precision, rates, strategies=strategies)
         for done, measured in enumerate(speeds, start=1):
-            progress(f"{measured.strategy} is done", done, len(speed.STRATEGIES))
+            progress(f"{measured.strategy} is done", done, len(strategies))
             cells = (
                 f"{1e3 * measured.latency:,.1f} ms",
                 f"{measured.tokens:,.0f}",
@@ -99,3 +116,16 @@ def command(
             )
             table.add_row(measured.strategy, *cells, f"{measured.memory / 2**30:.2f} GiB")
     console().print(table)
+
+
+def _strategies(specs: list[str]) -> dict[str, Decoder]:
+    """Return the decoders that --decoder names, each by its title, or by its spec where two agree.
+
+    A spec that is given twice is timed once.
+    """
+    decoders = {spec: make_decoder(spec, {}) for spec in specs}
+    titles = Counter(decoder.title for decoder in decoders.values())
+    return {
+        decoder.title if titles[decoder.title] == 1 else spec: decoder
+        for spec, decoder in decoders.items()
+    }

@@ -117,7 +117,12 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def measured(
-    sizes: Sizes, device: torch.device, precision: str, rates: Mapping[str, float], repeats: int = 3
+    sizes: Sizes,
+    device: torch.device,
+    precision: str,
+    rates: Mapping[str, float],
+    repeats: int = 3,
+    strategies: Mapping[str, Decoder] = STRATEGIES,
 ) -> Iterator[Speed]:
     """Measure every strategy in turn.
 
@@ -127,14 +132,15 @@ def measured(
         precision: of NPAD's noisy chains.
         rates: operations per second of a large matrix product, by precision; "float32" included.
         repeats: measurements, of which the median counts.
+        strategies: decoders by the name that their row has.
 
     Yields:
-        The speed of each of STRATEGIES, in order.
+        The speed of each strategy, in order.
     """
     plain = untrained(sizes.units, sizes.embedding, sizes.vocabulary)
     fast: Any = Prepared(plain).to(device).eval()
     model = fast if precision == "float32" else LowPrecision(fast, precision)
-    for name, decoder in STRATEGIES.items():
+    for name, decoder in strategies.items():
         batch = sizes.sources(max(1, min(sizes.sentences, sizes.rows // decoder.rows)))
         decode_batch = partial(decode, model, batch, decoder, sizes.length)
         decode_sentence = partial(decode, model, batch[:1], decoder, sizes.length)
