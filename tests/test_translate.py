@@ -15,8 +15,8 @@ import npad
 from cases import Small, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
+from npad.pipelines.encoding import TooLong
 from npad.pipelines.names import ModelReference
-from npad.pipelines.translation import TooLong
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 
 TOY = npad.load("toy")

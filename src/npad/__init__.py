@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from npad.noise.schedules import Linear as Linear
     from npad.noise.schedules import Power as Power
     from npad.noise.schedules import Schedule as Schedule
+    from npad.pipelines.loading import load as load
     from npad.pipelines.translation import Translation as Translation
     from npad.pipelines.translation import Translator as Translator
-    from npad.pipelines.translation import load as load
     from npad.scoring import score as score
     from npad.search.beam import Beam as Beam
     from npad.search.best_of import BestOf as BestOf
@@ -113,7 +113,8 @@ _NAMES = {
         "Power",
         "Schedule",
     ],
-    "pipelines.translation": ["Translation", "Translator", "load"],
+    "pipelines.loading": ["load"],
+    "pipelines.translation": ["Translation", "Translator"],
     "scoring": ["score"],
     "search.beam": ["Beam"],
     "search.best_of": ["BestOf"],

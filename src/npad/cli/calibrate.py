@@ -27,7 +27,7 @@ from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.experiments.calibrate import GRID, Trial, calibrate
-from npad.pipelines.translation import load
+from npad.pipelines.loading import load
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
 from npad.text.files import read_lines

@@ -13,7 +13,8 @@ from npad.cli.terminal import console
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translator, load
+from npad.pipelines.loading import load
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 

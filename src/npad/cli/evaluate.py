@@ -28,7 +28,7 @@ from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import Report, evaluate
-from npad.pipelines.translation import load
+from npad.pipelines.loading import load
 from npad.search.decoder import Decoder
 from npad.text.files import open_output, read_lines
 

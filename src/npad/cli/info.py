@@ -11,8 +11,8 @@ from rich.table import Table
 from npad.cli.terminal import console
 from npad.model import name_of
 from npad.models.huggingface.processed import Processed
+from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
-from npad.pipelines.translation import load
 from npad.storage import checkpoint
 
 

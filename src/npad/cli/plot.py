@@ -11,8 +11,8 @@ import typer
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput
 from npad.evaluate import plots
+from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
-from npad.pipelines.translation import load
 from npad.storage import checkpoint, jsonl
 from npad.text.subwords import END
 

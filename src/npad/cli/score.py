@@ -21,7 +21,7 @@ from npad.cli.options import (
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.translation import load
+from npad.pipelines.loading import load
 from npad.text.files import open_output, read_lines
 
 CHUNK = 1000  # pairs that are read and scored at a time

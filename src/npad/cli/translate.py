@@ -28,7 +28,9 @@ from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.translation import TooLong, Translation, load
+from npad.pipelines.encoding import TooLong
+from npad.pipelines.loading import load
+from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 from npad.signatures import signature

@@ -25,8 +25,9 @@ from npad.experiments.data import ParallelText, concatenate
 from npad.experiments.report import Setup
 from npad.model import name_of
 from npad.noise.noisy import Noise
+from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
-from npad.pipelines.translation import Translator, load
+from npad.pipelines.translation import Translator
 from npad.storage import checkpoint
 from npad.storage.atomic import exclusive_lock
 from npad.training import run

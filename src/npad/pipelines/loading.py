@@ -1,0 +1,82 @@
+"""`npad.load`: a translator by the name of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from npad.engine.devices import PRECISIONS, device_named
+from npad.models import toy
+from npad.models.cgru.fast import prepared
+from npad.models.huggingface.processed import Processed
+from npad.models.low_precision import LowPrecision
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import Translator
+from npad.storage import checkpoint
+from npad.text.subwords import Detokeniser
+from npad.validation import ensure_choice
+
+
+def load(
+    name: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
+) -> Translator:
+    """Load a model by name and return its translator.
+
+    Args:
+        name: `en-de` (English to German, everyday sentences); `toy`, an exact model of four German
+            phrases; a folder that `npad train` wrote; `hf:NAME_OR_PATH`, a Hugging Face model with
+            its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
+            one. A decoder-only model continues the text.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
+            Everything else, and every score, is in float32.
+
+    Raises:
+        InvalidInput: there is no such model, device or precision.
+        StorageError: the model's files are damaged.
+    """
+    reference = ModelReference.parse(name)
+    ensure_choice("precision", precision, tuple(PRECISIONS))
+    device = device_named(device)
+    if reference.pretrained is not None:
+        translator = _load_pretrained(reference.pretrained, device)
+    elif reference.folder is not None:
+        translator = _load_folder(reference.folder, device)
+    else:
+        translator = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
+    if precision == "float32":
+        return translator
+    return replace(translator, model=LowPrecision(translator.model, precision))
+
+
+def _load_folder(folder: Path, device: torch.device) -> Translator:
+    """Load a model that npad trained."""
+    saved = checkpoint.load(folder, device)
+    source, target = saved.subwords
+    return Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
+
+
+def _load_pretrained(name: str, device: torch.device) -> Translator:
+    """Load a Hugging Face model with its tokenizer."""
+    from npad.models.huggingface.loading import text_model  # needs the extra `hf`
+
+    model, tokenizer = text_model(name, device)
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [list(ids) for ids in tokenizer(list(texts))["input_ids"]]
+
+    def encode_target(texts: Sequence[str]) -> list[list[int]]:
+        batch = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
+        return [list(ids) for ids in batch]
+
+    def detokenise(tokens: tuple[int, ...]) -> str:
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    translator = Translator(model, encode, detokenise, encode_target)
+    longest = (model.model if isinstance(model, Processed) else model).longest
+    if longest is None:
+        return translator
+    return replace(translator, longest=longest - 1, positions=longest - 1)
