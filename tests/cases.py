@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -21,6 +22,7 @@ from npad import (
     MemoryWarning,
     Noise,
     Sampling,
+    Translator,
     decode,
 )
 from npad.models.recurrent import RecurrentLM
@@ -115,6 +117,17 @@ class Small:
         if len(tokens) > self.rows:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
         return self.model.step(state, tokens, perturb)
+
+
+def counting_tokeniser(translator: Translator) -> tuple[Translator, list[str]]:
+    """A translator, and the list to which it adds every text that it tokenises."""
+    read: list[str] = []
+
+    def encode(texts):
+        read.extend(texts)
+        return translator.encode(texts)
+
+    return replace(translator, encode=encode), read
 
 
 @st.composite

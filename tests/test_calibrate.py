@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import npad
+from cases import counting_tokeniser
 from npad import NPAD, Greedy, InvalidInput, Noise
 from npad.experiments.calibrate import calibrate
 from runs import npad as command
@@ -51,6 +52,13 @@ def test_calibration_foresees_that_much_noise_makes_outputs_long():
     )
     assert found.calls < 10_000
     assert len({one.sentences for one in found.trials}) == 1
+
+
+def test_every_sentence_is_tokenised_once():
+    """However many σ₀ are tried on it."""
+    translator, read = counting_tokeniser(TOY)
+    calibrate(translator, PHRASES * 2, NPAD(Greedy(), 8), 20_000, (0.1, 0.3))
+    assert sorted(read) == sorted(PHRASES)
 
 
 def test_the_command_calibrates(tmp_path):

@@ -25,7 +25,7 @@ import torch
 
 import npad as package
 import npad.cli as npad_cli
-from cases import Small
+from cases import Small, counting_tokeniser
 from npad.cli import outputs
 from npad.cli.commands import COMMANDS, build
 from npad.cli.decoder_options import make_decoder
@@ -324,6 +324,15 @@ def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path):
     assert scores == pytest.approx(expected, abs=1e-4)
     toy = json.loads(npad("score", "-m", "toy", "--text", "--json", "danke", "thanks").stdout)
     assert toy["log_prob"] == pytest.approx(-0.13582, abs=1e-5)
+
+
+def test_score_tokenises_every_source_once(tmp_path, capsys, monkeypatch):
+    translator, read = counting_tokeniser(package.load("toy"))
+    monkeypatch.setattr("npad.cli.score.load", lambda *_: translator)
+    (tmp_path / "a").write_text("danke\nna ja\n")
+    (tmp_path / "b").write_text("thanks\nwell yes\n")
+    printed_here(capsys, monkeypatch, "score", tmp_path / "a", tmp_path / "b")
+    assert sorted(read) == ["danke", "na ja"]
 
 
 def test_evaluate_measures(corpus, trained, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 import sacrebleu
 
 import npad
+from cases import counting_tokeniser
 from npad import NPAD, Beam, InvalidInput, Noise, Sampling
 from npad.evaluate.report import distinct, evaluate
 
@@ -37,6 +38,12 @@ def test_the_figures_are_those_of_the_translations(decoder):
     assert (report.rescored > 0) == isinstance(decoder, NPAD)
     assert report.signature == npad.signature(decoder, TOY.model)
     assert "|tok:13a|" in report.bleu_signature
+
+
+def test_every_source_is_tokenised_once():
+    translator, read = counting_tokeniser(TOY)
+    evaluate(translator, PHRASES, REFERENCES, Beam(3))
+    assert sorted(read) == sorted(PHRASES)
 
 
 def test_distinct_is_different_over_all():

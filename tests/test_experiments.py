@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ import pytest
 import sacrebleu
 
 import npad
+from cases import counting_tokeniser
 from npad import NPAD, Beam, BestOf, Greedy, InvalidInput, LengthNormalised, Noise, Sampling
 from npad.errors import StorageError
 from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import evaluate
-from npad.experiments import report, tables
+from npad.experiments import report, reproduce, tables
 from npad.experiments.bench import Bench, Pairs, decoder_signature, with_seed
 from npad.experiments.claims import verdict
 from npad.experiments.data import ParallelText, concatenate
@@ -148,6 +150,19 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
     assert without.row("test", decoder) == row
     with pytest.raises(NotMeasured, match="measuring it needs a model"):
         without.row("valid", decoder)
+
+
+def test_every_source_is_tokenised_once(tmp_path, monkeypatch):
+    """However many decoders translate it."""
+    translator, read = counting_tokeniser(TOY)
+    monkeypatch.setattr(reproduce, "load", lambda *_: translator)
+    plan: Any = SimpleNamespace(device="cpu", precision="float32")
+    here = bench(tmp_path, translator=lambda _: reproduce._translator(plan, tmp_path, SETS))
+    for decoder in (Greedy(), Beam(2)):
+        here.row("valid", decoder)
+        here.row("test", decoder)
+    here.entropy("test")
+    assert sorted(read) == sorted(PHRASES)
 
 
 def test_seeds_are_where_chance_is():

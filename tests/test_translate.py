@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import npad
-from cases import Small, one_warning
+from cases import Small, counting_tokeniser, one_warning
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
 from npad.pipelines.encoding import TooLong
@@ -239,10 +239,7 @@ def test_a_text_too_long_by_its_characters_is_not_tokenised():
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 def test_every_text_is_tokenised_once(window):
-    read = []
-    translator = replace(
-        untrained(), longest=9, encode=lambda texts: read.extend(texts) or untrained().encode(texts)
-    )
+    translator, read = counting_tokeniser(replace(untrained(), longest=9))
     small = replace(translator, model=Small(translator.model, 7))  # halves of batches are decoded
     texts = sentences(40)
     with one_warning() if window == 100 else nullcontext():
@@ -252,6 +249,21 @@ def test_every_text_is_tokenised_once(window):
         text for text, outcome in zip(texts, outcomes, strict=True) if isinstance(outcome, TooLong)
     ]
     assert skipped == [text for text in texts if len(text) > 9]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_cache_of_encodings_changes_no_translation(kind):
+    """Of a source that is no list, nothing is cached."""
+    translator = untrained()
+    plain = replace(translator, encode=lambda texts: kind(translator.encode(texts)))
+    counted, read = counting_tokeniser(plain)
+    caching, texts = counted.caching(), sentences(40)
+    for decoder in (Greedy(), Beam(3)):
+        assert caching.too_long(texts) == {}
+        expected = plain.translate(texts, decoder, max_length=4, max_rows=20)
+        assert caching.translate(texts, decoder, max_length=4, max_rows=20) == expected
+    if kind is list:
+        assert sorted(read) == sorted(set(texts))
 
 
 def test_texts_that_are_too_long_are_skipped_or_refused():
@@ -328,6 +340,10 @@ def test_a_given_translation_has_the_score_it_had_when_found():
         (lambda: TOY.translate([1]), "translate takes texts, not 1"),
         (
             lambda: replace(TOY, encode=lambda texts: []).translate(["danke"]),
+            "encode must return one entry per text: it returned 0",
+        ),
+        (
+            lambda: replace(TOY, encode=lambda texts: []).caching().translate(["danke"]),
             "encode must return one entry per text: it returned 0",
         ),
         (lambda: TOY.translate(["hallo"]), "toy has no table for 'hallo'"),

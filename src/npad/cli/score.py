@@ -71,11 +71,12 @@ def command(
         while chunk := list(islice(lines, CHUNK)):
             pairs = _ensure_pairs(chunk, (source, target), done)
             sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-            for i, size in translator.too_long(sources).items():
+            caching = translator.caching()
+            for i, size in caching.too_long(sources).items():
                 limit = source_limit(translator, max_source)
                 raise InvalidInput(f"line {done + i + 1} has {size}, more than {limit}")
             for pair, log_prob in zip(
-                pairs, translator.score(sources, targets, max_rows), strict=True
+                pairs, caching.score(sources, targets, max_rows), strict=True
             ):
                 out.write((_record(*pair, log_prob) if as_json else f"{log_prob:.6f}") + "\n")
             done += len(pairs)

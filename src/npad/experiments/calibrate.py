@@ -85,6 +85,7 @@ def calibrate(
     sigmas = as_list("sigmas", sigmas, "a list of numbers")
     for sigma in sigmas:
         ensure_number("sigma", sigma, above=0)
+    translator = translator.caching()
     for i, size in translator.too_long(sources).items():
         raise InvalidInput(
             f"sentence {i + 1} has {size}; at most {translator.longest:,} tokens are allowed: "

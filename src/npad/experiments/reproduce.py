@@ -115,7 +115,7 @@ def reproduce(
 
 def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translator:
     """Load a model, check that it can read every source, and warm it up."""
-    translator = load(model, plan.device, plan.precision)
+    translator = load(model, plan.device, plan.precision).caching()
     for name, pairs in sets.items():
         for i, size in translator.too_long(pairs.sources).items():
             raise InvalidInput(

@@ -73,6 +73,25 @@ def encode_batch(
     return EncodedBatch([short[index] for index in kept], source), too_long
 
 
+class EncodingCache:
+    """An `encode` that calls another one once for every distinct text, and keeps what it returned.
+
+    Where that is not a list, its entries cannot be put together anew, and nothing is kept.
+    """
+
+    def __init__(self, encode: Encode) -> None:
+        self.encode = encode
+        self.entries: dict[str, Any] = {}
+
+    def __call__(self, texts: Sequence[str]) -> Any:
+        new = [text for text in dict.fromkeys(texts) if text not in self.entries]
+        source = _encode(self.encode, new)
+        if not isinstance(source, list):
+            return source if new == list(texts) else self.encode(texts)
+        self.entries.update(zip(new, source, strict=True))
+        return [self.entries[text] for text in texts]
+
+
 def _encode(encode: Encode, texts: list[str]) -> Any:
     return ensure_count(encode(texts), len(texts), "encode") if texts else []
 

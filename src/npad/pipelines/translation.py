@@ -17,6 +17,7 @@ from npad.noise.random import stable_hash
 from npad.pipelines.batching import WINDOW_BATCHES, batches_by_length, row_weight, windows_of
 from npad.pipelines.encoding import (
     EncodedBatch,
+    EncodingCache,
     TooLong,
     encode_batch,
     ensure_count,
@@ -135,6 +136,14 @@ class Translator:
         return replace(
             self, longest=tokens if self.positions is None else min(tokens, self.positions)
         )
+
+    def caching(self) -> Translator:
+        """Return this translator with a cache: it tokenises each distinct text once and keeps it.
+
+        For a set of texts that is checked and then translated, or translated by several decoders.
+        The cache grows with the texts and lasts as long as the translator.
+        """
+        return replace(self, encode=EncodingCache(self.encode))
 
     def translate(
         self,
