@@ -2,6 +2,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -18,3 +19,36 @@ if find_spec("transformers") is None:  # without the extra hf
         for path in Path(__file__).parent.glob("*.py")
         if "\nfrom transformers" in path.read_text()
     ]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """The reversal corpus, and a model that `npad train` made of it, in the folder `run`."""
+    from runs import SMALL_RUN, npad, once, reversal  # after Triton's variable is set
+
+    def make(folder):
+        reversal(folder)
+        files = [
+            folder / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")
+        ]
+        done = npad(
+            "train", folder / "run", "--train", *files[:2], "--valid", *files[2:], *SMALL_RUN
+        )
+        assert "Stopped after" in done.stdout
+        assert "best so far" in done.stderr
+
+    return once(tmp_path_factory, "reversal", make)
+
+
+@pytest.fixture(scope="session")
+def trained(corpus):
+    """The model of `corpus`."""
+    return corpus / "run"
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """A token store of a few pairs."""
+    from runs import small_store
+
+    return small_store(tmp_path_factory.mktemp("store"))

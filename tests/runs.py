@@ -10,14 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
 from npad.cli.main import main
+from npad.models.cgru.model import AttentionModel
+from npad.training import run
 from npad.training.prepare import prepare
+from npad.training.recipe import Recipe
+from npad.training.store import Store
+from npad.training.update import Updater
 
 ROOT = Path(__file__).parent.parent
 TINY = {"units": 8, "embedding": 6, "initialisation": "glorot"}
+SHORT = Recipe(batch=120, epochs=3, checkpoint=4, learning_rate=0.01)
 SMALL_RUN = [*["--vocabulary", "400", "--units", "96", "--embedding", "64", "--dropout", "0"]]
 SMALL_RUN += [*["--batch", "512", "--lr", "3e-3", "--decay", "0.5", "--epochs", "14"]]
 
@@ -52,6 +59,27 @@ def small_store(folder: Path, train: int = 120, valid: int = 20):
     text = reversal(folder / "text", train=train, valid=valid)
     files = {split: (text / f"{split}.src", text / f"{split}.tgt") for split in ("train", "valid")}
     return prepare(folder / "store", files["train"], files["valid"], vocabulary=(300, 300))
+
+
+def tiny(store: Store, seed: int = 0, **changes) -> AttentionModel:
+    """A tiny model with the vocabulary of a token store."""
+    torch.manual_seed(seed)
+    source, target = store.subwords
+    return AttentionModel(source.size, target.size, **(TINY | changes))
+
+
+def updater(store: Store, recipe: Recipe = SHORT, **changes) -> Updater:
+    """Updates of a tiny model on a CPU."""
+    return Updater(tiny(store, **changes), store.train, recipe, torch.device("cpu"))
+
+
+def train(folder: Path, store: Store, recipe: Recipe = SHORT, **options):
+    """Train a tiny model in a folder; its progress, and why it stopped."""
+    return run.train(folder, store.folder, TINY | options, recipe)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def npad(

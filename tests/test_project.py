@@ -176,6 +176,14 @@ def test_no_module_is_also_a_function():
         assert not (SOURCE / f"{name}.py").exists()
 
 
+@pytest.mark.parametrize(
+    "page", [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name
+)
+def test_the_tests_that_a_page_names_are_there(page):
+    for name in re.findall(r"tests/\w+\.py", page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
 # Where the old word for a token remains: names that still work, and the reports of npad 0.1.
 SYMBOLS = {"cli/bench.py", "experiments/report.py", "pipelines/translation.py"}
 

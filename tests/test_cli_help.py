@@ -1,0 +1,62 @@
+"""The list of commands, and the help of each."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import npad as package
+import npad.cli as npad_cli
+from npad.cli.commands import COMMANDS, build
+from npad.cli.main import main
+from runs import npad
+
+HELPS = [[name] for name in COMMANDS if name != "plot"]
+HELPS += [["plot", "attention"], ["plot", "loss"]]
+
+
+@pytest.mark.parametrize("command", HELPS, ids=" ".join)
+def test_help_has_examples(command, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["npad", *command, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert f"npad {' '.join(command)} " in capsys.readouterr().out.split("Example")[1]
+
+
+def test_the_command_lists_its_commands_and_knows_its_version():
+    shown = npad().stdout
+    assert all(name in shown for name in COMMANDS)
+    assert npad("--version").stdout.strip() == package.__version__
+
+
+def test_the_help_needs_no_torch():
+    code = (
+        "import sys; sys.argv = ['npad', '--help']\n"
+        "from npad.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as exit: assert not exit.code\n"
+        "heavy = {'torch', 'tokenizers', 'transformers', 'numpy'}\n"
+        "print(heavy & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "translate" in done.stdout
+    assert done.stderr == "set()\n"
+
+
+def test_every_module_with_a_command_is_listed():
+    modules = {path.stem for path in Path(npad_cli.__file__).parent.glob("*.py")} - {"__init__"}
+    runnable = {
+        name
+        for name in modules
+        if {"command", "app"} & vars(importlib.import_module(f"npad.cli.{name}")).keys()
+    }
+    assert runnable - {"main", "commands"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
+    assert build(name).help.splitlines()[0] == COMMANDS[name]

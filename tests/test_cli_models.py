@@ -1,0 +1,54 @@
+"""npad info, npad pack and npad plot: commands on a trained model."""
+
+from __future__ import annotations
+
+import pytest
+
+import npad as package
+from runs import npad, printed_here, refused_here
+
+
+def test_a_shipped_model_is_packed_by_its_name(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "small"
+    assert f"{folder}: " in printed_here(capsys, monkeypatch, "pack", "en-de", folder)
+    assert package.load(folder).translate(["Where is the library?"])
+
+
+@pytest.mark.parametrize("name", ["toy", "hf:some/model"])
+@pytest.mark.parametrize(
+    ("command", "use"),
+    [
+        (["pack", "MODEL", "folder"], "be packed"),
+        (["plot", "attention", "danke", "-m", "MODEL"], "be plotted"),
+        (["reproduce", "run", "--data", ".", "-m", "MODEL"], "be used by npad reproduce"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_commands_for_trained_models_refuse_others(
+    name, command, use, tmp_path, capsys, monkeypatch
+):
+    for file in ("test.en", "test.de", "valid.en", "valid.de"):
+        (tmp_path / file).write_text("danke\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = [name if argument == "MODEL" else argument for argument in command]
+    expected = f"{name} cannot {use}; give en-de or a folder that npad train wrote"
+    assert refused_here(capsys, monkeypatch, *arguments) == expected
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_info_tells_what_a_model_is(trained):
+    shown = npad("info", trained).stdout
+    for part in ("AttentionModel", "96", "hidden (96)", "3,000 pairs", "validation perplexity"):
+        assert part in shown
+    assert "hidden" in npad("info", "toy").stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--target", "babe bibo"]], ids=["own", "given"])
+def test_plot_attention_draws(trained, tmp_path, more):
+    done = npad(
+        "plot", "attention", "babe um bibo", "--model", trained, "-o", tmp_path / "a.png", *more
+    )
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "a.png") in done.stdout
+    npad("plot", "loss", trained, "-o", tmp_path / "l.svg")
+    assert "<svg" in (tmp_path / "l.svg").read_text()

@@ -1,0 +1,286 @@
+"""npad translate: files, pipes, terminals and output formats."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+
+import pytest
+
+import npad as package
+from cases import Small
+from npad.cli import outputs
+from npad.cli.main import main
+from runs import lines, npad, printed_here
+
+
+def test_a_trained_model_reverses(corpus, trained):
+    done = npad(
+        "translate",
+        "--model",
+        trained,
+        "--input",
+        corpus / "test.src",
+        "--decoder",
+        "beam",
+        "--width",
+        5,
+    )
+    outputs, references = done.stdout.splitlines(), lines(corpus / "test.tgt")
+    right = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+    assert right > 0.95 * len(references)
+    assert done.stderr == ""
+
+
+def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, trained, tmp_path):
+    texts = [*lines(corpus / "test.src")[:30], "", *lines(corpus / "test.src")[:3]]
+    (tmp_path / "in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
+    npad(
+        "translate",
+        "-m",
+        trained,
+        "-i",
+        tmp_path / "in.xz",
+        "-o",
+        tmp_path / "out",
+        "-d",
+        "npad",
+        "-M",
+        4,
+    )
+    outputs = lines(tmp_path / "out")
+    assert outputs[30] == ""
+    assert outputs[31:] == outputs[:3]
+    piped = npad(
+        "translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts)
+    )
+    assert piped.stdout.splitlines() == outputs
+
+
+@pytest.mark.parametrize("source", ["out.part", "out"])
+def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monkeypatch):
+    (tmp_path / source).write_text("danke\nna ja\n")
+    printed_here(
+        capsys,
+        monkeypatch,
+        "translate",
+        "-m",
+        "toy",
+        "-i",
+        tmp_path / source,
+        "-o",
+        tmp_path / "out",
+    )
+    assert lines(tmp_path / "out") == ["thanks", "well yes"]
+    if source != "out":
+        assert lines(tmp_path / source) == ["danke", "na ja"]
+
+
+def test_with_a_window_of_one_each_line_is_answered_as_it_comes():
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for text, answer in [("danke", "thanks"), ("", ""), ("na ja", "well yes")]:
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{answer}\n"
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("asked", [[], ["-i", "-"], ["-i", "/dev/stdin"]], ids=" ".join)
+def test_nothing_is_drawn_over_what_is_typed(asked):
+    terminal, child = pty.openpty()
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", *asked]
+    environment = {**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)
+    os.close(child)
+    try:
+        seen = read_until(terminal, b"Ctrl-D ends\r\n")
+        os.write(terminal, b"da")
+        time.sleep(0.5)  # five frames of a bar, were there one
+        os.write(terminal, b"nke\n")
+        seen += read_until(terminal, b"thanks\r\n")
+        os.write(terminal, b"\x04")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert b"\x1b" not in seen
+    assert seen.endswith(b"danke\r\nthanks\r\n")
+
+
+def read_until(terminal, end, seconds=20):
+    """What a terminal shows, up to `end`."""
+    seen, deadline = b"", time.monotonic() + seconds
+    while end not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
+        assert ready, f"no {end!r} in {seen!r}"
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):
+    whole = package.load(trained)
+    monkeypatch.setattr(
+        "npad.cli.translate.load", lambda *_: replace(whole, model=Small(whole.model, 40))
+    )
+    arguments = [
+        "npad",
+        "translate",
+        "-i",
+        str(corpus / "test.src"),
+        "-d",
+        "greedy",
+        "--max-rows",
+        "100",
+    ]
+    monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "out")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit, match="0"):
+            main()
+    expected = whole.translate(lines(corpus / "test.src"), package.Greedy())
+    assert lines(tmp_path / "out") == [one.text for one in expected]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("npad: warning: out of memory: continuing with half the rows at a time")
+
+
+def test_translate_says_all_as_json():
+    done = npad(
+        "translate",
+        "-m",
+        "toy",
+        "-d",
+        "npad",
+        "--chains",
+        10,
+        "--nbest",
+        3,
+        "--json",
+        "na ja",
+        "danke",
+    )
+    first, second = map(json.loads, done.stdout.splitlines())
+    decoder = package.NPAD(chains=10, noise=package.Noise(0.3))
+    expected = package.load("toy").translate(["na ja"], decoder)[0]
+    assert first["text"] == expected.text
+    assert first["log_prob"] == expected.log_prob
+    assert first["noisy_log_prob"] == expected.hypothesis.noisy_log_prob
+    assert first["chain"] == expected.hypothesis.chain
+    assert first["finished"] is True
+    assert first["signature"] == expected.signature
+    assert [one["text"] for one in first["alternatives"]] == [
+        one.text for one in expected.alternatives[:2]
+    ]
+    assert (second["id"], second["source"]) == (1, "danke")
+
+
+def test_nbest_is_moses():
+    done = npad("translate", "-m", "toy", "--nbest", 3, stdin="danke\n\nna ja\n")
+    rows = [line.split(" ||| ") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
+    assert rows[0] == ["0", "thanks", "logp= -0.13582 length= 1", "-0.135820"]
+    scores = [float(row[3]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def segmentations(*found):
+    """A translation whose alternatives spell some of its texts again, in other tokens."""
+    made = [
+        package.Translation(text, score, package.Hypothesis((), score, True), "")
+        for text, score in found
+    ]
+    return replace(made[0], alternatives=tuple(made[1:]))
+
+
+def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
+    best = segmentations(
+        ("a", -1.0), ("b", -2.0), ("a", -3.0), ("b", -4.0), ("c", -5.0), ("a", -6.0)
+    )
+    moses, records = io.StringIO(), io.StringIO()
+    outputs.as_moses(moses, 0, "source", best, 2)
+    assert [line.split(" ||| ")[1:4:2] for line in moses.getvalue().splitlines()] == [
+        ["a", "-1.000000"],
+        ["b", "-2.000000"],
+    ]
+    outputs.as_json(records, 0, "source", best, 9)
+    record = json.loads(records.getvalue())
+    assert [(one["text"], one["log_prob"]) for one in (record, *record["alternatives"])] == [
+        ("a", -1),
+        ("b", -2),
+        ("c", -5),
+    ]
+    records = io.StringIO()
+    outputs.as_json(records, 0, "source", best, 1)
+    assert json.loads(records.getvalue())["log_prob"] == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "decoding", "nbest"),
+    [
+        ("I have to paint it.", "--width 10", 10),
+        (
+            "Tom is studying at Harvard.",
+            "-d npad --inner beam --width 10 -M 10 --candidates all",
+            1,
+        ),
+    ],
+)
+def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, monkeypatch):
+    command = ("translate", text, *decoding.split())
+    plain = printed_here(capsys, monkeypatch, *command)
+    record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "--nbest", nbest))
+    assert f"{record['text']}\n" == plain
+    scores = [one["log_prob"] for one in (record, *record.get("alternatives", ()))]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path):
+    texts = ["babe bibo", "babe " * 10_000, "bibo babe"]
+    done = npad("translate", "-m", trained, "-o", tmp_path / "out", stdin="\n".join(texts), code=1)
+    (line,) = done.stderr.splitlines()
+    assert "npad: line 2 has 10,00" in line
+    assert "tokens, more than --max-source 1,000; it is left empty" in line
+    first, second, third = lines(tmp_path / "out")
+    assert (first, second, third) == ("bibo babe", "", "babe bibo")
+
+
+def test_a_line_that_is_left_out_is_no_empty_line_in_json(trained):
+    done = npad("translate", "-m", trained, "", "babe " * 30, "--max-source", 5, "--json", code=1)
+    empty, long = map(json.loads, done.stdout.splitlines())
+    assert (empty["log_prob"], empty["source"]) == (0.0, "")
+    assert (long["log_prob"], long["source"]) == (None, "babe " * 30)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_notes_never_land_in_the_output(closed, tmp_path):
+    command = ("translate", "-m", "toy", "danke", "na ja", "--max-source", 4)
+    assert npad(*command, code=1).stderr.count("it is left empty") == 2
+    assert npad(*command, code=1, limit=f"exec {closed}").stdout == "\n\n"
+    npad(*command, "-o", tmp_path / "out", code=1, limit=f"exec {closed}")
+    assert (tmp_path / "out").read_text() == "\n\n"
+
+
+def test_output_is_utf_8_whatever_the_locale():
+    done = npad(
+        "translate",
+        "-m",
+        "toy",
+        "--json",
+        "danke",
+        env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"},
+    )
+    assert "thanks" in done.stdout
+    assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout

@@ -1,0 +1,145 @@
+"""Mistakes in a recipe or a run are named before anything is written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Orthogonal, StudentT
+from npad.errors import NpadError, StorageError
+from npad.models.cgru.model import AttentionModel
+from npad.training import run
+from npad.training.loop import Loop
+from npad.training.prepare import prepare
+from npad.training.recipe import Recipe
+from npad.training.sizes import parameters
+from npad.training.store import Store
+from runs import SHORT, TINY, train, updater
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Recipe(optimiser="adamw"),
+            "optimiser must be one of 'adam', 'adadelta', 'sgd', not 'adamw'",
+        ),
+        (lambda: Recipe(batch=0), "batch must be a whole number of at least 1, not 0"),
+        (
+            lambda: Recipe(learning_rate=-1.0),
+            "learning_rate must be a finite number above 0, not -1.0",
+        ),
+        (lambda: Recipe(precision="int8"), "precision must be one of 'float32', 'bfloat16'"),
+        (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
+        (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
+        (
+            lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))),
+            "Orthogonal noise relates the chains",
+        ),
+        (
+            lambda: Recipe(batch=10**400),
+            r"batch must be a whole number of at most 9223372036854775807",
+        ),
+        (
+            lambda: Recipe(epochs=1 << 63),
+            r"epochs must be a whole number of at most 9223372036854775807",
+        ),
+        (lambda: Recipe(learning_rate=1e300), r"learning_rate must be at most 3.4e\+38, not"),
+        (
+            lambda: Recipe(seed=1 << 70),
+            r"seed must be a whole number of at most 9223372036854775807",
+        ),
+        (
+            lambda: AttentionModel(5, 5, dropout=1.0),
+            "dropout must be a finite number of at least 0 below 1, not 1.0",
+        ),
+        (
+            lambda: AttentionModel(5, 5, initialisation="he"),
+            "initialisation must be one of 'paper', 'glorot', 'none'",
+        ),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+def test_mistakes_in_a_run_are_named(tmp_path, store):
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    with pytest.raises(InvalidInput, match="holds a run already; continue it with --resume"):
+        train(tmp_path / "run", store)
+    with pytest.raises(InvalidInput, match="holds no run to resume"):
+        run.resume(tmp_path)
+    with pytest.raises(InvalidInput, match="no noise site 'cell'; it offers 'hidden'"):
+        train(tmp_path / "other", store, Recipe(noise=Noise(0.1, site="cell")))
+    (tmp_path / "run/run.json").write_text("{")
+    with pytest.raises(StorageError, match=r"run.json is damaged"):
+        run.resume(tmp_path / "run")
+    about = json.loads((store.folder / "store.json").read_text())
+    del about["splits"]["valid"]
+    with pytest.raises(InvalidInput, match="has no validation pairs"):
+        Loop(tmp_path, Store(store.folder, about), updater(store))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize(
+    ("cell", "layers", "units"),
+    [("gru", 1, 7), ("lstm", 3, 7), ("gru", 2, 257)],
+)
+def test_parameters_are_counted_by_arithmetic(cell, layers, units, attention, tied):
+    options = {"cell": cell, "layers": layers, "units": units, "embedding": 5}
+    options |= {"attention": attention, "tied": tied}
+    with torch.device("meta"):
+        model = AttentionModel(11, 13, **options, initialisation="none")
+    assert parameters((11, 13), options) == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"units": 99999999999}, "a model of units 99,999,999,999, .* cannot be trained in the"),
+        ({"units": 10**400}, "units must be a whole number of at most 9223372036854775807"),
+        ({"embedding": 99999999999}, "embedding 99,999,999,999, .* cannot be trained"),
+        ({"layers": 99999999999}, "layers must be at most 100, not 99999999999"),
+        ({"layers": "2"}, "layers must be a whole number of at least 1, not '2'"),
+    ],
+)
+def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, options, message):
+    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
+    for data in (store.folder, text):
+        with pytest.raises(InvalidInput, match=message):
+            run.train(tmp_path / "run", data, TINY | options, SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
+    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
+    text |= {"vocabulary": [99999999999, 300]}
+    message = "vocabulary must be at most 10,000,000 tokens, not 99,999,999,999"
+    with pytest.raises(InvalidInput, match=message):
+        run.train(tmp_path / "run", text, TINY, SHORT)
+    with pytest.raises(InvalidInput, match=message):
+        prepare(tmp_path / "store", (__file__, __file__), vocabulary=(300, 99999999999))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_leaves_no_run_behind(tmp_path, store):
+    text = {"train": ["nowhere", "nowhere"], "valid": ["nowhere", "nowhere"]}
+    for data, options, message in (
+        (text, TINY, "cannot read nowhere: there is no such file"),
+        (store.folder, TINY | {"units": 0}, "units must be a whole number of at least 1, not 0"),
+        (tmp_path, TINY, "is no token store"),
+    ):
+        with pytest.raises(NpadError, match=message):
+            run.train(tmp_path / "run", data, options, SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_survives_json():
+    recipe = Recipe(
+        optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True)
+    )
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe

@@ -1,0 +1,244 @@
+"""A training run: when it stops, what it keeps, and that it continues bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from npad import InvalidInput, Noise
+from npad.errors import TrainingError
+from npad.storage import checkpoint
+from npad.storage import jsonl as log
+from npad.storage.atomic import exclusive_lock
+from npad.training import run
+from npad.training.loop import Loop, Watch
+from npad.training.recipe import Recipe
+from npad.training.update import Updater
+from runs import SHORT, TINY, tiny, train, updater, weights
+
+TWO_RUN = "--units 8 --embedding 6 --dropout 0 --batch 300 --optimiser sgd --device cpu"
+
+
+class Heard(Watch):
+    def __init__(self):
+        self.records = []
+
+    def report(self, record):
+        self.records.append(record)
+
+
+def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
+    heard = Heard()
+    progress, reason = run.train(tmp_path / "run", store.folder, TINY, SHORT, watch=heard)
+    assert reason == "3 epochs"
+    records = log.read(tmp_path / "run/log.jsonl")
+    assert records == heard.records
+    valid = [record for record in records if "valid_perplexity" in record]
+    assert len(valid) == 3
+    best = min(valid, key=lambda record: record["valid_perplexity"])
+    assert (progress.best, progress.best_update) == (best["valid_perplexity"], best["update"])
+    saved = checkpoint.load(tmp_path / "run")
+    assert saved.model.name == f"run/best-{best['update']}"
+    assert saved.about["training"]["perplexity"] == progress.best
+    folders = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert folders == [
+        f"best-{best['update']}",
+        f"checkpoint-{progress.update}",
+        "log.jsonl",
+        "run.json",
+    ]
+
+
+def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
+    recipe = Recipe(optimiser="sgd", learning_rate=0.5, batch=200, epochs=3, anneal=True)
+    model = tiny(store)
+    loop = Loop(tmp_path, store, Updater(model, store.train, recipe, torch.device("cpu")))
+    rates = []
+    real = loop.updater.update
+    loop.updater.update = lambda *given: (
+        rates.append(loop.updater.optimiser.param_groups[0]["lr"]),
+        real(*given),
+    )[1]
+    loop.run()
+    expected = [0.25 + 0.25 * math.cos(math.pi * (i + 1) / len(rates)) for i in range(len(rates))]
+    assert rates == pytest.approx(expected, abs=1e-2)
+    assert rates[-1] == pytest.approx(0, abs=1e-9)
+
+
+def test_patience_ends_a_run_that_gets_worse(tmp_path, store):
+    recipe = Recipe(
+        optimiser="sgd", learning_rate=1e-12, batch=400, epochs=50, patience=2, decay=0.5
+    )
+    progress, reason = train(tmp_path / "run", store, recipe)
+    assert reason == "2 validations without a new best"
+    assert progress.update < 50
+    assert progress.rate == 0.5 ** sum(
+        not one["best"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one
+    )
+
+
+def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
+    progress, reason = train(tmp_path / "run", store, Recipe(batch=120, updates=7, validate=3))
+    assert reason == "7 updates"
+    assert progress.validated == 7
+    updates = [
+        record["update"] for record in log.read(tmp_path / "run/log.jsonl") if "valid_nll" in record
+    ]
+    assert updates == [3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dropout": 0.3}, {"cell": "lstm", "layers": 2}, {"attention": False, "tied": True}],
+    ids=["dropout", "lstm", "fixed"],
+)
+@pytest.mark.parametrize("optimiser", ["adam", "adadelta", "sgd"])
+def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, optimiser):
+    recipe = Recipe(
+        optimiser=optimiser,
+        batch=200,
+        epochs=3,
+        checkpoint=3,
+        learning_rate=0.05,
+        decay=0.5,
+        noise=Noise(0.2),
+    )
+    train(tmp_path / "one", store, recipe, **options)
+    whole = weights(tmp_path / "one")
+    with pytest.raises(Enough):
+        run.train(tmp_path / "two", store.folder, TINY | options, recipe, watch=Stopping())
+    assert weights(tmp_path / "two") != whole
+    run.resume(tmp_path / "two")
+    assert weights(tmp_path / "two") == whole
+    assert weights(tmp_path / "two", "best") == weights(tmp_path / "one", "best")
+    assert _without_time(tmp_path / "two") == _without_time(tmp_path / "one")
+
+
+class Enough(Exception):
+    pass
+
+
+class Stopping(Watch):
+    """Dies at a report of the second epoch."""
+
+    def report(self, record):
+        if record["epoch"] > 1:
+            raise Enough
+
+
+def _without_time(folder):
+    slow = ("seconds", "tokens_per_second")
+    return [
+        {name: value for name, value in record.items() if name not in slow}
+        for record in log.read(folder / "log.jsonl")
+    ]
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(tmp_path, store):
+    train(tmp_path / "one", store, Recipe(batch=200, epochs=4))
+    train(tmp_path / "two", store, Recipe(batch=200, epochs=2))
+    assert run.resume(tmp_path / "two")[1] == "2 epochs"
+    assert run.resume(tmp_path / "two", epochs=4)[1] == "4 epochs"
+    assert weights(tmp_path / "two") == weights(tmp_path / "one")
+
+
+def test_a_run_leaves_the_callers_random_numbers_alone(tmp_path, store):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(
+    tmp_path, store, monkeypatch, where
+):
+    real = Updater.update
+
+    def broken(self, pairs, number):
+        numbers = real(self, pairs, number)
+        if number >= 7:
+            with torch.no_grad():
+                self.model.logits.bias.fill_(math.nan)
+            numbers[0 if where == "loss" else 1] = math.nan
+        return numbers
+
+    monkeypatch.setattr(Updater, "update", broken)
+    with pytest.raises(
+        TrainingError, match=r"at update 7 \(epoch \d\); the last good checkpoint is .*checkpoint-4"
+    ):
+        train(tmp_path / "run", store, Recipe(batch=200, epochs=9, checkpoint=4, validate=100))
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
+    values, _, _ = checkpoint.load_training(tmp_path / "run/checkpoint-4")
+    assert all(bool(tensor.isfinite().all()) for tensor in values.values())
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path, store):
+    train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
+    with (
+        exclusive_lock(tmp_path / "run/.lock", "here"),
+        pytest.raises(InvalidInput, match=r"another process is training in .*run; wait for it"),
+    ):
+        run.resume(tmp_path / "run", epochs=2)
+    run.resume(tmp_path / "run", epochs=2)
+
+
+def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
+    """Also where a checkpoint was due at the last update, and where the run is then cut shorter."""
+    train(tmp_path / "run", store, Recipe(batch=200, updates=8, validate=3, checkpoint=4))
+    for _ in range(2):
+        progress, _reason = run.resume(tmp_path / "run")
+        saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())
+        assert (saved["validated"], saved["best"]) == (8, progress.best)
+        assert [one["update"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one] == [
+            3,
+            6,
+            8,
+        ]
+
+
+def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
+    """As of a run that is resumed where the batches are larger."""
+    loop = Loop(tmp_path, store, updater(store, Recipe(batch=120, epochs=2)))
+    loop.progress.position = 10**6
+    first = next(loop._remaining_batches())
+    assert (loop.progress.epoch, loop.progress.position) == (1, 0)
+    assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
+
+
+def test_two_processes_train_as_one(tmp_path, store):
+    """The command itself: begun, then resumed."""
+    recipe = TWO_RUN.split()
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    for name, start in (("one", [sys.executable]), ("two", torchrun)):
+        for how in (
+            ["--data", str(store.folder), *recipe, "--epochs", "1"],
+            ["--resume", "--epochs", "2", "--device", "cpu"],
+        ):
+            command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                timeout=600,
+            )
+            assert done.returncode == 0, done.stderr
+    one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
+    assert [record["update"] for record in one] == [record["update"] for record in two]
+    assert one[-1]["valid_nll"] == pytest.approx(two[-1]["valid_nll"], rel=1e-4)
