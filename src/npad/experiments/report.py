@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -32,12 +31,6 @@ sentences whose output a noisy chain found and the clean one did not.{seeds}
 Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} tokens count as they
 are; at least {finished:.1%} ended by themselves, in every row.
 """  # noqa: E501
-# Phrases as reports of npad 0.1 have them; their setup.json has no `wording`.
-OLD_WORDING = (
-    (r"(cut at \d+) tokens", r"\1 symbols"),
-    (r"(\(ix\) the first) tokens", r"\1 symbols"),
-    (r"(outputs have no more than three) tokens", r"\1 symbols"),
-)
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,6 @@ class Setup:
     sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
-    wording: int = 2  # of the report; 1 is npad 0.1's
 
     def save(self, folder: Path) -> None:
         """Write `setup.json`."""
@@ -77,7 +69,7 @@ class Setup:
         values = read_json(path)
         try:
             tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
-            setup = cls(**({"wording": 1} | values | tuples))
+            setup = cls(**(values | tuples))
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
         setup._check(path)
@@ -99,7 +91,6 @@ class Setup:
             "sigmas": all(map(is_number, self.sigmas)),
             "about": isinstance(self.about, dict),
             "digests": isinstance(self.digests, dict),
-            "wording": type(self.wording) is int and 1 <= self.wording <= 2,
         }
         for name, kept in rules.items():
             if not kept:
@@ -140,10 +131,7 @@ def _markdown(bench: Bench, setup: Setup) -> str:
         max_length=setup.max_length,
         finished=bench.finished(),
     )
-    text = legend + body
-    for phrase, old in OLD_WORDING if setup.wording == 1 else ():
-        text = re.sub(phrase, old, text)
-    return f"# {setup.title}\n\n{_about(setup)}\n{text}"
+    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
 
 
 def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
