@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     LlamaConfig,
     LlamaModel,
     M2M100Config,
     M2M100ForConditionalGeneration,
     NllbTokenizer,
-    PreTrainedTokenizerFast,
     StoppingCriteria,
     StoppingCriteriaList,
 )
@@ -30,7 +28,7 @@ from npad.models.huggingface.processed import Processed
 from npad.models.table import TableModel
 from runs import ROOT, refused_here
 from runs import npad as command
-from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, source
+from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, save, source
 from test_wrong_types import faults
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
@@ -234,15 +232,8 @@ def test_a_caller_may_name_its_variables_as_it_likes():
 def saved(tmp_path_factory):
     """Two tiny random models with a tokenizer of words, saved as people save them."""
     folder = tmp_path_factory.mktemp("models")
-    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
-    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-    )
     for kind in ("bart", "llama"):
-        build(kind, torch.float32).save_pretrained(folder / kind)
-        tokenizer.save_pretrained(folder / kind)
+        save(folder / kind, kind)
     return folder
 
 

@@ -5,28 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from npad.cli.main import main
 from runs import printed_here
-from test_huggingface import V, build
+from test_huggingface import build, save
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """An encoder–decoder and a decoder-only model, with a tokenizer of words."""
     folder = tmp_path_factory.mktemp("models")
-    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
-    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-    )
     for kind in ("bart", "llama"):
-        build(kind, torch.float32).save_pretrained(folder / kind)
-        tokenizer.save_pretrained(folder / kind)
+        save(folder / kind, kind)
     return folder
 
 

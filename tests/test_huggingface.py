@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -15,6 +17,7 @@ from transformers import (
     LlamaForCausalLM,
     MarianConfig,
     MarianMTModel,
+    PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
     WhisperConfig,
@@ -89,6 +92,16 @@ def build(kind: str, dtype=torch.float64):
             if parameter.dim() == 2 and ("position" not in name or kind == "whisper"):
                 parameter.normal_(std=0.4)
     return made.to(dtype)
+
+
+def save(folder: Path, kind: str) -> None:
+    """Save a model with a tokenizer of words, w3, w4, …, as people save them."""
+    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
+    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=core, **special).save_pretrained(folder)
+    build(kind, torch.float32).save_pretrained(folder)
 
 
 def source(kind: str, dtype=torch.float64):

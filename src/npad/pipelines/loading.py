@@ -32,7 +32,7 @@ def load(
             one. A decoder-only model continues the text.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
-            Everything else, and every score, is in float32.
+            Everything else, and every score, is in float32. Only for npad's own models.
 
     Raises:
         InvalidInput: there is no such model, device or precision.
