@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from npad import InvalidInput, load
 from npad.cli.main import main
 from runs import printed_here
 from test_huggingface import build, save
@@ -41,3 +42,8 @@ def test_info_shows_the_model(folders, kind, name, capsys, monkeypatch):
         assert part in shown
     record = json.loads(printed_here(capsys, monkeypatch, "info", "--json", f"hf:{folders / kind}"))
     assert (record["parameters"], record["sites"]["hidden"]) == (parameters, 32)
+
+
+def test_low_precision_is_for_npads_own_models(folders):
+    with pytest.raises(InvalidInput, match=r"precision int8 is for npad's own models; load hf:"):
+        load(f"hf:{folders / 'bart'}", precision="int8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from npad.engine.devices import PRECISIONS, device_named
+from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
 from npad.models.huggingface.processed import Processed
@@ -41,6 +42,10 @@ def load(
     reference = ModelReference.parse(name)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
+    if reference.pretrained is not None and precision != "float32":
+        raise InvalidInput(
+            f"precision {precision} is for npad's own models; load {name} in float32, the default"
+        )
     if reference.pretrained is not None:
         translator = _load_pretrained(reference.pretrained, device)
     elif reference.folder is not None:
