@@ -123,7 +123,7 @@ def generated(model, kind, inputs, **how):
     """Return the new tokens of `generate`, without end token and padding, and its output."""
     given = HuggingFace(model)._padded(inputs) if kind != "whisper" else inputs
     done = model.generate(
-        **given.tensors,
+        **{name: tensor.to(model.device) for name, tensor in given.tensors.items()},
         max_new_tokens=12,
         do_sample=False,
         return_dict_in_generate=True,

@@ -13,7 +13,7 @@ from npad.engine.devices import current_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
 from npad.errors import InvalidInput
 from npad.kernels.splitmix64 import signed
-from npad.model import Capabilities, Model, ensure_length, ensure_model
+from npad.model import Capabilities, Model, ensure_length, ensure_model, reserve
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypotheses, Hypothesis
@@ -76,6 +76,7 @@ def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems
     state = model.start(source)
     if capabilities.rekey is not None:
         state = capabilities.rekey(state, problems.ids)
+    state = reserve(model, state, 0)
     if not capabilities.steered or decoder.rescores:
         return decoder.search(model, state, problems)
     rows = torch.arange(len(problems), device=capabilities.device)

@@ -151,6 +151,9 @@ class Capabilities:
     low_precision: Callable[[Any], tuple[Model[Any], Any]] | None = None
     # rekey(state, ids [rows]) -> state with noise keyed by these sentence ids
     rekey: Callable[[Any, Tensor], Any] | None = None
+    # reserve(state, steps) -> state with room for so many steps since the start, whose shapes stay;
+    # needed only where the state grows with every step
+    reserve: Callable[[Any, int], Any] | None = None
     # step_pair(state, tokens) -> logits of the noisy rows and of their clean pairs (PairedClean)
     step_pair: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None
     normalised: bool = False  # `step` returns log-probabilities that must not be normalised again
@@ -178,10 +181,17 @@ class Capabilities:
             # `hasty` is its name in npad 0.1, read until 0.3
             low_precision=_method(model, "low_precision") or _method(model, "hasty"),
             rekey=_method(model, "rekey"),
+            reserve=_method(model, "reserve"),
             normalised=bool(getattr(model, "normalised", False)),
             steered=bool(getattr(model, "steered", False)),
             capturable=bool(getattr(model, "capturable", False)),
         )
+
+
+def reserve(model: Model[Any], state: Any, steps: int) -> Any:
+    """Return the state with room for `steps` steps since the start, if the model needs to know."""
+    make_room = Capabilities.of(model).reserve
+    return state if make_room is None else make_room(state, steps)
 
 
 def _method(model: Any, name: str) -> Any:
@@ -220,6 +230,7 @@ class Wrapper(Generic[State]):
             steered=False,  # whoever re-scores the wrapper uses the wrapper's own scores
             low_precision=None,
             rekey=None,
+            reserve=None,
             step_pair=None,
         )
 

@@ -40,7 +40,8 @@ class PairedClean(Wrapper[State]):
     @cached_property
     def capabilities(self) -> Capabilities:
         noisy = super().capabilities
-        return replace(noisy, step_pair=self.step_pair)
+        reserve = None if Capabilities.of(self.model).reserve is None else self.reserve
+        return replace(noisy, step_pair=self.step_pair, reserve=reserve)
 
     def attach(
         self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int
@@ -62,6 +63,10 @@ class PairedClean(Wrapper[State]):
         inner = self.model.model.select(state, rows)
         attached = self.model.attach(inner, ids[rows], chains[rows], paired_sigma)
         return PairedState(attached, layout)
+
+    def reserve(self, state: PairedState[State], steps: int) -> PairedState[State]:
+        """Return a state with room for `steps` steps since the start."""
+        return replace(state, inner=self.model.reserve(state.inner, steps))
 
     def step_pair(
         self, state: PairedState[State], tokens: Tensor

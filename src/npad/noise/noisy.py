@@ -181,7 +181,10 @@ class Noisy(Wrapper[State]):
     def capabilities(self) -> Capabilities:
         forwarded = super().capabilities
         capturable = forwarded.capturable and self.noise.distribution.capturable
-        return replace(forwarded, noisy=True, rekey=self.rekey, capturable=capturable)
+        reserve = None if Capabilities.of(self.model).reserve is None else self.reserve
+        return replace(
+            forwarded, noisy=True, rekey=self.rekey, reserve=reserve, capturable=capturable
+        )
 
     def start(self, source: Any) -> NoisyState[State]:
         """Start every sentence as its chain 1, with its position as id."""
@@ -200,6 +203,12 @@ class Noisy(Wrapper[State]):
         rekey_inner = Capabilities.of(self.model).rekey
         inner = state.inner if rekey_inner is None else rekey_inner(state.inner, ids)
         return replace(state, inner=inner, ids=ids)
+
+    def reserve(self, state: NoisyState[State], steps: int) -> NoisyState[State]:
+        """Return a state with room for `steps` steps since the start."""
+        reserve_inner = Capabilities.of(self.model).reserve
+        assert reserve_inner is not None
+        return replace(state, inner=reserve_inner(state.inner, steps))
 
     def attach(self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor) -> NoisyState[State]:
         """Make a state of the model noisy, one row per problem.

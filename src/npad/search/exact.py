@@ -14,7 +14,7 @@ from torch import Tensor
 from npad.engine.cost import add_calls
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
-from npad.model import Capabilities, Model, device_of
+from npad.model import Capabilities, Model, device_of, reserve
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses
@@ -58,6 +58,7 @@ class Exact(Decoder):
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         device = problems.ids.device
+        state = reserve(model, state, problems.max_length)
         by_beam = replace(self.beam, nbest=1).search(model, state, problems).to_lists()
         outputs, proofs = [], []
         for problem, (incumbent,) in enumerate(by_beam):

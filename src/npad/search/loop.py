@@ -64,6 +64,8 @@ def run(
         while step < problems.max_length:
             count = min(steps_between_checks(device), problems.max_length - step)
             steps.count_calls(frontier, count, rows)
+            if steps.capabilities.reserve is not None:
+                state = steps.capabilities.reserve(state, step + count)
             small = len(groups) * rows <= CAPTURED_ROWS
             state, frontier, status = _steps(
                 graphs if small else None, steps, count, state, frontier, status

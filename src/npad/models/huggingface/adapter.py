@@ -37,6 +37,8 @@ except ImportError as error:
         'models of Hugging Face need transformers: pip install "npad[hf]"'
     ) from error
 
+from npad.models.huggingface.static_cache import CrossKeyValues, FixedState, KeyValues
+
 
 class Inputs:
     """The tensors that a model reads, one row a sentence: input_ids, attention_mask, …
@@ -80,6 +82,10 @@ class CachedState:
     cross: Any = None  # [sentences], keys and values of the encoder's outputs
     row_cross: Any = None  # [rows], the same, expanded to rows
     source_mask: Tensor | None = None  # [sentences, length], 0 where the source is padding
+    example: Any = None  # [sentences], a cache that is not empty: it shows the shapes of layers
+
+    def clone(self) -> CachedState:
+        return replace(self, cache=select_cache(self.cache, None))
 
 
 class HuggingFace:
@@ -133,6 +139,7 @@ class HuggingFace:
         if self.is_encoder_decoder:
             self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
         self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
+        self.fixed_size: bool | None = None  # whether states of fixed size decode the same
 
     def prefix(self, source: Inputs | Sequence[Sequence[int]]) -> Tensor:
         """Return the tokens before the first new one, [sentences, length].
@@ -150,6 +157,11 @@ class HuggingFace:
     @property
     def device(self) -> torch.device:
         return self.model.device  # type: ignore[no-any-return]
+
+    @property
+    def capturable(self) -> bool:
+        """Whether CUDA graphs can hold its steps: on a GPU, unless `reserve` found otherwise."""
+        return self.device.type == "cuda" and self.fixed_size is not False
 
     # The source
 
@@ -222,31 +234,51 @@ class HuggingFace:
             cross=cross,
             row_cross=cross,
             source_mask=source_mask,
+            example=caches.self_attention_cache,
         )
 
     # The decoder
 
     def step(
-        self, state: CachedState, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, CachedState]:
+        self, state: Any, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, Any]:
         inputs = self._begin_replaced(state, tokens[:, None])
-        valid = torch.ones_like(inputs)
         if perturb is None or perturb is untouched:
-            logits, state = self._read(state, inputs, valid)
+            logits, state = self._read(state, inputs)
         else:
-            clean = None if self.persist else replace(state, cache=select_cache(state.cache, None))
+            clean = None if self.persist else state.clone()
             with self._hooked(perturb):
-                logits, state = self._read(state, inputs, valid)
+                logits, state = self._read(state, inputs)
             if clean is not None:
-                _, state = self._read(clean, inputs, valid)
+                _, state = self._read(clean, inputs)
         return self._merge_ends(logits[:, -1]), state
 
-    def forced(self, state: CachedState, tokens: Tensor) -> Tensor:
+    def forced(self, state: Any, tokens: Tensor) -> Tensor:
         """Return the logits [rows, T, V] after each of tokens [rows, T], without noise."""
+        if isinstance(state, FixedState):
+            state = state.reserve(tokens.shape[1])
         inputs = self._begin_replaced(state, tokens)
-        return self._merge_ends(self._read(state, inputs, torch.ones_like(inputs))[0])
+        return self._merge_ends(self._read(state, inputs)[0])
 
-    def select(self, state: CachedState, rows: Tensor) -> CachedState:
+    def reserve(self, state: Any, steps: int) -> Any:
+        """Return a state with room for `steps` steps since the start, in tensors of fixed size.
+
+        Without CUDA graphs, and for models that cannot decode so, the state stays as it is.
+        """
+        if not self.capturable:
+            return state
+        if not isinstance(state, FixedState):
+            if self.fixed_size is None:
+                self.fixed_size = self._fixed_agrees(state)
+            if not self.fixed_size:
+                return state
+            state = self._fixed(state)
+        self._ensure_fits("an output with its prefix", state.prefix + steps)
+        return state.reserve(steps)
+
+    def select(self, state: Any, rows: Tensor) -> Any:
+        if isinstance(state, FixedState):
+            return state.select(rows)
         layout, sentences = state.layout.after(rows)
         chosen = replace(
             state,
@@ -254,6 +286,7 @@ class HuggingFace:
             last=state.last[rows],
             mask=state.mask[rows],
             layout=layout,
+            example=None,
         )
         if state.cross is None or layout == state.layout:
             return chosen
@@ -263,13 +296,14 @@ class HuggingFace:
             source_mask = None if source_mask is None else source_mask[sentences]
         row_cross = cross
         if layout.each > 1:
-            row_cross = select_cache(cross, repeat(*layout, rows.device))
+            row_cross = select_cache(cross, repeat(layout.sentences, layout.each, rows.device))
         return replace(chosen, cross=cross, row_cross=row_cross, source_mask=source_mask)
 
-    def _read(
-        self, state: CachedState, tokens: Tensor, valid: Tensor
-    ) -> tuple[Tensor, CachedState]:
+    def _read(self, state: Any, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Any]:
         """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
+        if isinstance(state, FixedState):
+            return self._read_fixed(state, tokens)
+        valid = torch.ones_like(tokens) if valid is None else valid
         mask = torch.cat([state.mask, valid], 1)
         self._ensure_fits("an output with its prefix", mask.shape[1])
         if self.is_encoder_decoder:
@@ -282,6 +316,60 @@ class HuggingFace:
                 **self._accepted(position_ids=positions),
             )
         return output.logits, replace(state, mask=mask)
+
+    def _read_fixed(self, state: FixedState, tokens: Tensor) -> tuple[Tensor, FixedState]:
+        """Read tokens [rows, T] into a state of fixed size, which is written to."""
+        hidden, positions, next_state = state.reads(tokens.shape[1])
+        cache = state.cache.as_cache(tokens.shape[1])
+        if state.cross is None:
+            output = self.model(
+                input_ids=tokens,
+                **self._cache_arguments(hidden, cache),
+                **self._accepted(position_ids=positions),
+            )
+        else:
+            source_keys = state.cross.row_keys[0]
+            shape = len(tokens), source_keys.shape[2], self.head.weight.shape[1]
+            output = self.model(
+                encoder_outputs=BaseModelOutput(self.head.weight.new_zeros(()).expand(shape)),
+                decoder_input_ids=tokens,
+                decoder_attention_mask=hidden,
+                **self._cache_arguments(
+                    state.cross.row_hidden, EncoderDecoderCache(cache, state.cross.as_cache())
+                ),
+            )
+        return output.logits, next_state
+
+    def _fixed(self, state: CachedState) -> FixedState:
+        """Return the state of a prefix in tensors of fixed size."""
+        tokens, cache = state.mask.shape[1], state.cache
+        if tokens == 0:
+            cache = state.example
+        if cache is None:  # a prompt of one token: read it for the shapes of the layers
+            read = self._read(replace(state, cache=self._empty_cache()), state.last[:, None])
+            cache = read[1].cache
+        cross = None
+        if state.cross is not None:
+            cross = CrossKeyValues.of(state.cross, state.source_mask)
+        fixed = KeyValues.of(cache, tokens)
+        return FixedState(fixed, state.last, state.mask, state.layout, tokens, cross)
+
+    def _fixed_agrees(self, state: CachedState) -> bool:
+        """Return whether the first step gives the same logits from a state of fixed size.
+
+        Models whose layers keep other things than all keys and values, or whose positions do not
+        come from the cache, fail or differ.
+        """
+        row = torch.zeros(1, dtype=torch.long, device=self.device)
+        tokens = torch.full_like(row, self.special.bos)
+        try:
+            fixed = self._fixed(self.select(state, row)).reserve(1)
+            found = self.step(fixed, tokens)[0].float()
+        except Exception:  # whatever a model's own code raises
+            return False
+        expected = self.step(self.select(state, row), tokens)[0].float()
+        tolerance = torch.finfo(self.model.dtype).eps ** 0.5 * expected.abs().max().clamp(min=1)
+        return bool((found - expected).abs().max() <= tolerance)
 
     def _forward_decoder(self, state: CachedState, tokens: Tensor) -> Any:
         """Run the decoder of an encoder–decoder, whose cross-attention is in the cache."""
