@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import asdict
 from typing import Annotated
@@ -84,9 +85,7 @@ def command(
     for name, value in options.items():
         ensure_integer(name, value, 2 if name == "vocabulary" else 1)
     sizes = speed.Sizes(**options)
-    machine = (
-        torch.cuda.get_device_name(resolved) if gpu else f"CPU, {torch.get_num_threads()} threads"
-    )
+    machine = torch.cuda.get_device_name(resolved) if gpu else _cpu()
     rates = {
         name: speed.matrix_rate(resolved, PRECISIONS[name])
         for name in dict.fromkeys(("float32", precision))
@@ -116,6 +115,12 @@ def command(
             )
             table.add_row(measured.strategy, *cells, f"{measured.memory / 2**30:.2f} GiB")
     console().print(table)
+
+
+def _cpu() -> str:
+    """Describe how products are computed on this CPU."""
+    policy = os.environ.get("OMP_WAIT_POLICY", "OpenMP's default")
+    return f"CPU, {torch.get_num_threads()} threads, waiting policy {policy}"
 
 
 def _strategies(specs: list[str]) -> dict[str, Decoder]:

@@ -30,7 +30,6 @@ def is_command() -> bool:
 def begin() -> None:
     """Make the standard streams safe, and an interrupt one line until `main` takes over."""
     occupy_streams()
-    share_cores()
     # An ignored interrupt, as under nohup, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_interrupted)

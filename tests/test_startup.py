@@ -1,0 +1,37 @@
+"""What the `npad` command sets before torch is imported."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from npad.cli import startup
+from runs import npad
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """An environment of its own, without OpenMP's variables."""
+    copied = {name: v for name, v in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    monkeypatch.setattr(os, "environ", copied)
+    return copied
+
+
+def test_threads_sleep_while_they_wait(environment):
+    startup.share_cores()
+    assert environment["OMP_WAIT_POLICY"] == "passive"
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_the_users_choice_stays(environment, name):
+    environment[name] = "1"
+    before = dict(environment)
+    startup.share_cores()
+    assert environment == before
+
+
+def test_bench_says_how_threads_wait():
+    sizes = ["--units", "8", "--embedding", "4", "--vocabulary", "20", "--sentences", "1"]
+    done = npad("bench", "-d", "greedy", *sizes, "--source", "3", "--length", "3")
+    assert "waiting policy passive" in done.stderr
