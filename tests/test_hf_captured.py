@@ -120,6 +120,17 @@ def test_an_output_that_fills_the_context_is_refused(captured):
         decode(HuggingFace(model), [[5] * 8], NPAD(Greedy(), 2, Noise(0.1)), 20)
 
 
+@pytest.mark.parametrize("kind", ["marian", "t5", "bart"])
+def test_sources_of_similar_length_share_their_graphs(captured, kind):
+    model = build(kind)
+    adapter, decoder = HuggingFace(model), NPAD(Greedy(), 3, Noise(0.3))
+    sources = [[[5] * 3], [[6] * 4], [[7] * 5], [[4] * 6]]
+    for given in sources:
+        assert_same(decode(adapter, given, decoder, 6), plain(model, given, decoder, 6))
+    begun = [key for key in model._graphs.entries if key[0] == "begin"]
+    assert len(begun) == 1
+
+
 def test_capacities_are_few():
     sizes = {capacity_for(tokens) for tokens in range(1, 1000)}
     assert sizes == {32, 64, 128, 256, 512, 1024}

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from npad.engine.cost import counting
+from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import current_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
 from npad.errors import InvalidInput
 from npad.kernels.splitmix64 import signed
-from npad.model import Capabilities, Model, ensure_length, ensure_model, reserve
+from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypotheses, Hypothesis
@@ -73,10 +74,21 @@ def decode(
 
 def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems) -> Hypotheses:
     capabilities = Capabilities.of(model)
-    state = model.start(source)
+    if capabilities.begin is None:
+        return _search(model, model.start(source), decoder, problems, capabilities)
+    with graphs_of(model, capabilities):  # the state may belong to a graph: keep other threads out
+        return _search(model, capabilities.begin(source), decoder, problems, capabilities)
+
+
+def _search(
+    model: Model[Any],
+    state: Any,
+    decoder: Decoder,
+    problems: Problems,
+    capabilities: Capabilities,
+) -> Hypotheses:
     if capabilities.rekey is not None:
         state = capabilities.rekey(state, problems.ids)
-    state = reserve(model, state, 0)
     if not capabilities.steered or decoder.rescores:
         return decoder.search(model, state, problems)
     rows = torch.arange(len(problems), device=capabilities.device)

@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from npad.engine.cuda_graphs import graphs_of
 from npad.errors import InvalidInput
 from npad.model import Layout, Perturb, Special, untouched
 from npad.search.rows import repeat
@@ -38,6 +40,8 @@ except ImportError as error:
     ) from error
 
 from npad.models.huggingface.static_cache import CrossKeyValues, FixedState, KeyValues
+
+LENGTH_GRID = 8  # tokens to which the length of a captured encoder's source is rounded up
 
 
 class Inputs:
@@ -166,11 +170,59 @@ class HuggingFace:
     # The source
 
     def start(self, source: Inputs | Sequence[Sequence[int]]) -> CachedState:
+        return self._start(**self._tensors(source))
+
+    def begin(self, source: Inputs | Sequence[Sequence[int]]) -> Any:
+        """Start a search that reserves what it needs: by a CUDA graph, if the model allows it."""
+        if self.capturable and self.fixed_size:
+            with graphs_of(self) as graphs:
+                if graphs is not None:
+                    tensors = self._rounded(self._tensors(source))
+                    (state,) = graphs.call(self._begin, self, "begin", tensors, private=True)
+                    return state
+        return self.reserve(self.start(source), 0)
+
+    def _begin(self, tensors: dict[str, Tensor]) -> tuple[FixedState]:
+        """Return the state of fixed size of a source."""
+        return (self._fixed(self._start(**tensors)).reserve(0),)
+
+    def _tensors(self, source: Inputs | Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        """Return the tensors that the model reads, checked and on its device."""
         inputs = source if isinstance(source, Inputs) else self._padded(source)
         tensors = {
             name: tensor.to(self.device, self.model.dtype if tensor.is_floating_point() else None)
             for name, tensor in inputs.tensors.items()
         }
+        tokens = tensors.get("input_ids")
+        if self.is_encoder_decoder:
+            tensors["decoder_input_ids"] = self.prefix(inputs)
+            if tokens is not None:
+                self._ensure_fits("a source", tokens.shape[1])
+            return tensors
+        if tokens is None:
+            raise InvalidInput(f"{self.name} needs input_ids")
+        self._ensure_fits("a prompt", tokens.shape[1] + 1)
+        mask = inputs.tensors.get("attention_mask")
+        if mask is not None and bool((mask[:, -1] == 0).any()):
+            raise InvalidInput(
+                "prompts of a decoder-only model must be padded on the left: padding_side='left'"
+            )
+        return tensors
+
+    def _rounded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Pad an encoder's tokens to a multiple of LENGTH_GRID, so that few shapes are captured."""
+        tokens = tensors.get("input_ids")
+        if tokens is None or not self.is_encoder_decoder:
+            return tensors
+        padding = -tokens.shape[1] % LENGTH_GRID
+        if self.longest is not None and tokens.shape[1] + padding > self.longest:
+            return tensors
+        mask = tensors.get("attention_mask")
+        mask = torch.ones_like(tokens) if mask is None else mask
+        padded = pad(tokens, (0, padding), value=self.special.eos)
+        return tensors | {"input_ids": padded, "attention_mask": pad(mask, (0, padding))}
+
+    def _start(self, **tensors: Tensor) -> CachedState:
         if self.is_encoder_decoder:
             return self._start_encoder_decoder(tensors)
         return self._start_decoder_only(**tensors)
@@ -179,12 +231,12 @@ class HuggingFace:
         """Pad lists of token ids: an encoder's at the end, prompts at the beginning."""
         if not all(len(ids) for ids in source):
             raise InvalidInput("every source needs at least one token: a prompt cannot be empty")
-        longest, pad = max(map(len, source)), self.special.eos
+        longest, filler = max(map(len, source)), self.special.eos
         rows, mask = [], []
         for ids in source:
             padding = longest - len(ids)
             left, right = (0, padding) if self.is_encoder_decoder else (padding, 0)
-            rows.append([*[pad] * left, *ids, *[pad] * right])
+            rows.append([*[filler] * left, *ids, *[filler] * right])
             mask.append([*[0] * left, *[1] * len(ids), *[0] * right])
         return Inputs(input_ids=torch.tensor(rows), attention_mask=torch.tensor(mask))
 
@@ -193,11 +245,6 @@ class HuggingFace:
     ) -> CachedState:
         """Read all but the last token of each prompt."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        if bool((mask[:, -1] == 0).any()):
-            raise InvalidInput(
-                "prompts of a decoder-only model must be padded on the left: padding_side='left'"
-            )
-        self._ensure_fits("a prompt", input_ids.shape[1] + 1)
         cache = self._empty_cache()
         state = CachedState(cache, input_ids[:, -1], mask[:, :0], Layout(len(mask), 1))
         if input_ids.shape[1] > 1:
@@ -206,10 +253,7 @@ class HuggingFace:
 
     def _start_encoder_decoder(self, tensors: dict[str, Tensor]) -> CachedState:
         """Encode the source, and read all but the last token of the decoder's prefix."""
-        prefix = self.prefix(Inputs(**tensors))
-        tensors.pop("decoder_input_ids", None)
-        if "input_ids" in tensors:
-            self._ensure_fits("a source", tensors["input_ids"].shape[1])
+        prefix = tensors.pop("decoder_input_ids")
         encoded = tensors.pop("encoder_outputs", None)
         if encoded is None:
             encoder = self.model.get_encoder()

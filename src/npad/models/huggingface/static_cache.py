@@ -40,7 +40,8 @@ class KeyValues:
             raise TypeError("a layer keeps something else than all keys and values")
         keys = tuple(layer.keys[:, :, :tokens].clone() for layer in cache.layers)
         values = tuple(layer.values[:, :, :tokens].clone() for layer in cache.layers)
-        return cls(keys, values, torch.tensor(tokens, device=keys[0].device))
+        length = torch.full((), tokens, device=keys[0].device)  # no copy from the host: captured
+        return cls(keys, values, length)
 
     @property
     def capacity(self) -> int:
