@@ -156,6 +156,8 @@ from npad.models.table import TableModel
             lambda: MBR("rouge"),
             "utility must be 'chrf', 'bleu' or a function of two texts, not 'rouge'",
         ),
+        (lambda: Noisy(TableModel, Noise(0.3)), "TableModel"),
+        (lambda: Noisy(object(), Noise(0.3)), "object"),
         (lambda: Rerank(3), "Rerank needs a function of a Hypothesis, not 3"),
     ],
 )

@@ -179,6 +179,8 @@ def test_no_targets_no_scores():
         ([[[1.5]]], r"targets\[0\] must be a list of targets, each a list of tokens"),
         ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of tokens"),
         (["ab"], r"targets\[0\] must be a list of targets, each a list of tokens"),
+        ([[[2**63]]], "is outside any vocabulary"),
+        ([[[2**63 - 1]]], "is outside the vocabulary of TableModel"),
         ([[[2**70]]], "is outside any vocabulary"),
         (3, "targets must have a length, one entry per sentence; a int has none"),
         ([[[1], [7]]], "token 7 is outside the vocabulary of TableModel, which has 3"),

@@ -117,6 +117,13 @@ def test_mbr_has_a_letter_for_many_tokens_and_says_when_not():
         MBR()(candidates(((2_000_000,), -1.0, 1), ((5,), -1.0, 1)))
 
 
+def test_mbr_needs_a_text_and_a_number():
+    with pytest.raises(InvalidInput, match="MBR's text function must return a text, not 3"):
+        MBR(text=lambda tokens: 3)(FOUR)
+    with pytest.raises(InvalidInput, match="MBR's utility must return a number, not 'x'"):
+        MBR(lambda hypothesis, reference: "x")(FOUR)
+
+
 def test_rerank_by_a_function_of_the_hypothesis():
     model = TableModel.random(4, 4, seed=3, dtype=torch.float64)
     longest = decode(model, [0], npad(Sampling(5), selector=Rerank(lambda one: len(one.tokens))))[0]
@@ -200,6 +207,28 @@ def test_coverage_comes_from_the_models_attention():
 
     assert best(0.0) == (1,)
     assert best(0.2) == (2, 1)
+
+
+def test_coverage_is_as_precise_as_the_attention_it_sums():
+    third = 1 / 3
+
+    class Precise(Looking):
+        def attention(self, state):
+            return torch.full((len(state), 3), third, dtype=torch.float64)
+
+    seen = []
+
+    class Watch(GNMTLength):
+        def __call__(self, candidates):
+            seen.append(candidates.coverage)
+            return super().__call__(candidates)
+
+    decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=Watch(0.6, 0.2))
+    (found,) = decode(Precise(), [0], decoder, max_length=3)
+    (coverage,) = seen
+    assert coverage.dtype == torch.float64
+    lengths = sorted(len(one.tokens) + one.finished for one in found)
+    assert sorted(coverage[0, :, 0].tolist()) == [third * length for length in lengths]
 
 
 def test_attention_after_the_end_is_no_matter():
