@@ -12,19 +12,19 @@ def tests(*names: str) -> tuple[str, ...]:
 
 # The tests of each module's own area, in the order in which they run.
 AREAS = {
-    "search/beam.py": tests("arguments", "bad_input", "beam", "diverse", "decoders"),
-    "search/best_of.py": tests("arguments", "bad_input", "decoders"),
+    "search/beam.py": tests("arguments", "diverse", "loop", "bad_input", "beam"),
+    "search/best_of.py": tests("arguments", "best_of"),
     "search/decoder.py": tests("arguments", "bad_input"),
-    "search/diverse.py": tests("arguments", "bad_input", "diverse"),
-    "search/exact.py": tests("arguments", "bad_input", "exact", "decoders"),
-    "search/greedy.py": tests("beam", "decoders"),
-    "search/history.py": tests("beam", "paired_clean", "decoders"),
+    "search/diverse.py": tests("arguments", "diverse", "bad_input"),
+    "search/exact.py": tests("arguments", "exact", "bad_input"),
+    "search/greedy.py": tests("loop", "beam"),
+    "search/history.py": tests("loop", "paired_clean", "beam"),
     "search/hypotheses.py": tests("hypotheses", "score", "selectors"),
-    "search/independent.py": tests("sampling", "decoders"),
-    "search/loop.py": tests("loop", "beam", "paired_clean", "cost", "bad_input", "captured"),
+    "search/independent.py": tests("sampling", "loop", "beam"),
+    "search/loop.py": tests("loop", "paired_clean", "cost", "bad_input", "captured", "beam"),
     "search/npad.py": tests("arguments", "selectors", "bad_input", "npad"),
     "search/registry.py": tests("arguments", "specs"),
-    "search/rows.py": tests("hypotheses", "beam", "paired_clean"),
+    "search/rows.py": tests("hypotheses", "paired_clean", "loop", "beam"),
     "search/runs.py": tests("hypotheses", "prefixes"),
     "search/sampling.py": tests("arguments", "bad_input", "sampling"),
     "search/selectors.py": tests("arguments", "bad_input", "selectors"),
@@ -38,7 +38,7 @@ AREAS = {
     "rescoring/strategies.py": tests("score", "prefixes", "selectors", "paired_clean"),
     "scoring.py": tests("score", "bad_input"),
     "storage/atomic.py": tests("folders", "checkpoint"),
-    "storage/checkpoint.py": tests("checkpoint", "untrusted"),
+    "storage/checkpoint.py": tests("checkpoint"),
 }
 
 # Wrong changes that once survived the tests of their area: (module, text, changed text, tests).
@@ -124,8 +124,9 @@ NAMED = {
     ),
 }
 
-# Changes that no test on a CPU can see, as {(module, line without comment): [(new text, reason)]};
-# the new text "*" stands for any change of the line. They do not count in the score.
+# Changes that no test on a CPU can see, and that do not count in the score: {(module, place):
+# [(new text, reason)]}. A place is a line without its comment, or a function; the new text "*"
+# stands for any change there.
 EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
     **{
         place: [("*", "how much at a time: speed and memory, never the result")]
@@ -168,6 +169,50 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
     ): [
         (new, "runs on a GPU only") for new in ("9", "done.sum() / 8", "done.sum() * 8 > len(done)")
     ],
+    ("search/independent.py", "IndependentRows._greedy_by_kernel"): [
+        ("*", "runs on a GPU only; tests/test_kernels.py compares it with torch")
+    ],
+    (
+        "search/loop.py",
+        "if frontier.tokens.is_cuda and frontier.tokens.numel() <= CPU_RESULT_ROWS:",
+    ): [("frontier.tokens.numel() < CPU_RESULT_ROWS", "runs on a GPU only")],
+    ("search/loop.py", "frontier = to_cpu(frontier)"): [("pass", "runs on a GPU only")],
+    ("search/loop.py", "small = len(groups) * rows <= CAPTURED_ROWS"): [
+        ("len(groups) * rows < CAPTURED_ROWS", "when capturing pays: speed, not the result")
+    ],
+    ("search/loop.py", "while step < problems.max_length:"): [
+        ("step <= problems.max_length", "the loop breaks off at max_length itself")
+    ],
+    ("search/rows.py", "return x.argsort(dim=1, descending=True, stable=True)"): [
+        ("x.argsort(dim=1, descending=True)", "torch's sort on a CPU is stable in any case")
+    ],
+    (
+        "rescoring/strategies.py",
+        "ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])",
+    ): [("1", "these logits have two dimensions")],
+    ("search/loop.py", "self.vocabulary = predicted.logits.shape[-1]"): [
+        ("1", "these logits have two dimensions")
+    ],
+    ("scoring.py", "if max(target, default=0) >= 1 << 63:"): [
+        ("1", "any small default for an empty target will do")
+    ],
+    **{
+        ("storage/checkpoint.py", line): [
+            (new, "the layout of a JSON file, which means nothing") for new in news
+        ]
+        for line, *news in (
+            (
+                '(part / PROGRESS).write_text(json.dumps(progress, indent=2) + "\\n")',
+                "json.dumps(progress)",
+                "3",
+            ),
+            (
+                '(part / CONFIG).write_text(json.dumps(config, indent=2) + "\\n")',
+                "json.dumps(config)",
+                "3",
+            ),
+        )
+    },
     ("storage/atomic.py", 'flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)'): [
         ("1", "runs on Windows only, which has no O_NONBLOCK")
     ],

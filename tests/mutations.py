@@ -225,8 +225,9 @@ def generate(file: str) -> list[Mutant]:
             change = scope, shown(node), shown(replacement)
             mutant = Mutant(file, line, *change, AREAS[file], seen[change], node, replacement)
             seen[change] += 1
-            known = EQUIVALENT.get((file, without_comment(lines[line - 1])), ())
-            if not any(new in ("*", mutant.new) for new, _ in known):
+            places = (file, scope), (file, without_comment(lines[line - 1]))
+            known = [new for place in places for new, _ in EQUIVALENT.get(place, [])]
+            if not {"*", mutant.new} & set(known):
                 found.append(mutant)
     return found
 

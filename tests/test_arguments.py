@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from npad import (
@@ -115,7 +117,7 @@ def test_what_a_decoder_says_of_itself():
     """Whether it re-scores, returns several hypotheses, and takes part in comparisons."""
     said = {
         name: (kind.rescores, kind.returns_several, kind.compared)
-        for name, kind in DECODERS.kinds.items()
+        for name, kind in dict[str, Any](DECODERS.kinds).items()
     }
     assert said == {
         "greedy": (False, False, True),

@@ -258,6 +258,23 @@ def test_it_costs_one_row_first_and_its_width_after(finish):
 
 
 @pytest.mark.parametrize("finish", RULES)
+def test_an_unused_slot_repeats_the_first_prefix(finish):
+    """Only two prefixes are possible; rows for them and two copies of the first are stepped."""
+    table = {(): [0.0, 0.4, 0.6], (1,): [0.0, 0.0, 1.0], (2,): [0.0, 1.0, 0.0]}
+    model, read = TableModel({0: table}, dtype=torch.float64), []
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            read.append(tokens.tolist())
+            return model.step(state, tokens, perturb)
+
+    decode(Watch(), [0], Beam(4, finish), 3)
+    assert read[1:] == [[2, 1, 2, 2], [1, 2, 1, 1]]
+
+
+@pytest.mark.parametrize("finish", RULES)
 def test_it_stops_when_nothing_is_alive_or_can_still_win(finish):
     """Two outputs at 0.5 each: both end at step 2, though three were asked for."""
     model = Counted(TableModel({0: {(): [0.5, 0.5], (1,): [1.0, 0.0]}}))

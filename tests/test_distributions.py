@@ -22,7 +22,7 @@ from npad import (
     StudentT,
     Uniform,
 )
-from npad.noise.random import GOLDEN, Keys, draw, mix_
+from npad.noise.random import GOLDEN, Keys, draw, mix_, uniform
 
 ADDITIVE = {
     "gaussian": Gaussian(),
@@ -86,6 +86,20 @@ def test_shapes_by_hand():
     assert (student < 2.132).double().mean().item() == pytest.approx(
         0.90, abs=0.01
     )  # the 95 % point of t with ν=4
+
+
+def test_uniform_and_laplace_by_hand():
+    """From the uniform numbers that the key draws, by the inverse of the distribution."""
+    keys = grid(1, 1)
+    u = draw(keys.streams(), 9, uniform)[0].double().tolist()
+    laplace = [
+        math.log(2 * x) / math.sqrt(2) if x < 0.5 else -math.log(2 - 2 * x) / math.sqrt(2)
+        for x in u
+    ]
+    assert Uniform().unit(keys, 9)[0].tolist() == pytest.approx(
+        [math.sqrt(12) * (x - 0.5) for x in u], abs=1e-5
+    )
+    assert Laplace().unit(keys, 9)[0].tolist() == pytest.approx(laplace, abs=1e-5)
 
 
 @pytest.mark.parametrize("nu", [3.0, 9.0])

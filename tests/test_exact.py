@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -55,6 +57,66 @@ def test_an_unproven_answer_says_so():
         decode(model, [0], Exact(budget=1, beam=Beam(1)), 8)[0][0].proven is False
     )  # there is more to try than that
     assert decode(model, [0], Exact(), 8)[0][0].proven is True
+
+
+@pytest.mark.parametrize(
+    ("after_two", "calls"), [([0.0, 0.5, 0.5], 1 + 2 + 2), ([0.5, 0.5, 0.0], 1 + 2)]
+)
+def test_a_prefix_that_can_only_equal_the_best_is_not_read(after_two, calls):
+    """Greedy search ends at 1/8. An output of 1/4 begins with 2; then (1, 1) at 1/4 cannot win."""
+    table = {
+        (): [0.0, 0.5, 0.5],
+        (1,): [0.25, 0.5, 0.25],
+        (1, 1): [0.5, 0.25, 0.25],
+        (2,): after_two,
+        (2, 1): [1.0, 0.0, 0.0],
+        (2, 2): [1.0, 0.0, 0.0],
+    }
+    exact, greedy = (Counted(TableModel({0: table}, dtype=torch.float64)) for _ in range(2))
+    assert decode(greedy, [0], Beam(1), 8)[0][0].log_prob == pytest.approx(math.log(1 / 8))
+    (found,) = decode(exact, [0], Exact(beam=Beam(1)), 8)[0]
+    assert (found.proven, found.log_prob) == (True, pytest.approx(math.log(1 / 4)))
+    assert exact.calls - greedy.calls == calls
+
+
+def test_its_budget_is_what_the_proof_takes():
+    for seed in range(20):
+        model = TableModel.random(4, 4, seed, dtype=torch.float64)
+        whole, beam = Counted(model), Counted(model)
+        (found,) = decode(whole, [0], Exact(beam=Beam(1)), 6)[0]
+        decode(beam, [0], Beam(1), 6)
+        needed = whole.calls - beam.calls
+        assert decode(model, [0], Exact(needed, Beam(1)), 6)[0] == [found]
+        if needed > 1:
+            assert not decode(model, [0], Exact(needed - 1, Beam(1)), 6)[0][0].proven
+
+
+def test_it_reads_at_most_sixteen_prefixes_at_a_time():
+    """So its `rows` promise. Greedy search ends at 0.1/39; 39 prefixes of 1/39 are worth a look."""
+    table = {(i,): [0.5] + [0.5 / 39] * 39 for i in range(2, 40)}
+    table |= {(): [0.0] + [1 / 39] * 39, (1,): [0.1] + [0.9 / 39] * 39}
+    model, seen = TableModel({0: table}, dtype=torch.float64), []
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            seen.append(len(tokens))
+            return model.step(state, tokens, perturb)
+
+    (found,) = decode(Watch(), [0], Exact(beam=Beam(1)), 3)[0]
+    assert found.log_prob == pytest.approx(model.best(0, 3).log_prob, abs=1e-9)
+    assert max(seen) == 16 == Exact(beam=Beam(1)).rows
+
+
+def test_of_equals_the_beams_output_stays():
+    table = {(): [0.0, 0.5, 0.5], (1,): [0.5, 0.5, 0.0], (2,): [0.5, 0.5, 0.0]}
+    model = TableModel({0: table}, dtype=torch.float64)
+    for width in (1, 2, 3):
+        (beam,), (exact,) = (
+            decode(model, [0], decoder, 8)[0] for decoder in (Beam(width), Exact(beam=Beam(width)))
+        )
+        assert (exact.tokens, exact.proven) == (beam.tokens, True)
 
 
 def test_batches_and_networks():

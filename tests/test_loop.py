@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from cases import assert_same, recurrent, summaries
-from npad import NPAD, Beam, BestOf, Constant, Greedy, Noise, Sampling, Special, decode
+from npad import NPAD, Beam, BestOf, Constant, Counted, Greedy, Noise, Sampling, Special, decode
+from npad.models.table import TableModel
 
 
 class Counting:
@@ -43,4 +44,48 @@ def test_a_sentence_goes_on_until_all_its_chains_are_done(inner):
     lengths = {len(one.tokens) for hypotheses in found for one in hypotheses if not one.finished}
     assert lengths <= {12}
     ended = {len(one.tokens) for hypotheses in found for one in hypotheses if one.finished}
-    assert len(ended) > 5
+    assert len(ended) > 2
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Sampling(3)], ids=repr)
+def test_a_row_that_has_ended_reads_the_end_token(decoder, monkeypatch):
+    """Whatever the model makes of it, this is a token that every model can read."""
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 8)
+    model, read = recurrent(vocabulary=5), []
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 1.0
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            read.append(tokens.tolist())
+            return model.step(state, tokens, perturb)
+
+    decode(Watch(), summaries(4), decoder, 8)
+    by_row = [list(tokens) for tokens in zip(*read[1:], strict=True)]
+    ends = [tokens.index(model.special.eos) for tokens in by_row if model.special.eos in tokens]
+    assert min(ends) < 4
+    for tokens in by_row:
+        if model.special.eos in tokens:
+            end = tokens.index(model.special.eos)
+            assert set(tokens[end:]) == {model.special.eos}
+
+
+@pytest.mark.parametrize("every", [1, 3, 8])
+def test_rows_count_until_the_host_looks(every, monkeypatch):
+    """Two tokens and the end, all certain: the search stops when it is next looked at."""
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: every)
+    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
+    decode(model, [0, 0], Beam(4), 20)
+    steps = -(-3 // every) * every
+    assert model.calls == 2 * (1 + 4 * (steps - 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_memory_is_asked_for_once_for_all_rows(dtype, monkeypatch):
+    """Eight tensors of the size of the logits, for every row of every sentence."""
+    asked = []
+    monkeypatch.setattr("npad.search.loop.ensure_fits", lambda *how: asked.append(how))
+    decode(recurrent(dtype=dtype, vocabulary=7), summaries(5, dtype), Beam(3), 6)
+    assert asked == [(5 * 3, 8 * 7 * dtype.itemsize, torch.device("cpu"))]

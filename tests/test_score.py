@@ -163,6 +163,20 @@ def test_the_end_token_counts_where_a_hypothesis_ended(forced):
     assert short == pytest.approx(first[0, 5].item())
 
 
+def test_an_empty_place_reads_nothing():
+    found = Hypotheses(
+        torch.tensor([[[3, 4], [5, 0], [0, 0], [0, 0]]]),
+        torch.tensor([[2, 1, 0, -1]]),
+        torch.tensor([[True, False, True, False]]),
+        torch.zeros(1, 4),
+    )
+    teacher = strategies.TeacherForcing.of(found, bos=9, eos=8)
+    assert teacher.reads.tolist() == [[3, 1, 1, 0]]
+    assert teacher.inputs.tolist() == [[[9, 3, 4], [9, 5, 8], [9, 8, 8], [9, 8, 8]]]
+    assert teacher.targets.tolist() == [[[3, 4, 8], [5, 8, 8], [8, 8, 8], [8, 8, 8]]]
+    assert teacher.counted.sum(-1).tolist() == [[3, 1, 1, 0]]
+
+
 def test_no_targets_no_scores():
     model = TableModel.random(3, 2)
     assert score(model, [0, 0], [[], []]) == [[], []]

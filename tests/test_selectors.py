@@ -118,6 +118,8 @@ def test_mbr_has_a_letter_for_many_tokens_and_says_when_not():
 
 
 def test_mbr_needs_a_text_and_a_number():
+    with pytest.raises(InvalidInput, match="text must be a function from tokens to text"):
+        MBR(text=3)
     with pytest.raises(InvalidInput, match="MBR's text function must return a text, not 3"):
         MBR(text=lambda tokens: 3)(FOUR)
     with pytest.raises(InvalidInput, match="MBR's utility must return a number, not 'x'"):
@@ -130,6 +132,11 @@ def test_rerank_by_a_function_of_the_hypothesis():
     assert [len(one.tokens) for one in longest] == sorted(
         (len(one.tokens) for one in longest), reverse=True
     )
+
+
+def test_rerank_tells_numbers_apart_to_the_last_digit():
+    scores = Rerank(lambda one: 1 + 1e-15 * len(one.tokens))(FOUR)
+    assert scores.argsort(descending=True).tolist() == [[1, 3, 0, 2]]
 
 
 @pytest.mark.parametrize(
