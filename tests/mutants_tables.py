@@ -137,9 +137,10 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
                 "CPU_RESULT_ROWS = 4096",
             ),
             ("search/loop.py", "GPU_STEPS = 8"),
+            ("noise/random.py", "BLOCK = 1 << 16"),
             (
                 "noise/random.py",
-                "BLOCK = 1 << 16",
+                'size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)',
             ),
             (
                 "rescoring/strategies.py",
@@ -169,6 +170,10 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
     ): [
         (new, "runs on a GPU only") for new in ("9", "done.sum() / 8", "done.sum() * 8 > len(done)")
     ],
+    (
+        "search/history.py",
+        "record_gains(predicted.logits, predicted.norm, tokens, rows, *self._buffers(), eos)",
+    ): [("pass", "runs on a GPU only; tests/test_kernels.py compares it with torch")],
     ("search/independent.py", "IndependentRows._greedy_by_kernel"): [
         ("*", "runs on a GPU only; tests/test_kernels.py compares it with torch")
     ],
@@ -190,6 +195,10 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
         "rescoring/strategies.py",
         "ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])",
     ): [("1", "these logits have two dimensions")],
+    (
+        "rescoring/strategies.py",
+        "longest = max((part.shape[-1] for part in parts), default=0)",
+    ): [("1", "the default is for no hypotheses at all, whose coverage nobody reads")],
     ("search/loop.py", "self.vocabulary = predicted.logits.shape[-1]"): [
         ("1", "these logits have two dimensions")
     ],
@@ -213,6 +222,9 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
             ),
         )
     },
+    ("storage/checkpoint.py", "newer = isinstance(written, int) and written > FORMAT"): [
+        ("written >= FORMAT", "comes after written != FORMAT")
+    ],
     ("storage/atomic.py", 'flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)'): [
         ("1", "runs on Windows only, which has no O_NONBLOCK")
     ],

@@ -209,6 +209,13 @@ def test_orthogonal_in_fewer_dimensions_than_chains():
         assert (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-4
 
 
+def test_orthogonal_however_nearly_dependent_the_vectors_are():
+    """Sixteen vectors in sixteen dimensions, drawn 3,000 times."""
+    x = Orthogonal().unit(grid(3000, 16), 16).double().view(3000, 16, 16)
+    directions = x / x.norm(dim=-1, keepdim=True)
+    assert (directions @ directions.mT - torch.eye(16)).abs().max() < 1e-6
+
+
 def test_the_clean_chain_adds_no_block_of_its_own(monkeypatch):
     """Its noise is scaled by zero: blocks of four chains for chains 0 to 8 are two per sentence."""
     drawn = []

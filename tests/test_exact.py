@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import key, recurrent, summaries, tables
-from npad import NPAD, Beam, Counted, Exact, GNMTLength, InvalidInput, LengthNormalised, decode
+from npad import (
+    NPAD,
+    Beam,
+    Counted,
+    Exact,
+    GNMTLength,
+    InvalidInput,
+    LengthNormalised,
+    ModelError,
+    Special,
+    decode,
+)
 from npad.models.table import TableModel
 
 
@@ -107,6 +118,36 @@ def test_it_reads_at_most_sixteen_prefixes_at_a_time():
     (found,) = decode(Watch(), [0], Exact(beam=Beam(1)), 3)[0]
     assert found.log_prob == pytest.approx(model.best(0, 3).log_prob, abs=1e-9)
     assert max(seen) == 16 == Exact(beam=Beam(1)).rows
+
+
+def test_where_nothing_can_end_it_is_the_best_of_what_is_cut():
+    """Greedy search is cut at (1, 1) with 0.3; the most probable two tokens are (2, 1), 0.4."""
+    table = {(): [0.0, 0.6, 0.4], (1,): [0.0, 0.5, 0.5], (2,): [0.0, 1.0, 0.0]}
+    model = TableModel({0: table}, dtype=torch.float64)
+    (found,) = decode(model, [0], Exact(beam=Beam(1)), 2)[0]
+    assert (found.tokens, found.finished, found.proven) == ((2, 1), False, True)
+    assert found.log_prob == pytest.approx(math.log(0.4))
+
+
+def test_logits_that_only_it_meets_must_be_a_distribution_too():
+    """Greedy search follows token 1; exact search reads 2 as well, and finds NaN."""
+
+    class Fragile:
+        special, sites = Special(3, 0, 3), {}
+
+        def start(self, source):
+            return torch.zeros(len(source))
+
+        def step(self, state, tokens, perturb=None):
+            after = torch.tensor([[1.0, 0, 0], [0.2, 0.4, 0.4], [math.nan] * 3, [0, 0.6, 0.4]])
+            return after[tokens].log(), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    assert decode(Fragile(), [0], Beam(1), 2)
+    with pytest.raises(ModelError, match=r"Fragile.step returned NaN, .* by step 2"):
+        decode(Fragile(), [0], Exact(beam=Beam(1)), 2)
 
 
 def test_of_equals_the_beams_output_stays():

@@ -39,6 +39,7 @@ def build(groups) -> Hypotheses:
 def test_distinct_keeps_the_first_of_each_and_counts(groups):
     merged, went = build(groups).distinct()
     rows = merged.to_lists()
+    assert merged.lengths.shape == (len(groups), max(1, max(map(len, rows))))
     for g, group in enumerate(groups):
         expected = {}
         for place, one in enumerate(group):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import recurrent, summaries, tables
-from npad import Counted, InvalidInput, ModelError, score
+from npad import Counted, InvalidInput, ModelError, Special, score
 from npad.models.table import TableModel
 from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
@@ -121,6 +121,25 @@ def test_logits_that_are_no_distribution_have_no_score(forced, value):
         ModelError, match=r"RecurrentLM returned NaN, \+inf or nothing but −inf .* while scoring"
     ):
         score(model, summaries(2), [[[2, 4]], [[5]]])
+
+
+def test_one_target_without_a_score_is_an_error_for_all():
+    class Fragile:
+        special, sites = Special(5, 0, 5), {}
+
+        def start(self, source):
+            return torch.zeros(len(source))
+
+        def step(self, state, tokens, perturb=None):
+            return torch.zeros(len(tokens), 5).masked_fill((tokens == 3)[:, None], math.nan), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    found = score(Fragile(), [0], [[[1], [2, 4]]])[0]
+    assert found == pytest.approx([-2 * math.log(5), -3 * math.log(5)])
+    with pytest.raises(ModelError, match="Fragile returned NaN"):
+        score(Fragile(), [0], [[[1], [2, 3]]])
 
 
 @pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from npad import (
     decode,
 )
 from npad.models.table import TableModel
-from npad.search.hypotheses import Hypotheses
+from npad.search.hypotheses import Hypotheses, join
 
 
 def candidates(*rows, coverage=None) -> Hypotheses:
@@ -70,6 +71,16 @@ def test_gnmt_coverage_by_hand():
     scores = GNMTLength(0.0, beta=0.5)(found)[0].tolist()
     assert scores[0] == pytest.approx(-1.0 + 0.5 * math.log(0.5))
     assert scores[1] == pytest.approx(-1.0 + 0.5 * math.log(1e-9))
+
+
+def test_padding_of_a_source_is_its_own():
+    """A position without attention is padding of its sentence, whatever others attend to."""
+    first = candidates(((5,), -1.0, 1), ((6,), -1.0, 1))
+    both = join([first, first], pad=0, dim=0)
+    coverage = torch.tensor([[[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.5, 0.0]]])
+    scores = GNMTLength(0.0, beta=1.0)(replace(both, coverage=coverage))
+    expected = [[-1 + 2 * math.log(0.5)] * 2, [-1.0, -1 + math.log(0.5)]]
+    assert scores.tolist() == [pytest.approx(row) for row in expected]
 
 
 def test_mbr_weighs_by_count():
@@ -236,6 +247,15 @@ def test_coverage_is_as_precise_as_the_attention_it_sums():
     assert coverage.dtype == torch.float64
     lengths = sorted(len(one.tokens) + one.finished for one in found)
     assert sorted(coverage[0, :, 0].tolist()) == [third * length for length in lengths]
+
+
+def test_attention_is_not_asked_for_in_vain():
+    class Silent(Looking):
+        def attention(self, state):
+            raise AssertionError
+
+    for selector in (MostProbable(), GNMTLength(0.6, 0.0), LengthNormalised()):
+        assert decode(Silent(), [0], NPAD(Beam(3), 2, Noise(0.0), selector=selector), max_length=3)
 
 
 def test_attention_after_the_end_is_no_matter():
