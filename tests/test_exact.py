@@ -151,7 +151,9 @@ def test_logits_that_only_it_meets_must_be_a_distribution_too():
 
 
 def test_of_equals_the_beams_output_stays():
-    table = {(): [0.0, 0.5, 0.5], (1,): [0.5, 0.5, 0.0], (2,): [0.5, 0.5, 0.0]}
+    """Greedy search ends at 1/8 with (1); so would (2) and (3), which are read after it."""
+    table = {(): [0.0, 0.5, 0.25, 0.25], (1,): [0.25] * 4}
+    table |= {(i,): [0.5, 0.5, 0.0, 0.0] for i in (2, 3)}
     model = TableModel({0: table}, dtype=torch.float64)
     for width in (1, 2, 3):
         (beam,), (exact,) = (
