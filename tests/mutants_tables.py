@@ -111,7 +111,7 @@ NAMED = {
         tests("folders"),
     ),
     "long texts count as one row": (
-        "pipelines/translation.py",
+        "pipelines/batching.py",
         "return 1 + characters // CHARACTERS_PER_ROW",
         "return 1",
         tests("translate"),

@@ -74,6 +74,16 @@ def test_each_distinct_target_is_read_once():
     assert counted.rescored == 3
 
 
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_every_position_counts_as_a_call(forced):
+    model = recurrent()
+    if not forced:
+        model.forced = None
+    counted = Counted(model)
+    score(counted, summaries(2), [[[2, 3], [4, 5]], [[6, 7], [8, 2]]])
+    assert counted.rescored == 4 * 3
+
+
 def test_little_of_the_work_is_padding():
     """Sentences with 25, 1, 1 and 1 targets of two tokens: 28 · 3 rows, not 100 · 3."""
     counted = Counted(TableModel.random(6, 3, sentences=4))
