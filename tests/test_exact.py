@@ -162,6 +162,13 @@ def test_of_equals_the_beams_output_stays():
         assert (exact.tokens, exact.proven) == (beam.tokens, True)
 
 
+def test_outputs_of_a_batch_may_differ_in_length():
+    long = {(1,) * n: [0.0, 1.0] for n in range(3)}
+    tables = {"long": long, "short": {(): [1.0, 0.0]}}
+    found = decode(TableModel(tables), ["long", "short", "long"], Exact(), 8)
+    assert [one.tokens for (one,) in found] == [(1, 1, 1), (), (1, 1, 1)]
+
+
 def test_batches_and_networks():
     model, source = recurrent(vocabulary=5), summaries(4)
     found = decode(model, source, Exact(50_000), max_length=7)
