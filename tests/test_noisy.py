@@ -16,6 +16,7 @@ from npad import (
     Greedy,
     Noise,
     Noisy,
+    Orthogonal,
     Power,
     Special,
     decode,
@@ -241,6 +242,16 @@ def test_the_noise_is_float32_whatever_the_default(monkeypatch):
         assert torch.equal(epsilon(1), x)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_a_noisy_model_is_captured_if_its_model_and_its_noise_may_be():
+    for capturable in (True, False):
+        model = recurrent()
+        model.capturable = capturable
+        for kind in (Gaussian(), Orthogonal()):
+            noisy = Noisy(model, Noise(0.3, distribution=kind))
+            assert noisy.capabilities.noisy
+            assert noisy.capabilities.capturable == (capturable and kind == Gaussian())
 
 
 def test_a_noisy_model_is_a_model():

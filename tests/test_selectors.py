@@ -59,6 +59,12 @@ def test_length_normalised_counts_the_end_token():
     assert LengthNormalised(1.0)(cut).tolist() == [[-1.0]]
 
 
+def test_an_empty_output_has_the_length_of_its_end():
+    """Cut before the first token, it would have none: a length of one keeps its score a number."""
+    empty = candidates(((), -1.0, 1), ((), -1.0, 1, False))
+    assert LengthNormalised(1.0)(empty).tolist() == [[-1.0, -1.0]]
+
+
 def test_gnmt_length_by_hand():
     assert GNMTLength(1.0)(FOUR)[0, 1].item() == pytest.approx(-3.0 / (10 / 6))
     assert GNMTLength(0.6)(FOUR)[0, 0].item() == pytest.approx(-2.0 / (8 / 6) ** 0.6)
