@@ -89,3 +89,11 @@ def test_memory_is_asked_for_once_for_all_rows(dtype, monkeypatch):
     monkeypatch.setattr("npad.search.loop.ensure_fits", lambda *how: asked.append(how))
     decode(recurrent(dtype=dtype, vocabulary=7), summaries(5, dtype), Beam(3), 6)
     assert asked == [(5 * 3, 8 * 7 * dtype.itemsize, torch.device("cpu"))]
+
+
+def test_a_sentence_that_is_done_is_not_stepped_on():
+    """One ends at once, the other after nine tokens: 2 rows, then 1 row in nine steps."""
+    tables = {"short": {(): [1.0, 0.0]}, "long": {(1,) * n: [0.0, 1.0] for n in range(9)}}
+    model = Counted(TableModel(tables))
+    decode(model, ["short", "long"], Greedy(), 12)
+    assert model.calls == 2 + 9
