@@ -279,11 +279,11 @@ def test_weights_are_set_all_of_them_and_no_others():
 )
 def test_a_size_that_the_weights_do_not_have_costs_nothing(folder, change):
     rewrite(folder, lambda config: config["model"].update(change))
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(StorageError) as caught:
         npad.load(folder)
     assert "\n" not in str(caught.value)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_weights_beyond_the_memory_are_refused_before_they_are_read(folder, monkeypatch):
