@@ -5,6 +5,7 @@
 #   make docs          the guide and the API reference as a site, in site/
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
 #   make test-real     tests on the weights of a real chat model
+#   make mutants       small wrong changes to central modules, and which of them no test notices
 #   make hooks         lint and types before every commit, by pre-commit
 PYTHON  ?= python3
 BIN     := .venv/bin
@@ -15,7 +16,7 @@ TORCH_LOWEST ?=
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo test test-real test-lowest lint types unit docs hooks format benchmark clean
+.PHONY: demo test test-real test-lowest mutants lint types unit docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -53,6 +54,10 @@ test-lowest:
 	$(LOWEST)/bin/pytest $(OLD)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/hf.txt
 	$(LOWEST)/bin/pytest $(OLD) $$(grep -l "^from transformers" tests/test_*.py)
+
+# Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts anew.
+mutants: .venv/.ready
+	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

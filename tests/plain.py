@@ -50,3 +50,59 @@ def plain_beam(
     answers = [(h[:-1], s, True) for h, s in sorted(ended, key=lambda one: -one[1])]
     answers += [(h, s, False) for h, s in sorted(live, key=lambda one: -one[1])]
     return answers[:nbest]
+
+
+def plain_rectangles(sizes, max_area, step_cost, groups=None, places=None):
+    """Cut sizes, lists in descending order, into (groups, places) as `rectangles` does."""
+    groups = range(len(sizes)) if groups is None else groups
+    start, stop = (0, len(sizes[0])) if places is None else places
+    groups = [g for g in groups if sizes[g][start] > 0]
+    if not groups:
+        return []
+    stop = start + max(count(sizes[g][start:stop]) for g in groups)
+    height = max(sizes[g][start] for g in groups)
+    area = len(groups) * (stop - start) * height
+    cuts = plain_cuts(sizes, groups, start, stop)
+    cost, cut = min(cuts, key=lambda option: option[0], default=(math.inf, None))
+    if cut is None or area - cost <= step_cost * height:
+        if area <= max_area or len(groups) * (stop - start) == 1:
+            return [(sorted(groups), (start, stop))]
+        half = len(groups) // 2
+        middle = (start + stop + 1) // 2
+        cut = [(groups[:half], (start, stop)), (groups[half:], (start, stop))]
+        if len(groups) == 1:
+            cut = [(groups, (start, middle)), (groups, (middle, stop))]
+    parts = [plain_rectangles(sizes, max_area, step_cost, *part) for part in cut]
+    return [rectangle for part in parts for rectangle in part]
+
+
+def plain_cuts(sizes, groups, start, stop):
+    """Every cut between places and between groups, by either order, with the area it leaves."""
+
+    def extent(rows, first, last):
+        """The smallest rectangle around sizes[rows][first:last], (height, width)."""
+        tallest = max(max(sizes[g][first:last]) for g in rows)
+        return tallest, max(count(sizes[g][first:last]) for g in rows)
+
+    for at in range(start + 1, stop):
+        going_on = sum(sizes[g][at] > 0 for g in groups)
+        left = (at - start) * len(groups) * max(sizes[g][start] for g in groups)
+        right = (stop - at) * going_on * max(sizes[g][at] for g in groups)
+        yield left + right, [(groups, (start, at)), (groups, (at, stop))]
+    for tall_first in (True, False):
+
+        def order(g, tall_first=tall_first):
+            height, width = extent([g], start, stop)
+            return (-height, -width) if tall_first else (-width, -height)
+
+        ordered = sorted(groups, key=order)
+        for at in range(1, len(groups)):
+            top, bottom = ordered[:at], ordered[at:]
+            tall, wide = extent(ordered, start, stop)
+            below, narrow = extent(bottom, start, stop)
+            cost = at * tall * wide + len(bottom) * below * narrow
+            yield cost, [(top, (start, stop)), (bottom, (start, stop))]
+
+
+def count(sizes):
+    return sum(size > 0 for size in sizes)

@@ -156,6 +156,12 @@ from npad.models.table import TableModel
             lambda: MBR("rouge"),
             "utility must be 'chrf', 'bleu' or a function of two texts, not 'rouge'",
         ),
+        (lambda: Noisy(TableModel, Noise(0.3)), "TableModel"),
+        (lambda: Noisy(object(), Noise(0.3)), "object"),
+        (
+            lambda: Noisy(TableModel.random(3, 2), Noise(0.3), share_noise=1),
+            "share_noise must be True or False, not 1",
+        ),
         (lambda: Rerank(3), "Rerank needs a function of a Hypothesis, not 3"),
     ],
 )

@@ -10,6 +10,8 @@ from npad.models.cgru.model import AttentionModel
 from npad.training.batches import Batcher
 from npad.training.likelihood import nll
 from npad.training.processes import Processes
+from npad.training.recipe import Recipe
+from npad.training.update import Updater
 from runs import TINY, small_store
 
 
@@ -102,3 +104,22 @@ def test_processes_share_a_batch():
     shares = [Processes(rank, 3).share(pairs).tolist() for rank in range(3)]
     assert shares == [[0, 3, 6], [1, 4], [2, 5]]
     assert Processes(2, 3).share(pairs[:1]).tolist() == []
+
+
+def test_each_process_and_each_update_has_dropout_of_its_own(store):
+    """On the same pairs, the loss depends on the update's number and on the process's rank."""
+
+    class Whole(Processes):
+        def share(self, pairs):
+            return pairs
+
+    def loss(rank, number):
+        torch.manual_seed(0)
+        source, target = store.subwords
+        model = AttentionModel(source.size, target.size, dropout=0.5, **TINY)
+        processes = Whole(rank)
+        updater = Updater(model, store.train, Recipe(), torch.device("cpu"), processes)
+        return float(updater.gradient(np.arange(4), number))
+
+    assert loss(0, 1) == loss(0, 1)
+    assert len({loss(0, 1), loss(1, 1), loss(0, 2)}) == 3

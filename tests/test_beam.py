@@ -257,6 +257,34 @@ def test_it_costs_one_row_first_and_its_width_after(finish):
     assert model.calls == 1 + 4 * 3
 
 
+@pytest.mark.parametrize("finish", RULES)
+def test_an_unused_slot_repeats_the_first_prefix(finish):
+    """Only two prefixes are possible; rows for them and two copies of the first are stepped."""
+    table = {(): [0.0, 0.4, 0.6], (1,): [0.0, 0.0, 1.0], (2,): [0.0, 1.0, 0.0]}
+    model, read = TableModel({0: table}, dtype=torch.float64), []
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            read.append(tokens.tolist())
+            return model.step(state, tokens, perturb)
+
+    decode(Watch(), [0], Beam(4, finish), 3)
+    assert read[1:] == [[2, 1, 2, 2], [1, 2, 1, 1]]
+
+
+@pytest.mark.parametrize("finish", RULES)
+def test_it_stops_when_nothing_is_alive_or_can_still_win(finish):
+    """Two outputs at 0.5 each: both end at step 2, though three were asked for."""
+    model = Counted(TableModel({0: {(): [0.5, 0.5], (1,): [1.0, 0.0]}}))
+    assert len(decode(model, [0], Beam(3, finish, nbest=3), 50)[0]) == 2
+    assert model.calls == 1 + 3
+    tie = Counted(TableModel({0: {(): [0.5, 0.5], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0]}}))
+    assert decode(tie, [0], Beam(2, finish), 50)[0][0].tokens == ()
+    assert tie.calls == 1  # what is alive can only equal it
+
+
 @given(model=tables(), width=st.integers(1, 6))
 def test_more_than_nbest_changes_nothing_of_the_first(model, width):
     for finish in RULES:

@@ -22,7 +22,7 @@ from npad import (
     StudentT,
     Uniform,
 )
-from npad.noise.random import Keys
+from npad.noise.random import GOLDEN, Keys, draw, mix_, uniform
 
 ADDITIVE = {
     "gaussian": Gaussian(),
@@ -86,6 +86,34 @@ def test_shapes_by_hand():
     assert (student < 2.132).double().mean().item() == pytest.approx(
         0.90, abs=0.01
     )  # the 95 % point of t with ν=4
+
+
+def test_uniform_and_laplace_by_hand():
+    """From the uniform numbers that the key draws, by the inverse of the distribution."""
+    keys = grid(1, 1)
+    u = draw(keys.streams(), 9, uniform)[0].double().tolist()
+    laplace = [
+        math.log(2 * x) / math.sqrt(2) if x < 0.5 else -math.log(2 - 2 * x) / math.sqrt(2)
+        for x in u
+    ]
+    assert Uniform().unit(keys, 9)[0].tolist() == pytest.approx(
+        [math.sqrt(12) * (x - 0.5) for x in u], abs=1e-5
+    )
+    assert Laplace().unit(keys, 9)[0].tolist() == pytest.approx(laplace, abs=1e-5)
+
+
+@pytest.mark.parametrize("nu", [3.0, 9.0])
+def test_student_t_by_hand(nu):
+    """Bailey's method: of 32 bits, 12 are the angle and 20 the distance."""
+    keys = grid(1, 1)
+    raw = int(mix_(keys.streams() + GOLDEN)) % 2**64
+    expected = []
+    for bits in (raw >> 32, raw % 2**32):
+        angle = 2 * math.pi * (bits % 2**12 + 0.5) / 2**12
+        u = (bits // 2**12 + 0.5) / 2**20
+        t = math.sqrt(nu * (u ** (-2 / nu) - 1)) * math.cos(angle)
+        expected.append(t / math.sqrt(nu / (nu - 2)))
+    assert StudentT(nu).unit(keys, 2)[0].tolist() == pytest.approx(expected, rel=1e-4)
 
 
 @every
@@ -179,6 +207,39 @@ def test_orthogonal_in_fewer_dimensions_than_chains():
     for block in (x[:, :4], x[:, 4:]):
         gram = block @ block.mT
         assert (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-4
+
+
+def test_orthogonal_however_nearly_dependent_the_vectors_are():
+    """Sixteen vectors in sixteen dimensions, drawn 3,000 times."""
+    x = Orthogonal().unit(grid(3000, 16), 16).double().view(3000, 16, 16)
+    directions = x / x.norm(dim=-1, keepdim=True)
+    assert (directions @ directions.mT - torch.eye(16)).abs().max() < 1e-6
+
+
+def test_the_clean_chain_adds_no_block_of_its_own(monkeypatch):
+    """Its noise is scaled by zero: blocks of four chains for chains 0 to 8 are two per sentence."""
+    drawn = []
+    monkeypatch.setattr(
+        "npad.noise.distributions.draw",
+        lambda streams, *how: drawn.append(len(streams)) or draw(streams, *how),
+    )
+    keys = grid(3, 9)
+    Orthogonal(4).unit(replace(keys, chains=keys.chains - 1), 20)
+    assert drawn == [3 * 2 * 4]
+
+
+def test_which_noise_may_be_captured_and_which_is_relative():
+    """Orthogonal noise asks the host which blocks there are; what wraps another is like it."""
+    assert {name for name, kind in EVERY.items() if not kind.capturable} == {
+        "orthogonal",
+        "orthogonal-4",
+    }
+    assert not Fixed(Orthogonal()).capturable
+    assert not Antithetic(Orthogonal()).capturable
+    assert {name for name, kind in EVERY.items() if kind.relative_only} == {
+        "dropout",
+        "fixed-dropout",
+    }
 
 
 @every

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import key, recurrent, summaries, tables
-from npad import NPAD, Beam, Counted, Exact, GNMTLength, InvalidInput, LengthNormalised, decode
+from npad import (
+    NPAD,
+    Beam,
+    Counted,
+    Exact,
+    GNMTLength,
+    InvalidInput,
+    LengthNormalised,
+    ModelError,
+    Special,
+    decode,
+)
 from npad.models.table import TableModel
 
 
@@ -55,6 +68,105 @@ def test_an_unproven_answer_says_so():
         decode(model, [0], Exact(budget=1, beam=Beam(1)), 8)[0][0].proven is False
     )  # there is more to try than that
     assert decode(model, [0], Exact(), 8)[0][0].proven is True
+
+
+@pytest.mark.parametrize(
+    ("after_two", "calls"), [([0.0, 0.5, 0.5], 1 + 2 + 2), ([0.5, 0.5, 0.0], 1 + 2)]
+)
+def test_a_prefix_that_can_only_equal_the_best_is_not_read(after_two, calls):
+    """Greedy search ends at 1/8. An output of 1/4 begins with 2; then (1, 1) at 1/4 cannot win."""
+    table = {
+        (): [0.0, 0.5, 0.5],
+        (1,): [0.25, 0.5, 0.25],
+        (1, 1): [0.5, 0.25, 0.25],
+        (2,): after_two,
+        (2, 1): [1.0, 0.0, 0.0],
+        (2, 2): [1.0, 0.0, 0.0],
+    }
+    exact, greedy = (Counted(TableModel({0: table}, dtype=torch.float64)) for _ in range(2))
+    assert decode(greedy, [0], Beam(1), 8)[0][0].log_prob == pytest.approx(math.log(1 / 8))
+    (found,) = decode(exact, [0], Exact(beam=Beam(1)), 8)[0]
+    assert (found.proven, found.log_prob) == (True, pytest.approx(math.log(1 / 4)))
+    assert exact.calls - greedy.calls == calls
+
+
+def test_its_budget_is_what_the_proof_takes():
+    for seed in range(20):
+        model = TableModel.random(4, 4, seed, dtype=torch.float64)
+        whole, beam = Counted(model), Counted(model)
+        (found,) = decode(whole, [0], Exact(beam=Beam(1)), 6)[0]
+        decode(beam, [0], Beam(1), 6)
+        needed = whole.calls - beam.calls
+        assert decode(model, [0], Exact(needed, Beam(1)), 6)[0] == [found]
+        if needed > 1:
+            assert not decode(model, [0], Exact(needed - 1, Beam(1)), 6)[0][0].proven
+
+
+def test_it_reads_at_most_sixteen_prefixes_at_a_time():
+    """So its `rows` promise. Greedy search ends at 0.1/39; 39 prefixes of 1/39 are worth a look."""
+    table = {(i,): [0.5] + [0.5 / 39] * 39 for i in range(2, 40)}
+    table |= {(): [0.0] + [1 / 39] * 39, (1,): [0.1] + [0.9 / 39] * 39}
+    model, seen = TableModel({0: table}, dtype=torch.float64), []
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            seen.append(len(tokens))
+            return model.step(state, tokens, perturb)
+
+    (found,) = decode(Watch(), [0], Exact(beam=Beam(1)), 3)[0]
+    assert found.log_prob == pytest.approx(model.best(0, 3).log_prob, abs=1e-9)
+    assert max(seen) == 16 == Exact(beam=Beam(1)).rows
+
+
+def test_where_nothing_can_end_it_is_the_best_of_what_is_cut():
+    """Greedy search is cut at (1, 1) with 0.3; the most probable two tokens are (2, 1), 0.4."""
+    table = {(): [0.0, 0.6, 0.4], (1,): [0.0, 0.5, 0.5], (2,): [0.0, 1.0, 0.0]}
+    model = TableModel({0: table}, dtype=torch.float64)
+    (found,) = decode(model, [0], Exact(beam=Beam(1)), 2)[0]
+    assert (found.tokens, found.finished, found.proven) == ((2, 1), False, True)
+    assert found.log_prob == pytest.approx(math.log(0.4))
+
+
+def test_logits_that_only_it_meets_must_be_a_distribution_too():
+    """Greedy search follows token 1; exact search reads 2 as well, and finds NaN."""
+
+    class Fragile:
+        special, sites = Special(3, 0, 3), {}
+
+        def start(self, source):
+            return torch.zeros(len(source))
+
+        def step(self, state, tokens, perturb=None):
+            after = torch.tensor([[1.0, 0, 0], [0.2, 0.4, 0.4], [math.nan] * 3, [0, 0.6, 0.4]])
+            return after[tokens].log(), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    assert decode(Fragile(), [0], Beam(1), 2)
+    with pytest.raises(ModelError, match=r"Fragile.step returned NaN, .* by step 2"):
+        decode(Fragile(), [0], Exact(beam=Beam(1)), 2)
+
+
+def test_of_equals_the_beams_output_stays():
+    """Greedy search ends at 1/8 with (1); so would (2) and (3), which are read after it."""
+    table = {(): [0.0, 0.5, 0.25, 0.25], (1,): [0.25] * 4}
+    table |= {(i,): [0.5, 0.5, 0.0, 0.0] for i in (2, 3)}
+    model = TableModel({0: table}, dtype=torch.float64)
+    for width in (1, 2, 3):
+        (beam,), (exact,) = (
+            decode(model, [0], decoder, 8)[0] for decoder in (Beam(width), Exact(beam=Beam(width)))
+        )
+        assert (exact.tokens, exact.proven) == (beam.tokens, True)
+
+
+def test_outputs_of_a_batch_may_differ_in_length():
+    long = {(1,) * n: [0.0, 1.0] for n in range(3)}
+    tables = {"long": long, "short": {(): [1.0, 0.0]}}
+    found = decode(TableModel(tables), ["long", "short", "long"], Exact(), 8)
+    assert [one.tokens for (one,) in found] == [(1, 1, 1), (), (1, 1, 1)]
 
 
 def test_batches_and_networks():

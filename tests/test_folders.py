@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from npad import InvalidInput
 from npad.errors import StorageError
@@ -130,3 +131,108 @@ def test_a_system_without_locks_goes_on_without(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "fcntl", None)
     with exclusive_lock(tmp_path / ".lock", "A"), exclusive_lock(tmp_path / ".lock", "B"):
         pass
+
+
+def test_folders_on_the_way_are_made(tmp_path):
+    for _ in range(2):
+        with exclusive_lock(tmp_path / "a/b/.lock", "here"):
+            assert (tmp_path / "a/b/.lock").stat().st_mode & 0o111 == 0
+        with atomic_folder(tmp_path / "c/d/model"):
+            pass
+    assert [path.name for path in (tmp_path / "c/d").iterdir()] == ["model"]
+
+
+def test_a_lock_may_be_removed_while_it_is_held(tmp_path):
+    with exclusive_lock(tmp_path / ".lock", "here"):
+        (tmp_path / ".lock").unlink()
+
+
+def test_no_file_stays_open(tmp_path):
+    def opened():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    os.mkfifo(tmp_path / "pipe")
+    for _ in range(3):
+        with exclusive_lock(tmp_path / ".lock", "here"):
+            pass
+        with pytest.raises(StorageError), exclusive_lock(tmp_path / "pipe", ""):
+            pass
+        write_atomic(tmp_path / "file", "text")
+        with atomic_folder(tmp_path / "model") as part:
+            (part / "file").touch()
+    assert opened() == before
+
+
+def test_errors_of_the_system_are_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder/inside").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"cannot write .*folder: Is a directory"):
+        write_atomic(tmp_path / "folder", "text")
+    with (
+        pytest.raises(StorageError, match=r"cannot write .*lock: "),
+        exclusive_lock(tmp_path / "file/.lock", ""),
+    ):
+        pass
+    for error, message in (
+        (SafetensorError("too large"), "cannot write .*model: too large"),
+        (StorageError("the reason"), "^the reason$"),
+    ):
+        with pytest.raises(StorageError, match=message), atomic_folder(tmp_path / "model"):
+            raise error
+
+    def fail(handle, operation):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with (
+        pytest.raises(StorageError, match=r"cannot lock .*: Input/output error"),
+        exclusive_lock(tmp_path / ".lock", ""),
+    ):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "file", "folder"]
+
+
+def test_what_cannot_be_deleted_is_left(tmp_path, monkeypatch):
+    """The name is free, or has the new content; that is what counts."""
+    for name in ("model", "run", ".run.part"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run/file").touch()
+
+    def fail(*path, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "rmdir", fail)
+    remove(tmp_path / "model")
+    recover(tmp_path)
+    assert not (tmp_path / "model").exists()
+    monkeypatch.undo()
+    recover(tmp_path)
+    monkeypatch.setattr(os, "rmdir", fail)
+    with atomic_folder(tmp_path / "run") as part:
+        (part / "new").touch()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["new"]
+
+
+def test_recovery_keeps_what_is_whole_and_follows_no_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/precious").touch()
+    (tmp_path / "run").mkdir()
+    for name in ("new", "old"):
+        (tmp_path / f"run/{'.' * (name == 'old')}model{'.old' * (name == 'old')}").mkdir()
+    (tmp_path / "run/.log.part").write_text("half a file")
+    (tmp_path / "run/.link.gone").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "run/.broken.part").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "run/model/new").touch()
+    recover(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["model"]
+    assert (tmp_path / "run/model/new").exists()
+    assert (tmp_path / "elsewhere/precious").exists()
+
+
+def test_what_another_process_cleared_meanwhile_is_no_error(tmp_path, monkeypatch):
+    def listed(folder, pattern):
+        return [folder / ".file.part"] if pattern.endswith("part") else []
+
+    monkeypatch.setattr(Path, "glob", listed)
+    recover(tmp_path)

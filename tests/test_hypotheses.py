@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npad.noise.noisy import rank_in_run
-from npad.search.hypotheses import Hypotheses, join, join_groups
+from npad.search.hypotheses import Hypotheses, Hypothesis, join, join_groups
 
 HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
 GROUPS = st.integers(1, 6).flatmap(
@@ -39,6 +41,7 @@ def build(groups) -> Hypotheses:
 def test_distinct_keeps_the_first_of_each_and_counts(groups):
     merged, went = build(groups).distinct()
     rows = merged.to_lists()
+    assert merged.lengths.shape == (len(groups), max(1, max(map(len, rows))))
     for g, group in enumerate(groups):
         expected = {}
         for place, one in enumerate(group):
@@ -52,6 +55,11 @@ def test_distinct_keeps_the_first_of_each_and_counts(groups):
             if one:
                 there = rows[g][went[g, place]]
                 assert (there.tokens, there.finished) == (tuple(one[0]), one[1])
+
+
+def test_outside_npad_a_hypothesis_is_of_chain_0_and_counts_once():
+    (found,) = replace(build([[([1], True, -1), None]]), chain=None).to_lists()
+    assert found == [Hypothesis((1,), -1.0, True, 0, None, None, 1)]
 
 
 def test_a_pad_that_is_a_real_token_makes_no_two_the_same():

@@ -16,6 +16,7 @@ from npad import (
     Greedy,
     Noise,
     Noisy,
+    Orthogonal,
     Power,
     Special,
     decode,
@@ -181,6 +182,15 @@ def test_slots_rank_the_live_hypotheses_of_a_chain_from_zero():
     assert noisy.select(reordered, torch.tensor([6, 7, 8])).slots.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_rows_of_a_beam_share_their_noise_if_told_to(share):
+    noisy = Noisy(recurrent(), Noise(0.5), share_noise=share)
+    state = noisy.select(noisy.start(summaries(2)), repeat(2, 3, torch.device("cpu")))
+    logits, _ = noisy.step(state, torch.zeros(6, dtype=torch.long))
+    first, *others = logits.view(2, 3, -1).unbind(1)
+    assert [torch.allclose(first, other) for other in others] == [share, share]
+
+
 def test_noise_around_noise_comes_on_top():
     model, source = recurrent(), summaries(3)
     both = Noisy(Noisy(model, Noise(0.5)), Noise(0.5, site="embedding"), seed=4)
@@ -188,6 +198,27 @@ def test_noise_around_noise_comes_on_top():
     bos = torch.zeros(3, dtype=torch.long)
     results = [noisy.step(noisy.start(source), bos)[0] for noisy in (both, one, other)]
     assert not any(torch.allclose(results[i], results[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+def test_noise_reaches_its_own_site_and_those_of_the_noise_around_it():
+    """A model may skip the sites that no noise reaches."""
+    model, told = recurrent(layers=2), {}
+
+    class Watch:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            told["reached"] = {site for site in model.sites if perturb.reaches(site)}
+            return model.step(state, tokens, perturb)
+
+    inner = Noisy(Watch(), Noise(0.5, site="hidden.1"))
+    for noisy, sites in (
+        (inner, {"hidden.1"}),
+        (Noisy(inner, Noise(0.5, site="embedding")), {"hidden.1", "embedding"}),
+        (Noisy(inner, Noise(0.5, site="hidden")), {"hidden", "hidden.0", "hidden.1"}),
+    ):
+        noisy.step(noisy.start(summaries(2)), torch.zeros(2, dtype=torch.long))
+        assert told["reached"] == sites
 
 
 def test_a_noisy_model_by_itself_is_keyed_by_ids():
@@ -211,6 +242,16 @@ def test_the_noise_is_float32_whatever_the_default(monkeypatch):
         assert torch.equal(epsilon(1), x)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_a_noisy_model_is_captured_if_its_model_and_its_noise_may_be():
+    for capturable in (True, False):
+        model = recurrent()
+        model.capturable = capturable
+        for kind in (Gaussian(), Orthogonal()):
+            noisy = Noisy(model, Noise(0.3, distribution=kind))
+            assert noisy.capabilities.noisy
+            assert noisy.capabilities.capturable == (capturable and kind == Gaussian())
 
 
 def test_a_noisy_model_is_a_model():

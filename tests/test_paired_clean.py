@@ -76,6 +76,13 @@ def test_a_clean_pair_counts_as_re_scoring(paired):
     assert calls.search == calls.rescoring > 0
 
 
+def test_memory_is_asked_for_pairs(paired, monkeypatch):
+    asked = []
+    monkeypatch.setattr("npad.search.loop.ensure_fits", lambda rows, *_: asked.append(rows))
+    decode(paired(build()), SOURCE, NPAD(Beam(3), 5, Noise(0.5)), 9)
+    assert asked == [2 * len(SOURCE) * 5 * 3]
+
+
 @pytest.mark.parametrize("clean_chain", [True, False])
 def test_chains_in_low_precision_have_no_pairs(clean_chain, paired):
     """A pair of theirs would be in low precision, too, and no judge."""

@@ -105,6 +105,12 @@ def test_a_shared_prefix_is_read_once():
     assert model.rescored == len(SOURCE) * (1 + 1 + 1 + 1 + 2)
 
 
+def test_an_empty_target_is_one_step():
+    model = Counted(Prepared(build()))
+    score(model, SOURCE, [[[], [3, 4]], *[[[]]] * (len(SOURCE) - 1)])
+    assert model.rescored == len(SOURCE) + 2
+
+
 def test_chains_that_agree_cost_one_to_judge():
     model = Counted(Prepared(build()))
     found = decode(model, SOURCE, NPAD(Greedy(), 8, Noise(0.01)), 8)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from npad.rescoring.packing import rectangles
+from plain import plain_rectangles
 
 ragged = arrays(
     np.int64, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.integers(0, 20)
@@ -33,6 +34,22 @@ def test_everything_is_in_one_rectangle_within_bounds(sizes, most, spare):
     assert seen.max(initial=0) <= 1
     assert (seen[sizes > 0] == 1).all()
     assert cost(sizes, parts) <= sizes.size * sizes.max()
+
+
+def test_it_is_its_plain_transcription():
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        shape = random.integers(1, 9, 2)
+        lengths = random.integers(1, 20, (shape[0], 1)) + random.integers(0, 5, shape)
+        places = np.arange(shape[1])
+        sizes = np.where(places < random.integers(0, shape[1] + 1, (shape[0], 1)), lengths, 0)
+        sizes = -np.sort(-sizes, axis=1)
+        most, spare = random.choice([1, 7, 50, np.inf]), int(random.choice([0, 1, 8]))
+        found = [
+            (groups.tolist(), (places.start, places.stop))
+            for groups, places in rectangles(sizes, most, spare)
+        ]
+        assert found == plain_rectangles(sizes.tolist(), most, spare)
 
 
 def test_one_long_one_does_not_make_all_long():

@@ -52,6 +52,17 @@ def test_entropy_share_by_hand():
     assert entropy_share(torch.zeros(2, 1)).tolist() == [0, 0]
 
 
+def test_entropy_share_is_a_share_whatever_the_rounding():
+    for vocabulary in range(2, 400):
+        assert entropy_share(torch.zeros(1, vocabulary)).item() <= 1
+
+
+def test_entropy_share_is_computed_in_float32_whatever_the_logits():
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0)).half()
+    assert entropy_share(logits).dtype == torch.float32
+    torch.testing.assert_close(entropy_share(logits), entropy_share(logits.float()))
+
+
 def test_adaptive_noise_follows_the_last_distribution():
     """Before the first token the factor is 1, then it is the entropy of the last distribution."""
     model, source, scales = recurrent(), summaries(3), []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import recurrent, summaries, tables
-from npad import Counted, InvalidInput, ModelError, score
+from npad import Counted, InvalidInput, ModelError, Special, score
 from npad.models.table import TableModel
 from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
@@ -74,6 +74,16 @@ def test_each_distinct_target_is_read_once():
     assert counted.rescored == 3
 
 
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_every_position_counts_as_a_call(forced):
+    model = recurrent()
+    if not forced:
+        model.forced = None
+    counted = Counted(model)
+    score(counted, summaries(2), [[[2, 3], [4, 5]], [[6, 7], [8, 2]]])
+    assert counted.rescored == 4 * 3
+
+
 def test_little_of_the_work_is_padding():
     """Sentences with 25, 1, 1 and 1 targets of two tokens: 28 · 3 rows, not 100 · 3."""
     counted = Counted(TableModel.random(6, 3, sentences=4))
@@ -123,6 +133,25 @@ def test_logits_that_are_no_distribution_have_no_score(forced, value):
         score(model, summaries(2), [[[2, 4]], [[5]]])
 
 
+def test_one_target_without_a_score_is_an_error_for_all():
+    class Fragile:
+        special, sites = Special(5, 0, 5), {}
+
+        def start(self, source):
+            return torch.zeros(len(source))
+
+        def step(self, state, tokens, perturb=None):
+            return torch.zeros(len(tokens), 5).masked_fill((tokens == 3)[:, None], math.nan), state
+
+        def select(self, state, rows):
+            return state[rows]
+
+    found = score(Fragile(), [0], [[[1], [2, 4]]])[0]
+    assert found == pytest.approx([-2 * math.log(5), -3 * math.log(5)])
+    with pytest.raises(ModelError, match="Fragile returned NaN"):
+        score(Fragile(), [0], [[[1], [2, 3]]])
+
+
 @pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
 def test_a_pad_that_is_a_real_token_counts_where_it_is_written(forced):
     """(2), (2, pad) and (2, pad, pad) are equal once padded, but scored as they are."""
@@ -163,6 +192,20 @@ def test_the_end_token_counts_where_a_hypothesis_ended(forced):
     assert short == pytest.approx(first[0, 5].item())
 
 
+def test_an_empty_place_reads_nothing():
+    found = Hypotheses(
+        torch.tensor([[[3, 4], [5, 0], [0, 0], [0, 0]]]),
+        torch.tensor([[2, 1, 0, -1]]),
+        torch.tensor([[True, False, True, False]]),
+        torch.zeros(1, 4),
+    )
+    teacher = strategies.TeacherForcing.of(found, bos=9, eos=8)
+    assert teacher.reads.tolist() == [[3, 1, 1, 0]]
+    assert teacher.inputs.tolist() == [[[9, 3, 4], [9, 5, 8], [9, 8, 8], [9, 8, 8]]]
+    assert teacher.targets.tolist() == [[[3, 4, 8], [5, 8, 8], [8, 8, 8], [8, 8, 8]]]
+    assert teacher.counted.sum(-1).tolist() == [[3, 1, 1, 0]]
+
+
 def test_no_targets_no_scores():
     model = TableModel.random(3, 2)
     assert score(model, [0, 0], [[], []]) == [[], []]
@@ -179,6 +222,8 @@ def test_no_targets_no_scores():
         ([[[1.5]]], r"targets\[0\] must be a list of targets, each a list of tokens"),
         ([[1, 2]], r"targets\[0\] must be a list of targets, each a list of tokens"),
         (["ab"], r"targets\[0\] must be a list of targets, each a list of tokens"),
+        ([[[2**63]]], "is outside any vocabulary"),
+        ([[[2**63 - 1]]], "is outside the vocabulary of TableModel"),
         ([[[2**70]]], "is outside any vocabulary"),
         (3, "targets must have a length, one entry per sentence; a int has none"),
         ([[[1], [7]]], "token 7 is outside the vocabulary of TableModel, which has 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from npad import (
     decode,
 )
 from npad.models.table import TableModel
-from npad.search.hypotheses import Hypotheses
+from npad.search.hypotheses import Hypotheses, join
 
 
 def candidates(*rows, coverage=None) -> Hypotheses:
@@ -58,6 +59,12 @@ def test_length_normalised_counts_the_end_token():
     assert LengthNormalised(1.0)(cut).tolist() == [[-1.0]]
 
 
+def test_an_empty_output_has_the_length_of_its_end():
+    """Cut before the first token, it would have none: a length of one keeps its score a number."""
+    empty = candidates(((), -1.0, 1), ((), -1.0, 1, False))
+    assert LengthNormalised(1.0)(empty).tolist() == [[-1.0, -1.0]]
+
+
 def test_gnmt_length_by_hand():
     assert GNMTLength(1.0)(FOUR)[0, 1].item() == pytest.approx(-3.0 / (10 / 6))
     assert GNMTLength(0.6)(FOUR)[0, 0].item() == pytest.approx(-2.0 / (8 / 6) ** 0.6)
@@ -70,6 +77,16 @@ def test_gnmt_coverage_by_hand():
     scores = GNMTLength(0.0, beta=0.5)(found)[0].tolist()
     assert scores[0] == pytest.approx(-1.0 + 0.5 * math.log(0.5))
     assert scores[1] == pytest.approx(-1.0 + 0.5 * math.log(1e-9))
+
+
+def test_padding_of_a_source_is_its_own():
+    """A position without attention is padding of its sentence, whatever others attend to."""
+    first = candidates(((5,), -1.0, 1), ((6,), -1.0, 1))
+    both = join([first, first], pad=0, dim=0)
+    coverage = torch.tensor([[[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.5, 0.0]]])
+    scores = GNMTLength(0.0, beta=1.0)(replace(both, coverage=coverage))
+    expected = [[-1 + 2 * math.log(0.5)] * 2, [-1.0, -1 + math.log(0.5)]]
+    assert scores.tolist() == [pytest.approx(row) for row in expected]
 
 
 def test_mbr_weighs_by_count():
@@ -117,12 +134,34 @@ def test_mbr_has_a_letter_for_many_tokens_and_says_when_not():
         MBR()(candidates(((2_000_000,), -1.0, 1), ((5,), -1.0, 1)))
 
 
+def test_mbr_has_a_letter_up_to_the_last_of_unicode():
+    last = 0x10FFFF - 0x20000
+    scores = MBR(lambda one, other: float(one == other))
+    assert scores(candidates(((last,), -1.0, 1), ((last - 1,), -1.0, 1))).tolist() == [[0.5, 0.5]]
+    with pytest.raises(InvalidInput, match=f"no letter for token {last + 1}"):
+        scores(candidates(((last + 1,), -1.0, 1)))
+
+
+def test_mbr_needs_a_text_and_a_number():
+    with pytest.raises(InvalidInput, match="text must be a function from tokens to text"):
+        MBR(text=3)
+    with pytest.raises(InvalidInput, match="MBR's text function must return a text, not 3"):
+        MBR(text=lambda tokens: 3)(FOUR)
+    with pytest.raises(InvalidInput, match="MBR's utility must return a number, not 'x'"):
+        MBR(lambda hypothesis, reference: "x")(FOUR)
+
+
 def test_rerank_by_a_function_of_the_hypothesis():
     model = TableModel.random(4, 4, seed=3, dtype=torch.float64)
     longest = decode(model, [0], npad(Sampling(5), selector=Rerank(lambda one: len(one.tokens))))[0]
     assert [len(one.tokens) for one in longest] == sorted(
         (len(one.tokens) for one in longest), reverse=True
     )
+
+
+def test_rerank_tells_numbers_apart_to_the_last_digit():
+    scores = Rerank(lambda one: 1 + 1e-15 * len(one.tokens))(FOUR)
+    assert scores.argsort(descending=True).tolist() == [[1, 3, 0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +239,37 @@ def test_coverage_comes_from_the_models_attention():
 
     assert best(0.0) == (1,)
     assert best(0.2) == (2, 1)
+
+
+def test_coverage_is_as_precise_as_the_attention_it_sums():
+    third = 1 / 3
+
+    class Precise(Looking):
+        def attention(self, state):
+            return torch.full((len(state), 3), third, dtype=torch.float64)
+
+    seen = []
+
+    class Watch(GNMTLength):
+        def __call__(self, candidates):
+            seen.append(candidates.coverage)
+            return super().__call__(candidates)
+
+    decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=Watch(0.6, 0.2))
+    (found,) = decode(Precise(), [0], decoder, max_length=3)
+    (coverage,) = seen
+    assert coverage.dtype == torch.float64
+    lengths = sorted(len(one.tokens) + one.finished for one in found)
+    assert sorted(coverage[0, :, 0].tolist()) == [third * length for length in lengths]
+
+
+def test_attention_is_not_asked_for_in_vain():
+    class Silent(Looking):
+        def attention(self, state):
+            raise AssertionError
+
+    for selector in (MostProbable(), GNMTLength(0.6, 0.0), LengthNormalised()):
+        assert decode(Silent(), [0], NPAD(Beam(3), 2, Noise(0.0), selector=selector), max_length=3)
 
 
 def test_attention_after_the_end_is_no_matter():

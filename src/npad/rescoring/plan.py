@@ -20,7 +20,7 @@ class Prefixes(NamedTuple):
     place: IntArray  # [prefixes], its number within the sentence
     first: IntArray  # [prefixes], a hypothesis that starts with it
     parents: IntArray  # [prefixes], the number of the prefix that is one token shorter
-    prefix_of: IntArray  # [non-empty hypotheses], the prefix of each; 0 if the hypothesis has ended
+    prefix_of: IntArray  # [non-empty hypotheses], the prefix of each; its last one if it has ended
 
 
 def prefixes(tokens: IntArray, reads: IntArray) -> Iterator[Prefixes]:
@@ -48,7 +48,6 @@ def prefixes(tokens: IntArray, reads: IntArray) -> Iterator[Prefixes]:
         heads = rows[starts]
         owner = sentence[heads]
         place, parents = rank_in_run(owner), parent[heads]
-        parent = np.zeros_like(parent)
         parent[rows] = place[starts.cumsum() - 1]
         yield Prefixes(owner, place, hypothesis[heads], parents, parent[inverse])
 

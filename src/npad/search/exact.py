@@ -141,7 +141,8 @@ def branch_and_bound(
         budget -= len(promising)
         if budget < 0:
             return best, False
-        scores, state = read(model, node, promising)
+        step = 1 if node is root else len(node.tokens) + 2
+        scores, state = read(model, node, promising, step)
         siblings = []
         for row, (_, token) in enumerate(promising):
             tokens = [] if node is root else [*node.tokens, token]
@@ -151,7 +152,9 @@ def branch_and_bound(
     return best, True
 
 
-def read(model: Model[Any], node: Node, children: list[tuple[float, int]]) -> tuple[Tensor, Any]:
+def read(
+    model: Model[Any], node: Node, children: list[tuple[float, int]], step: int
+) -> tuple[Tensor, Any]:
     """Read n children of a node; return the scores of their extensions [n, V], and the state."""
     device = device_of(model)
     rows = torch.full((len(children),), node.row, device=device)
@@ -160,7 +163,7 @@ def read(model: Model[Any], node: Node, children: list[tuple[float, int]]) -> tu
     logits, state = model.step(model.select(node.state, rows), tokens)
     normalised = Capabilities.of(model).normalised
     predicted = Prediction.of(model, logits, len(children), normalised)
-    ensure_sound(model, predicted.norm.isnan().any(), len(node.tokens) + 1)
+    ensure_sound(model, predicted.norm.isnan().any(), step)
     log_probs = predicted.dense()
     scores = torch.tensor([score for score, _ in children], dtype=log_probs.dtype, device=device)
     return (scores[:, None] + log_probs).cpu(), state

@@ -183,7 +183,7 @@ def rank(candidates: Hypotheses, selector: Selector) -> Hypotheses:
         raise InvalidInput(
             f"the selector {name} returned NaN; it must return a number for every hypothesis"
         )
-    return candidates.best_first(scores.masked_fill(~candidates.exists, 0))
+    return candidates.best_first(scores)
 
 
 def _length(candidates: Hypotheses) -> Tensor:

@@ -30,7 +30,7 @@ from npad.storage.int8 import SCALE, pack, unpack
 from npad.storage.regular import ensure_regular, file_digest, read_json
 from npad.storage.sealed import digest
 from npad.text.subwords import END, SIDES, TOKENIZER_FILES, Subwords
-from npad.validation import ensure_bool, one_line
+from npad.validation import one_line
 from npad.version import __version__
 
 FORMAT = 1
@@ -173,8 +173,6 @@ def _ensure_options(options: object) -> None:
         raise InvalidInput(
             f"eos must be {END}, the end token of npad's vocabularies, not {options['eos']!r}"
         )
-    for name in ("attention", "tied"):
-        ensure_bool(name, options.get(name, False))
 
 
 def ensure_weights_fit(options: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,160 @@
+"""The test of one mutant, in a fork of this process: see mutants.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import PathFinder, SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import mutations
+from mutations import Mutant
+
+MEMORY = 16 << 30  # bytes of address space, so that a mutant cannot use up the machine's
+
+
+class Hook(SourceFileLoader):
+    """An import hook that loads one module from a mutant's tree."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        path = mutations.SOURCE / mutant.file
+        parts = path.relative_to(mutations.ROOT / "src").with_suffix("").parts
+        super().__init__(".".join(parts), str(path))
+        self.code = compile(mutant.tree(), str(path), "exec")
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != self.name:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        assert spec is not None
+        spec.loader = self
+        return spec
+
+    def get_code(self, name: str) -> Any:
+        return self.code
+
+
+class Watch:
+    """A pytest plugin: run short tests first, do not shrink examples, note the first failure."""
+
+    def __init__(self, folder: Path, durations: dict[str, float]) -> None:
+        self.folder, self.durations, self.measured = folder, durations, dict[str, float]()
+
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import Phase, settings
+
+        settings.register_profile("mutants", settings.default, phases=[Phase.generate])
+        settings.load_profile("mutants")
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        files = list(dict.fromkeys(item.path for item in items))
+        items.sort(key=lambda item: (files.index(item.path), self.durations.get(item.nodeid, 0)))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            (self.folder / "by").write_text(report.nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            (self.folder / "by").write_text(report.nodeid)
+        self.measured[report.nodeid] = self.measured.get(report.nodeid, 0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        (self.folder / "durations").write_text(json.dumps(self.measured))
+
+
+def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: int) -> int:
+    """Run the tests of a mutant's area in this process, which is a fork made for it."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()  # so that a timeout ends the processes of its tests, too
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(mutations.ROOT)
+    sys.meta_path.insert(0, Hook(mutant))
+    import pytest
+
+    tests = [f"tests/{name}" for name in mutant.tests]
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir=.", "-W"]
+    options += ["ignore::pytest.PytestAssertRewriteWarning", f"--basetemp={folder}/tmp"]
+    return int(pytest.main([*options, *tests], plugins=[Watch(folder, durations)]))
+
+
+@dataclass
+class Running:
+    """A mutant under test."""
+
+    mutant: Mutant
+    folder: Path
+    pid: int
+    deadline: float
+
+    @classmethod
+    def start(cls, mutant: Mutant, durations: dict[str, float], limit: int) -> Running:
+        """Fork a process that tests the mutant in at most `limit` seconds of processor time."""
+        folder = Path(tempfile.mkdtemp(prefix="mutant-"))
+        pid = os.fork()
+        if pid == 0:
+            code = 99
+            try:
+                code = run_tests(mutant, folder, durations, limit)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        return cls(mutant, folder, pid, time.monotonic() + 10 * limit)
+
+    def outcome(self) -> dict[str, Any] | None:
+        """Return what became of it; None while it runs."""
+        done, status, usage = os.wait4(self.pid, os.WNOHANG)
+        if not done and time.monotonic() < self.deadline:
+            return None
+        code = os.waitstatus_to_exitcode(status) if done else -signal.SIGXCPU
+        if code in (4, 5, 99):
+            raise SystemExit(f"{self.mutant}: the tests did not run\n{self.log()}")
+        outcomes = {0: "survived", -signal.SIGXCPU: "timed out", -signal.SIGKILL: "timed out"}
+        by = self.folder / "by"
+        record = {
+            "key": self.mutant.key,
+            "outcome": outcomes.get(code, "killed"),
+            "by": by.read_text() if by.exists() else "",
+            "seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        }
+        if code == 0 and not self.mutant.old:
+            record["durations"] = json.loads((self.folder / "durations").read_text())
+        record["digest"] = digest(self.mutant, record["by"])
+        self.stop()
+        return record
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-3000:]
+
+    def stop(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def digest(mutant: Mutant, killed_by: str) -> str:
+    """Return a digest of what an outcome rests on: the module, and the tests that decided it."""
+    tests = [killed_by.split("::")[0]] if killed_by else [f"tests/{name}" for name in mutant.tests]
+    modules = [mutations.SOURCE / mutant.file] if mutant.old else mutations.SOURCE.rglob("*.py")
+    paths = [*sorted(modules), *(mutations.ROOT / name for name in tests)]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:16]

@@ -1,0 +1,165 @@
+"""Arguments of decoders, selectors and noise: their defaults, and the last values still allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npad import (
+    MBR,
+    NPAD,
+    Adaptive,
+    Annealed,
+    Antithetic,
+    Beam,
+    BestOf,
+    Constant,
+    Cosine,
+    Diverse,
+    Exact,
+    Exponential,
+    FirstSteps,
+    Fixed,
+    Gaussian,
+    GNMTLength,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    Linear,
+    MostProbable,
+    Noise,
+    Noisy,
+    Orthogonal,
+    Power,
+    Sampling,
+    StudentT,
+)
+from npad.models.table import TableModel
+from npad.noise.registry import SCHEDULES
+from npad.search.registry import DECODERS, SELECTORS
+
+TABLE = TableModel.random(3, 2)
+LARGEST_SEED = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("default", "explicit"),
+    [
+        (Beam(), Beam(5, "shrink", 1)),
+        (Diverse(), Diverse(5, 0.001, 1)),
+        (Sampling(), Sampling(50, 1.0, None, None, 0)),
+        (Exact(), Exact(100_000, Beam(5))),
+        (BestOf(), BestOf((Greedy(), Sampling(49, 0.5)))),
+        (NPAD(), NPAD(Greedy(), 50, Noise(0.3), True, 0, MostProbable(), "best", False)),
+        (LengthNormalised(), LengthNormalised(1.0)),
+        (GNMTLength(), GNMTLength(0.6, 0.0)),
+        (MBR(), MBR("chrf", None)),
+        (Noise(0.3), Noise(0.3, Annealed(), Gaussian(), "hidden", False)),
+        (Noisy(TABLE, Noise(0.3)), Noisy(TABLE, Noise(0.3), 0, False)),
+        (Power(), Power(0.5)),
+        (Linear(), Linear(20)),
+        (Cosine(), Cosine(20)),
+        (Exponential(), Exponential(0.8)),
+        (FirstSteps(), FirstSteps(3)),
+        (Adaptive(), Adaptive(1.0)),
+        (StudentT(), StudentT(5.0)),
+        (Orthogonal(), Orthogonal(16)),
+        (Fixed(), Fixed(Gaussian())),
+        (Antithetic(), Antithetic(Gaussian())),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_defaults_are_those_documented(default, explicit):
+    assert default == explicit
+
+
+@pytest.mark.parametrize(
+    ("make", "allowed", "refused"),
+    [
+        (Beam, 1, 0),
+        (lambda nbest: Beam(3, nbest=nbest), 3, 4),
+        (lambda nbest: Beam(3, nbest=nbest), 1, 0),
+        (Diverse, 1, 0),
+        (lambda eta: Diverse(eta=eta), 0, -1e-9),
+        (Sampling, 1, 0),
+        (lambda temperature: Sampling(temperature=temperature), 1e-300, 0),
+        (lambda k: Sampling(top_k=k), 1, 0),
+        (lambda p: Sampling(top_p=p), 1, 1 + 1e-9),
+        (lambda p: Sampling(top_p=p), 1e-300, 0),
+        (lambda seed: Sampling(seed=seed), LARGEST_SEED, LARGEST_SEED + 1),
+        (Exact, 1, 0),
+        (lambda chains: NPAD(chains=chains), 1, 0),
+        (lambda seed: NPAD(seed=seed), LARGEST_SEED, LARGEST_SEED + 1),
+        (lambda seed: Noisy(TABLE, Noise(0.3), seed), LARGEST_SEED, LARGEST_SEED + 1),
+        (LengthNormalised, 0, -1e-9),
+        (GNMTLength, 0, -1e-9),
+        (lambda beta: GNMTLength(beta=beta), 0, -1e-9),
+        (Noise, 0, -1e-9),
+        (Power, 0, -1e-9),
+        (Linear, 1, 0),
+        (Cosine, 1, 0),
+        (Exponential, 1e-300, 0),
+        (FirstSteps, 1, 0),
+        (Adaptive, 1e-300, 0),
+        (StudentT, 2 + 1e-9, 2),
+        (Orthogonal, 1, 0),
+        (Orthogonal, 16, 17),
+    ],
+)
+def test_the_last_value_allowed_and_the_first_refused(make, allowed, refused):
+    make(allowed)
+    with pytest.raises(InvalidInput):
+        make(refused)
+
+
+def test_what_a_decoder_says_of_itself():
+    """Whether it re-scores, returns several hypotheses, and takes part in comparisons."""
+    said = {
+        name: (kind.rescores, kind.returns_several, kind.compared)
+        for name, kind in dict[str, Any](DECODERS.kinds).items()
+    }
+    assert said == {
+        "greedy": (False, False, True),
+        "sampling": (False, True, True),
+        "beam": (False, False, True),
+        "diverse": (False, False, True),
+        "npad": (True, True, True),
+        "exact": (False, False, False),
+        "best-of": (False, True, False),
+    }
+
+
+def test_only_adaptive_noise_uses_the_entropy():
+    """The others must not pay for a softmax over the vocabulary at each step."""
+    assert [kind for kind in SCHEDULES if Noise(0.3, kind()).uses_entropy] == [Adaptive]
+    assert Noise(0.3, lambda step, entropy: entropy).uses_entropy
+    assert not Noise(0.3, Constant()).uses_entropy
+
+
+@pytest.mark.parametrize(
+    ("decoder", "rows", "title"),
+    [
+        (Greedy(), 1, "greedy"),
+        (Beam(4, nbest=2), 4, "beam, 4"),
+        (Diverse(4, 0.5), 4, "diverse, 4, η=0.5"),
+        (Sampling(7), 7, "sampling, 7"),
+        (Exact(9, Beam(3)), 16, "exact"),
+        (Exact(9, Beam(40)), 40, "exact"),
+        (BestOf((Greedy(), Beam(4), Sampling(3))), 4, "best-of"),
+        (NPAD(Beam(4), 6), 24, "NPAD-6 + beam 4"),
+        (NPAD(Beam(4), 6, candidates="all"), 24, "NPAD-6 + beam 4"),
+    ],
+    ids=repr,
+)
+def test_rows_and_titles(decoder, rows, title):
+    assert (decoder.rows, decoder.title) == (rows, title)
+
+
+def test_every_selector_of_the_registry_can_be_made():
+    assert [kind() for kind in SELECTORS] == [
+        MostProbable(),
+        LengthNormalised(),
+        GNMTLength(),
+        MBR(),
+    ]
