@@ -24,7 +24,8 @@ def test_help_has_examples(command, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["npad", *command, "--help"])
     with pytest.raises(SystemExit, match="0"):
         main()
-    assert f"npad {' '.join(command)} " in capsys.readouterr().out.split("Example")[1]
+    examples = capsys.readouterr().out.split("Example")[1]
+    assert f"npad {' '.join(command)} " in " ".join(examples.split())
 
 
 def test_the_command_lists_its_commands_and_knows_its_version():

@@ -28,6 +28,7 @@ from npad.models.table import TableModel
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NEED_TRANSFORMERS = {"decoding.md", "huggingface.md"}
 BLOCK = r"```python{kind}\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?"
 
 
@@ -75,6 +76,8 @@ def loosely(text: str) -> str:
     "page", [page for page in PAGES if "```console" in page.read_text()], ids=lambda page: page.name
 )
 def test_a_page_shows_what_its_commands_print(page, tmp_path):
+    if page.name in NEED_TRANSFORMERS:
+        pytest.importorskip("transformers")
     for block, text in sessions(page, tmp_path):
         as_read = loosely if block["vary"] else str
         assert as_read(text) == as_read(block["session"])
@@ -97,6 +100,8 @@ def outputs(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_shows_its_true_output(page):
+    if page.name in NEED_TRANSFORMERS:
+        pytest.importorskip("transformers")
     for block, printed in outputs(page):
         assert printed == (block["shown"] or "")
 

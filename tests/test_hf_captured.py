@@ -127,8 +127,8 @@ def test_sources_of_similar_length_share_their_graphs(captured, kind):
     sources = [[[5] * 3], [[6] * 4], [[7] * 5], [[4] * 6]]
     for given in sources:
         assert_same(decode(adapter, given, decoder, 6), plain(model, given, decoder, 6))
-    begun = [key for key in model._graphs.entries if key[0] == "begin"]
-    assert len(begun) == 1
+    starts = [key for key in model._graphs.entries if key[0] == "start"]
+    assert len(starts) == 1
 
 
 def test_capacities_are_few():

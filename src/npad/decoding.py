@@ -74,10 +74,10 @@ def decode(
 
 def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems) -> Hypotheses:
     capabilities = Capabilities.of(model)
-    if capabilities.begin is None:
+    if capabilities.start_search is None:
         return _search(model, model.start(source), decoder, problems, capabilities)
     with graphs_of(model, capabilities):  # the state may belong to a graph: keep other threads out
-        return _search(model, capabilities.begin(source), decoder, problems, capabilities)
+        return _search(model, capabilities.start_search(source), decoder, problems, capabilities)
 
 
 def _search(

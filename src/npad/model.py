@@ -151,8 +151,8 @@ class Capabilities:
     low_precision: Callable[[Any], tuple[Model[Any], Any]] | None = None
     # rekey(state, ids [rows]) -> state with noise keyed by these sentence ids
     rekey: Callable[[Any, Tensor], Any] | None = None
-    # begin(source) -> state: `start` of a search, which calls `reserve` before it steps
-    begin: Callable[[Any], Any] | None = None
+    # start_search(source) -> state: `start` of a search, which calls `reserve` before it steps
+    start_search: Callable[[Any], Any] | None = None
     # reserve(state, steps) -> state with room for so many steps since the start, whose shapes stay;
     # needed only where the state grows with every step
     reserve: Callable[[Any, int], Any] | None = None
@@ -183,7 +183,7 @@ class Capabilities:
             # `hasty` is its name in npad 0.1, read until 0.3
             low_precision=_method(model, "low_precision") or _method(model, "hasty"),
             rekey=_method(model, "rekey"),
-            begin=_method(model, "begin"),
+            start_search=_method(model, "start_search"),
             reserve=_method(model, "reserve"),
             normalised=bool(getattr(model, "normalised", False)),
             steered=bool(getattr(model, "steered", False)),
@@ -233,7 +233,7 @@ class Wrapper(Generic[State]):
             steered=False,  # whoever re-scores the wrapper uses the wrapper's own scores
             low_precision=None,
             rekey=None,
-            begin=None,
+            start_search=None,
             reserve=None,
             step_pair=None,
         )

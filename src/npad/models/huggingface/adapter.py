@@ -172,17 +172,17 @@ class HuggingFace:
     def start(self, source: Inputs | Sequence[Sequence[int]]) -> CachedState:
         return self._start(**self._tensors(source))
 
-    def begin(self, source: Inputs | Sequence[Sequence[int]]) -> Any:
+    def start_search(self, source: Inputs | Sequence[Sequence[int]]) -> Any:
         """Start a search that reserves what it needs: by a CUDA graph, if the model allows it."""
         if self.capturable and self.fixed_size:
             with graphs_of(self) as graphs:
                 if graphs is not None:
                     tensors = self._rounded(self._tensors(source))
-                    (state,) = graphs.call(self._begin, self, "begin", tensors, private=True)
+                    (state,) = graphs.call(self._start_fixed, self, "start", tensors, private=True)
                     return state
         return self.reserve(self.start(source), 0)
 
-    def _begin(self, tensors: dict[str, Tensor]) -> tuple[FixedState]:
+    def _start_fixed(self, tensors: dict[str, Tensor]) -> tuple[FixedState]:
         """Return the state of fixed size of a source."""
         return (self._fixed(self._start(**tensors)).reserve(0),)
 
