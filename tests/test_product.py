@@ -20,6 +20,7 @@ def kind(request, monkeypatch):
     if request.param and not here:
         pytest.skip("this torch packs no weights")
     monkeypatch.setattr(product, "can_pack", lambda: request.param)
+    monkeypatch.setattr(product, "MIN_PACKED_NUMBERS", 0)
     return request.param
 
 
@@ -47,6 +48,14 @@ def test_weights_are_packed_where_that_is_faster(kind):
     made = build()
     made(torch.randn(MIN_PACKED_ROWS, 24))
     assert (made.kernel_weight is not None) == kind
+
+
+def test_small_weights_are_not_packed(kind, monkeypatch):
+    made = build()
+    for smallest, packed in ((made.weight.numel() + 1, False), (made.weight.numel(), kind)):
+        monkeypatch.setattr(product, "MIN_PACKED_NUMBERS", smallest)
+        made(torch.randn(MIN_PACKED_ROWS, 24))
+        assert (made.kernel_weight is not None) == packed
 
 
 @pytest.mark.parametrize(

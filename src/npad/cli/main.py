@@ -34,6 +34,7 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # click's, or t
 def main() -> None:
     """Run the command line and exit with its code."""
     startup.share_cores()
+    startup.bound_product_caches()
     sys.exit(_run_guarded(sys.argv[1:] or ["--help"]))
 
 

@@ -1,4 +1,4 @@
-"""Interrupts, standard streams and OpenMP, set up before the `npad` command imports its modules.
+"""Interrupts, standard streams, OpenMP and caches, set up before `npad` imports its modules.
 
 The imports take seconds; an interrupt meanwhile is one line and exit code 130. npad cannot catch
 one that comes while the interpreter itself starts.
@@ -17,6 +17,16 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 # Threads of one product sleep while they wait for each other, rather than spin: on a machine that
 # others use, spinning takes the core that the awaited thread needs (benchmarks/busy.py).
 OPENMP_DEFAULTS = {"OMP_WAIT_POLICY": "passive"}
+# On a CPU, torch compiles a product for each number of rows, and keeps 1,024 of them in each of two
+# caches: about 570 MB. These variables bound the caches; an older name counts as set, too.
+PRODUCTS_KEPT = 64
+PRODUCT_CACHES = {
+    "LRU_CACHE_CAPACITY": ("LRU_CACHE_CAPACITY",),  # of torch's descriptors
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": (  # of oneDNN's compiled primitives
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
+        "DNNL_PRIMITIVE_CACHE_CAPACITY",
+    ),
+}
 
 
 def is_command() -> bool:
@@ -84,6 +94,18 @@ def occupy_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def bound_product_caches() -> None:
+    """Bound torch's caches of compiled products, unless torch is loaded or the user has set them.
+
+    torch reads the variables when it first multiplies.
+    """
+    if "torch" in sys.modules:
+        return
+    for name, names in PRODUCT_CACHES.items():
+        if not any(known in os.environ for known in names):
+            os.environ[name] = str(PRODUCTS_KEPT)
 
 
 def _exit_interrupted(number: int, frame: FrameType | None) -> None:

@@ -27,6 +27,7 @@ from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
+from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
@@ -35,6 +36,8 @@ from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 from npad.signatures import signature
 from npad.text.files import open_output, read_lines
+
+LINES_PER_TRIM = 4096  # lines written before free memory is returned to the system
 
 
 @decodes()
@@ -120,7 +123,7 @@ def command(
             pending.append(line)
             yield line
 
-    skipped = 0
+    skipped = trimmed = 0
     with open_output(output) as out, bar("translating", total, files) as progress:
         outcomes = translator.stream_or_skip(read(), decoder, max_length, max_rows, window)
         for i, outcome in enumerate(outcomes):
@@ -133,6 +136,9 @@ def command(
             if not pending:  # reading the next line may block
                 out.flush()
                 progress("translating", i + 1, total or 0)
+                if i + 1 - trimmed >= LINES_PER_TRIM:
+                    return_free_memory()
+                    trimmed = i + 1
     if skipped:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import warnings
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
@@ -98,6 +99,25 @@ class RowBudget:
         middle = (len(items) + 1) // 2
         first = self.run(work, items[:middle], rows_each)
         return first + self.run(work, items[middle:], rows_each)
+
+
+def return_free_memory() -> None:
+    """Return the pages that malloc holds but does not use to the system; glibc only.
+
+    Otherwise a long-lived object above a freed tensor keeps that memory in the process.
+    """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """Return glibc's malloc_trim, or None with another C library."""
+    try:
+        return cast("Callable[[int], int]", ctypes.CDLL(None).malloc_trim)
+    except (AttributeError, OSError, TypeError):  # no such function; Windows has no CDLL(None)
+        return None
 
 
 def warn_halved() -> None:

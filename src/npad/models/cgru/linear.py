@@ -13,6 +13,7 @@ from npad.kernels import fused
 
 MIN_PACKED_ROWS = 3  # rows; with fewer, a CPU multiplies as fast with unpacked weights
 MIN_PACKED_OUTPUTS = 16  # outputs; with fewer, there is nothing to pack
+MIN_PACKED_NUMBERS = 1 << 16  # of the weight; with fewer, a packed product takes longer
 
 
 class Product(nn.Module):
@@ -45,7 +46,8 @@ class Product(nn.Module):
         rows, is_float32 = x.numel() // self.in_features, x.dtype == torch.float32
         if is_float32 and fused(x) and rows != 1:  # a single row is bound by memory, not arithmetic
             return self._split(x)
-        packable = rows >= MIN_PACKED_ROWS and self.out_features >= MIN_PACKED_OUTPUTS
+        large = self.weight.numel() >= MIN_PACKED_NUMBERS
+        packable = large and rows >= MIN_PACKED_ROWS and self.out_features >= MIN_PACKED_OUTPUTS
         on_cpu = x.device.type == "cpu"
         if is_float32 and packable and on_cpu and not x.requires_grad and can_pack():
             return self._packed(x)

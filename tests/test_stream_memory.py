@@ -1,0 +1,111 @@
+"""A stream's memory does not grow with the variety of its batches."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from npad.cli import startup, translate
+from npad.engine import memory
+from npad.models.cgru import linear
+from runs import printed_here
+
+CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+
+# Multiplies once with every number of rows, as a long stream does, once `npad` has started, and
+# prints how many MiB the process grew by.
+MULTIPLY = """
+import re, sys
+from npad.cli import main
+
+sys.argv = ["npad", "--version"]
+try:
+    main.main()
+except SystemExit:
+    pass
+import torch
+from npad.models.cgru import linear
+
+def resident():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+
+inputs, outputs = map(int, sys.orig_argv[-2:])
+product = linear.Product(torch.randn(outputs, inputs), torch.randn(outputs))
+with torch.inference_mode():
+    product(torch.randn(500, inputs))
+    before = resident()
+    for rows in range(3, 500):
+        product(torch.randn(rows, inputs))
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not linear.can_pack(), reason="this torch compiles no products")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory is unknown")
+@pytest.mark.parametrize("shape", [(16, 32), (64, 1024)], ids=["small weight", "packed"])
+def test_few_compiled_products_stay_in_memory(shape):
+    environment = {name: value for name, value in os.environ.items() if name not in CACHES}
+    done = subprocess.run(
+        [sys.executable, "-c", MULTIPLY, *map(str, shape)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+    )
+    assert int(done.stdout.split()[-1]) < 150  # 0.56 each: 280 for every number of rows
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    """An environment without capacities, in a process that has not loaded torch."""
+    for name in (*CACHES, "DNNL_PRIMITIVE_CACHE_CAPACITY"):
+        # set first, so that what the code sets is undone afterwards
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.delitem(sys.modules, "torch")
+    return monkeypatch
+
+
+def capacities() -> list[str | None]:
+    startup.bound_product_caches()
+    return [os.environ.get(name) for name in CACHES]
+
+
+def test_capacities_are_set_before_torch_is_loaded(clean):
+    assert capacities() == [str(startup.PRODUCTS_KEPT)] * 2
+
+
+def test_capacities_that_the_user_set_stay(clean):
+    clean.setenv("LRU_CACHE_CAPACITY", "7")
+    clean.setenv("DNNL_PRIMITIVE_CACHE_CAPACITY", "9")  # oneDNN's older name
+    assert capacities() == ["7", None]
+
+
+def test_a_program_that_has_loaded_torch_keeps_its_environment(clean):
+    clean.setitem(sys.modules, "torch", torch)
+    assert capacities() == [None, None]
+
+
+def test_free_memory_is_returned_after_every_so_many_lines(capsys, monkeypatch, tmp_path):
+    returned: list[bool] = []
+    monkeypatch.setattr(translate, "return_free_memory", lambda: returned.append(True))
+    monkeypatch.setattr(translate, "LINES_PER_TRIM", 4)
+    (tmp_path / "text").write_text("danke\n" * 10)
+    arguments = ["translate", "--model", "toy", "--decoder", "greedy", "--window", 2]
+    printed_here(capsys, monkeypatch, *arguments, "--input", tmp_path / "text")
+    assert len(returned) == 2
+
+
+def test_free_memory_is_returned_where_the_c_library_can(monkeypatch):
+    trimmed: list[int] = []
+    monkeypatch.setattr(memory, "_malloc_trim", lambda: trimmed.append)
+    memory.return_free_memory()
+    assert trimmed == [0]
+    monkeypatch.setattr(memory, "_malloc_trim", lambda: None)
+    memory.return_free_memory()
+    assert trimmed == [0]
