@@ -47,8 +47,10 @@ print(resident() - before)
 
 @pytest.mark.skipif(not linear.can_pack(), reason="this torch compiles no products")
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory is unknown")
-@pytest.mark.parametrize("shape", [(16, 32), (64, 1024)], ids=["small weight", "packed"])
-def test_few_compiled_products_stay_in_memory(shape):
+@pytest.mark.parametrize(
+    ("shape", "most"), [((16, 32), 50), ((64, 1024), 320)], ids=["small weight", "packed"]
+)
+def test_few_compiled_products_stay_in_memory(shape, most):
     environment = {name: value for name, value in os.environ.items() if name not in CACHES}
     done = subprocess.run(
         [sys.executable, "-c", MULTIPLY, *map(str, shape)],
@@ -57,7 +59,7 @@ def test_few_compiled_products_stay_in_memory(shape):
         check=True,
         env=environment | {"OMP_NUM_THREADS": "1"},
     )
-    assert int(done.stdout.split()[-1]) < 150  # 0.56 each: 280 for every number of rows
+    assert int(done.stdout.split()[-1]) < most  # 276 and 537 with all products in memory
 
 
 @pytest.fixture
