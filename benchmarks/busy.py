@@ -86,7 +86,9 @@ def main() -> None:
         medians = [statistics.median(seconds) for seconds in zip(*rounds, strict=True)]
         ratios = [statistics.median(r[1] / r[peer] for r in rounds) for peer in (0, 2)]
         table.add_row(str(load), *(f"{value:.2f}" for value in (*medians, *ratios)))
-    Console().print(f"{os.cpu_count()} cores, {arguments.sentences} sentences; npad: {SETTINGS}")
+    Console().print(
+        f"{os.cpu_count()} cores, {arguments.sentences} sentences; npad: {OPENMP_DEFAULTS}"
+    )
     Console().print(table)
 
 

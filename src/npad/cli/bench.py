@@ -119,8 +119,9 @@ def command(
 
 def _cpu() -> str:
     """Describe how products are computed on this CPU."""
-    policy = os.environ.get("OMP_WAIT_POLICY", "OpenMP's default")
-    return f"CPU, {torch.get_num_threads()} threads, waiting policy {policy}"
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    waiting = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    return ", ".join([f"CPU, {torch.get_num_threads()} threads", *waiting])
 
 
 def _strategies(specs: list[str]) -> dict[str, Decoder]:

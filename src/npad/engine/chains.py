@@ -16,7 +16,8 @@ from torch import Tensor
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
-from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
+from npad.engine.paired_clean import MAX_PAIRED_BYTES, MAX_PAIRED_ROWS, PairedClean
+from npad.engine.pytree import tree_leaves
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
 from npad.search.hypotheses import Hypotheses, join
@@ -106,7 +107,7 @@ class ChainRunner:
     ) -> Hypotheses:
         noisy: Any = self.perturbed(model)
         rows = len(problems) * len(chains)
-        if pairable and pairing_pays(rows * self.inner.rows):
+        if pairable and pairing_pays(rows * self.inner.rows, state, len(problems)):
             noisy = PairedClean(noisy)
         device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
         arguments = (
@@ -148,6 +149,17 @@ def start_chains(
     return noisy.attach(rows, *keys), expanded.ids, expanded.chains
 
 
-def pairing_pays(rows: int) -> bool:
-    """Return whether clean pairs cost less than re-scoring, which takes all the steps again."""
-    return 0 < rows <= MAX_PAIRED_ROWS
+def pairing_pays(rows: int, state: Any, problems: int) -> bool:
+    """Return whether clean pairs cost less than re-scoring, which takes all the steps again.
+
+    Few rows cost no more than one, unless a step reads much for each, such as a long prompt's keys.
+
+    Args:
+        rows: noisy rows.
+        state: of one row per problem.
+        problems: their number.
+    """
+    if not 0 < rows <= MAX_PAIRED_ROWS:
+        return False
+    bytes_per_row = sum(x.nbytes for x in tree_leaves(state)) / problems
+    return rows * bytes_per_row <= MAX_PAIRED_BYTES
