@@ -9,7 +9,9 @@ from transformers import MistralConfig, MistralForCausalLM
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.engine.cuda_graphs import Graph
+from npad.model import Capabilities
 from npad.models.huggingface.adapter import HuggingFace
+from npad.models.huggingface.processed import Processed
 from npad.models.huggingface.static_cache import FixedState, capacity_for
 from test_huggingface import PROMPTS, V, build, generated, kinds, source
 
@@ -129,6 +131,28 @@ def test_sources_of_similar_length_share_their_graphs(captured, kind):
         assert_same(decode(adapter, given, decoder, 6), plain(model, given, decoder, 6))
     starts = [key for key in model._graphs.entries if key[0] == "start"]
     assert len(starts) == 1
+
+
+def test_another_adapter_of_the_same_model_shares_its_graphs(captured):
+    """As `npad.hf.generate` makes one for every call."""
+    model, decoder = build("marian"), NPAD(Greedy(), 3, Noise(0.3))
+    for _ in range(4):
+        decode(HuggingFace(model), PROMPTS, decoder, 6)
+    keys = len(model._graphs.entries)
+    decode(HuggingFace(model), PROMPTS, decoder, 6)
+    assert len(model._graphs.entries) == keys
+    assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
+
+
+def test_a_steered_model_is_not_captured(captured):
+    """Its processors read all tokens so far, whose number grows."""
+    model = build("bart")
+    prefix = torch.full((len(PROMPTS), 1), 2)
+    steered = Processed(HuggingFace(model), prefix, lambda written, scores: scores)
+    assert not Capabilities.of(steered).capturable
+    expected = plain(model, PROMPTS, Beam(2), 6)
+    assert_same(decode(steered, PROMPTS, Beam(2), 6), expected)
+    assert "_graphs" not in model.__dict__
 
 
 def test_capacities_are_few():

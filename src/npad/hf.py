@@ -169,9 +169,10 @@ def npad(
         npad_decoder = NPAD(
             inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all"
         )
-    steered = Processed(
-        adapter, prefix, logits_processor or None, _combined_criteria(stopping_criteria), beams > 1
-    )
+    criterion = _combined_criteria(stopping_criteria)
+    steered: Any = adapter
+    if logits_processor or criterion is not None:
+        steered = Processed(adapter, prefix, logits_processor or None, criterion, beams > 1)
     max_length = generation_config.max_length - prefix.shape[1]
     results = decode(steered, Inputs(**tensors), npad_decoder, max_length, max_rows=npad_max_rows)
     output = _generated(adapter, prefix, npad_decoder, results, n)

@@ -223,9 +223,11 @@ class Wrapper(Generic[State]):
     @property
     def capabilities(self) -> Capabilities:
         """The wrapped model's capabilities, without those that take the wrapped model's states."""
+        inner = Capabilities.of(self.model)
         return replace(
-            Capabilities.of(self.model),
+            inner,
             name=name_of(self),
+            capturable=inner.capturable and inner.reserve is None,  # a state that may not grow
             forced=None,
             prefix_reader=None,
             attention=None,

@@ -40,9 +40,13 @@ class PairedClean(Wrapper[State]):
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        noisy = super().capabilities
-        reserve = None if Capabilities.of(self.model).reserve is None else self.reserve
-        return replace(noisy, step_pair=self.step_pair, reserve=reserve)
+        noisy = self.model.capabilities
+        return replace(
+            super().capabilities,
+            step_pair=self.step_pair,
+            reserve=None if noisy.reserve is None else self.reserve,
+            capturable=noisy.capturable,
+        )
 
     def attach(
         self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int

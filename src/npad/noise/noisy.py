@@ -180,8 +180,9 @@ class Noisy(Wrapper[State]):
     @cached_property
     def capabilities(self) -> Capabilities:
         forwarded = super().capabilities
-        capturable = forwarded.capturable and self.noise.distribution.capturable
-        reserve = None if Capabilities.of(self.model).reserve is None else self.reserve
+        inner = Capabilities.of(self.model)
+        capturable = inner.capturable and self.noise.distribution.capturable
+        reserve = None if inner.reserve is None else self.reserve
         return replace(
             forwarded, noisy=True, rekey=self.rekey, reserve=reserve, capturable=capturable
         )

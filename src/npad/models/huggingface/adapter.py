@@ -41,6 +41,7 @@ except ImportError as error:
 
 from npad.models.huggingface.static_cache import CrossKeyValues, FixedState, KeyValues
 
+FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
 LENGTH_GRID = 8  # tokens to which the length of a captured encoder's source is rounded up
 
 
@@ -143,7 +144,18 @@ class HuggingFace:
         if self.is_encoder_decoder:
             self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
         self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
-        self.fixed_size: bool | None = None  # whether states of fixed size decode the same
+        # Whether states of fixed size decode the same; another adapter may have found out.
+        self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
+
+    def __eq__(self, other: object) -> bool:
+        """Adapters of one model share its CUDA graphs."""
+        return isinstance(other, HuggingFace) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return id(self.model), self.persist, tuple(self.decoder_prefix)
 
     def prefix(self, source: Inputs | Sequence[Sequence[int]]) -> Tensor:
         """Return the tokens before the first new one, [sentences, length].
@@ -313,7 +325,7 @@ class HuggingFace:
             return state
         if not isinstance(state, FixedState):
             if self.fixed_size is None:
-                self.fixed_size = self._fixed_agrees(state)
+                self.fixed_size = self.model.__dict__[FIXED_SIZE] = self._fixed_agrees(state)
             if not self.fixed_size:
                 return state
             state = self._fixed(state)
