@@ -7,13 +7,10 @@ is off. Then each step runs twice, with noise for its logits and without for the
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -23,11 +20,10 @@ from torch.nn.functional import pad
 from npad.engine.cuda_graphs import graphs_of
 from npad.errors import InvalidInput
 from npad.model import Layout, Perturb, Special, untouched
-from npad.search.rows import repeat
-from npad.validation import brief, ensure_bool
+from npad.validation import ensure_bool
 
 try:
-    import transformers as transformers  # re-exported: this is the only place that imports it
+    import transformers as transformers  # re-exported
     from transformers import DynamicCache, EncoderDecoderCache
     from transformers.generation import (
         GenerateBeamDecoderOnlyOutput,
@@ -39,58 +35,13 @@ except ImportError as error:
         'models of Hugging Face need transformers: pip install "npad[hf]"'
     ) from error
 
+from npad.models.huggingface.growing_cache import CachedState
+from npad.models.huggingface.inputs import Inputs as Inputs
+from npad.models.huggingface.noise_hooks import noise_hooks
 from npad.models.huggingface.static_cache import CrossKeyValues, FixedState, KeyValues
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
 LENGTH_GRID = 8  # tokens to which the length of a captured encoder's source is rounded up
-
-
-class Inputs:
-    """The tensors that a model reads, one row a sentence: input_ids, attention_mask, …
-
-    Args:
-        **tensors: arguments of the model's forward method. encoder_outputs [sentences, length,
-            width] replace running the encoder; decoder_input_ids are the prefix of the output.
-
-    Raises:
-        InvalidInput: a tensor has no rows, or the numbers of rows differ.
-    """
-
-    def __init__(self, **tensors: Tensor) -> None:
-        self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        for name, tensor in self.tensors.items():
-            if not isinstance(tensor, Tensor) or tensor.dim() < 1:
-                raise InvalidInput(
-                    f"{name} must be a tensor with one row a sentence, not {brief(tensor)}"
-                )
-        if len({len(tensor) for tensor in self.tensors.values()}) != 1:
-            sizes = ", ".join(f"{name} {len(tensor)}" for name, tensor in self.tensors.items())
-            raise InvalidInput(
-                f"inputs must have one row a sentence, all of them: {sizes or 'there are none'}"
-            )
-
-    def __len__(self) -> int:
-        return len(next(iter(self.tensors.values())))
-
-    def __getitem__(self, sentences: slice) -> Inputs:
-        return Inputs(**{name: tensor[sentences] for name, tensor in self.tensors.items()})
-
-
-@dataclass(frozen=True)
-class CachedState:
-    """The state of a decoder: its cache. It has read its prefix except for the last token."""
-
-    cache: Any  # [rows], keys and values of the tokens read
-    last: Tensor  # [rows], the prefix's last token, read in place of the begin token
-    mask: Tensor  # [rows, tokens read], 0 where the prefix is padding
-    layout: Layout
-    cross: Any = None  # [sentences], keys and values of the encoder's outputs
-    row_cross: Any = None  # [rows], the same, expanded to rows
-    source_mask: Tensor | None = None  # [sentences, length], 0 where the source is padding
-    example: Any = None  # [sentences], a cache that is not empty: it shows the shapes of layers
-
-    def clone(self) -> CachedState:
-        return replace(self, cache=select_cache(self.cache, None))
 
 
 class HuggingFace:
@@ -303,7 +254,7 @@ class HuggingFace:
             logits, state = self._read(state, inputs)
         else:
             clean = None if self.persist else state.clone()
-            with self._hooked(perturb):
+            with noise_hooks(self, perturb):
                 logits, state = self._read(state, inputs)
             if clean is not None:
                 _, state = self._read(clean, inputs)
@@ -333,27 +284,7 @@ class HuggingFace:
         return state.reserve(steps)
 
     def select(self, state: Any, rows: Tensor) -> Any:
-        if isinstance(state, FixedState):
-            return state.select(rows)
-        layout, sentences = state.layout.after(rows)
-        chosen = replace(
-            state,
-            cache=select_cache(state.cache, rows),
-            last=state.last[rows],
-            mask=state.mask[rows],
-            layout=layout,
-            example=None,
-        )
-        if state.cross is None or layout == state.layout:
-            return chosen
-        cross, source_mask = state.cross, state.source_mask
-        if sentences is not None:
-            cross = select_cache(cross, sentences)
-            source_mask = None if source_mask is None else source_mask[sentences]
-        row_cross = cross
-        if layout.each > 1:
-            row_cross = select_cache(cross, repeat(layout.sentences, layout.each, rows.device))
-        return replace(chosen, cross=cross, row_cross=row_cross, source_mask=source_mask)
+        return state.select(rows)
 
     def _read(self, state: Any, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Any]:
         """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
@@ -473,45 +404,6 @@ class HuggingFace:
                 "make it shorter"
             )
 
-    @contextmanager
-    def _hooked(self, perturb: Perturb) -> Iterator[None]:
-        """Perturb the sites in calls of this thread, inside the block."""
-        thread = get_ident()
-
-        # Hooks without keyword arguments: torch looks up again whether a hook takes them, when
-        # another thread may have removed it.
-        def perturb_input(site: str) -> Callable[..., Any]:
-            def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
-                if get_ident() != thread:
-                    return None
-                if not args:
-                    raise InvalidInput(
-                        f"noise cannot enter {self.name} at {site!r}, whose layers take no "
-                        "positional argument; choose another site"
-                    )
-                return noisy(site, args[0]), *args[1:]
-
-            return hook
-
-        def perturb_embedding(
-            module: nn.Module, args: tuple[Any, ...], output: Tensor
-        ) -> Tensor | None:
-            return noisy("embedding", output) if get_ident() == thread else None
-
-        def noisy(site: str, x: Tensor) -> Tensor:
-            return perturb(site, x.flatten(0, -2)).view_as(x)
-
-        handles = []
-        try:
-            handles.append(self.embeddings.register_forward_hook(perturb_embedding))
-            for i, layer in enumerate(self.layers):
-                handles.append(layer.register_forward_pre_hook(perturb_input(f"hidden.{i}")))
-            handles.append(self.head.register_forward_pre_hook(perturb_input("output")))
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
 
 def _head(model: Any) -> Any:
     """Return the output layer of a model, if noise can enter and its size is known."""
@@ -551,15 +443,6 @@ def _max_positions(config: Any) -> int | None:
         if limit is not None:
             return limit
     return None
-
-
-def select_cache(cache: Any, rows: Tensor | None) -> Any:
-    """Return rows of a cache (None: all of them) as a cache that later steps do not share."""
-    selected = copy.copy(cache)
-    selected.layers = [copy.copy(layer) for layer in cache.layers]
-    for layer in selected.layers if rows is not None else ():
-        layer.reorder_cache(rows)
-    return selected
 
 
 def generate_output(is_encoder_decoder: bool, sequences: Tensor, scores: Tensor) -> Any:

@@ -1,0 +1,53 @@
+"""Hooks that let noise enter the layers of a Hugging Face model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+from torch import Tensor, nn
+
+from npad.errors import InvalidInput
+from npad.model import Perturb
+
+
+@contextmanager
+def noise_hooks(adapter: Any, perturb: Perturb) -> Iterator[None]:
+    """Perturb the sites of an adapter's model in calls of this thread, inside the block."""
+    thread = get_ident()
+
+    # Hooks without keyword arguments: torch looks up again whether a hook takes them, when
+    # another thread may have removed it.
+    def perturb_input(site: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
+            if get_ident() != thread:
+                return None
+            if not args:
+                raise InvalidInput(
+                    f"noise cannot enter {adapter.name} at {site!r}, whose layers take no "
+                    "positional argument; choose another site"
+                )
+            return noisy(site, args[0]), *args[1:]
+
+        return hook
+
+    def perturb_embedding(
+        module: nn.Module, args: tuple[Any, ...], output: Tensor
+    ) -> Tensor | None:
+        return noisy("embedding", output) if get_ident() == thread else None
+
+    def noisy(site: str, x: Tensor) -> Tensor:
+        return perturb(site, x.flatten(0, -2)).view_as(x)
+
+    handles = []
+    try:
+        handles.append(adapter.embeddings.register_forward_hook(perturb_embedding))
+        for i, layer in enumerate(adapter.layers):
+            handles.append(layer.register_forward_pre_hook(perturb_input(f"hidden.{i}")))
+        handles.append(adapter.head.register_forward_pre_hook(perturb_input("output")))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
