@@ -6,8 +6,8 @@
 Each figure is the median over rounds of the seconds to translate 300 short sentences in a new
 process with torch's default number of threads. "default" is OpenMP's own policy, by which threads
 that wait for each other spin; "npad" is what the `npad` command chooses (`npad/cli/startup.py`);
-"one thread" needs no waiting. A busy process is an endless loop. Ratios are medians of the ratios
-within a round. The machine must be otherwise idle.
+"passive" lets them sleep at once; "one thread" needs no waiting. A busy process is an endless loop.
+Ratios are medians of the ratios within a round. The machine must be otherwise idle.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from npad.cli.startup import OPENMP_DEFAULTS
 SETTINGS: dict[str, dict[str, str]] = {
     "default": {},
     "npad": OPENMP_DEFAULTS,
+    "passive": {"OMP_WAIT_POLICY": "passive"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
 SUBJECTS = ("I", "You", "We", "They", "Tom", "Mary", "The teacher", "My brother", "Our neighbour")
@@ -84,7 +85,7 @@ def main() -> None:
             for process in busy:
                 process.kill()
         medians = [statistics.median(seconds) for seconds in zip(*rounds, strict=True)]
-        ratios = [statistics.median(r[1] / r[peer] for r in rounds) for peer in (0, 2)]
+        ratios = [statistics.median(r[1] / r[peer] for r in rounds) for peer in (0, 3)]
         table.add_row(str(load), *(f"{value:.2f}" for value in (*medians, *ratios)))
     Console().print(
         f"{os.cpu_count()} cores, {arguments.sentences} sentences; npad: {OPENMP_DEFAULTS}"

@@ -16,10 +16,10 @@ from types import FrameType
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 # Threads of one product that wait for each other spin for some microseconds, then sleep. libgomp
 # spins for milliseconds, and so takes the core that the awaited thread needs, where others use the
-# machine. Sleeping at once costs 30 % on an idle machine (benchmarks/busy.py).
+# machine. Sleeping at once costs a fifth on an idle machine (benchmarks/busy.py).
 OPENMP_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
 # On a CPU, torch compiles a product for each number of rows, and keeps 1,024 of them in each of two
-# caches: about 570 MB. These variables bound the caches; an older name counts as set, too.
+# caches. These variables bound the caches; an older name counts as set, too.
 PRODUCTS_KEPT = 64
 PRODUCT_CACHES = {
     "LRU_CACHE_CAPACITY": ("LRU_CACHE_CAPACITY",),  # of torch's descriptors
