@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from cases import NOISY, assert_same, by_name, recurrent, summaries
 from npad import NPAD, Beam, GNMTLength, Greedy, LengthNormalised, Noise, decode
 from npad.engine import chains
 from npad.engine.cost import count_calls
-from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
+from npad.engine.paired_clean import PairedClean
 from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
 from test_attention import SOURCE, build
@@ -106,11 +105,3 @@ def test_rows_are_not_paired_where_re_scoring_comes_anyway(paired, monkeypatch):
     model = paired(build(), strategies.Rescorer)
     decode(model, SOURCE, NPAD(Greedy(), 4, Noise(0.5), selector=GNMTLength(0.6, 0.2)), 9)
     assert not made
-
-
-def test_rows_with_much_to_read_are_not_paired():
-    """Such as those of a long prompt; then re-scoring afterwards is cheaper."""
-    small, large = torch.zeros(2, 1000), torch.empty(2, 1 << 24, device="meta")
-    assert chains.pairing_pays(100, small, 2)
-    assert not chains.pairing_pays(100, large, 2)
-    assert not chains.pairing_pays(MAX_PAIRED_ROWS + 1, small, 2)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from npad.cli.terminal import console
 from npad.model import name_of
-from npad.models.huggingface.processed import Processed
+from npad.models.huggingface.steered import Steered
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint
@@ -59,7 +59,7 @@ def command(
 
 def _unwrap(model: Any) -> Any:
     """Return the model without what npad wraps around it to decode faster or to steer it."""
-    if isinstance(model, Processed):
+    if isinstance(model, Steered):
         model = model.model
     return getattr(model, "plain", model)
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
-from npad.engine.paired_clean import MAX_PAIRED_BYTES, MAX_PAIRED_ROWS, PairedClean
-from npad.engine.pytree import tree_leaves
+from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
 from npad.search.hypotheses import Hypotheses, join
@@ -69,7 +68,10 @@ class ChainRunner:
         """
         capabilities = Capabilities.of(model)
         if capabilities.low_precision is None:
-            pairable = self.pairs and capabilities.capturable and capabilities.judge is None
+            # A Transformer, whose state grows, re-scores in one pass, which is faster than pairs.
+            in_one_pass = capabilities.reserve is not None and capabilities.forced is not None
+            alone = capabilities.judge is None and not in_one_pass
+            pairable = self.pairs and capabilities.capturable and alone
             return self._run_within_memory(model, state, problems, chains, pairable)
         clean = chains.numbers == 0
         candidates = []
@@ -107,7 +109,7 @@ class ChainRunner:
     ) -> Hypotheses:
         noisy: Any = self.perturbed(model)
         rows = len(problems) * len(chains)
-        if pairable and pairing_pays(rows * self.inner.rows, state, len(problems)):
+        if pairable and 0 < rows * self.inner.rows <= MAX_PAIRED_ROWS:
             noisy = PairedClean(noisy)
         device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
         arguments = (
@@ -147,19 +149,3 @@ def start_chains(
     if isinstance(noisy, PairedClean):
         return noisy.attach(rows, *keys, expanded.per_sentence), expanded.ids, expanded.chains
     return noisy.attach(rows, *keys), expanded.ids, expanded.chains
-
-
-def pairing_pays(rows: int, state: Any, problems: int) -> bool:
-    """Return whether clean pairs cost less than re-scoring, which takes all the steps again.
-
-    Few rows cost no more than one, unless a step reads much for each, such as a long prompt's keys.
-
-    Args:
-        rows: noisy rows.
-        state: of one row per problem.
-        problems: their number.
-    """
-    if not 0 < rows <= MAX_PAIRED_ROWS:
-        return False
-    bytes_per_row = sum(x.nbytes for x in tree_leaves(state)) / problems
-    return rows * bytes_per_row <= MAX_PAIRED_BYTES

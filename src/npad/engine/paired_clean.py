@@ -17,7 +17,6 @@ from npad.model import Capabilities, Layout, Perturb, State, Wrapper, name_of
 from npad.noise.noisy import Noisy, NoisyState
 
 MAX_PAIRED_ROWS = 256  # rows that an H200 steps in little more time than a single row
-MAX_PAIRED_BYTES = 1 << 30  # of their states, which an H200 reads in a quarter of a millisecond
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
-from npad.models.huggingface.processed import Processed
+from npad.models.huggingface.steered import Steered
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import Translator
@@ -81,7 +81,7 @@ def _load_pretrained(name: str, device: torch.device) -> Translator:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     translator = Translator(model, encode, detokenise, encode_target)
-    longest = (model.model if isinstance(model, Processed) else model).longest
+    longest = (model.model if isinstance(model, Steered) else model).longest
     if longest is None:
         return translator
     return replace(translator, longest=longest - 1, positions=longest - 1)

@@ -21,10 +21,12 @@ from npad.engine.memory import RowBudget
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, ModelError
 from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
+from npad.rescoring.forced import read_forced
 from npad.rescoring.packing import Rectangle, rectangles
 from npad.rescoring.plan import batches, read_steps, spans
+from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
 from npad.search.hypotheses import Hypotheses
-from npad.search.rows import descending, repeat, take
+from npad.search.rows import descending, take
 from npad.search.runs import IntArray
 
 PLANNED_ROWS = 1 << 16  # rows planned and copied to the device together, while it works on others
@@ -64,30 +66,6 @@ def ensure_scored(model: Model[Any], log_prob: Tensor, hypotheses: Hypotheses) -
             f"{Capabilities.of(model).name} returned NaN, +inf or nothing but −inf "
             "as a row of logits while scoring"
         )
-
-
-class TeacherForcing(NamedTuple):
-    """The input and target tokens of hypotheses [sentences, n]."""
-
-    inputs: Tensor  # [sentences, n, T]
-    targets: Tensor  # [sentences, n, T]
-    reads: Tensor  # [sentences, n], the number of positions that count
-
-    @property
-    def counted(self) -> Tensor:
-        """[sentences, n, T], whether a position counts."""
-        return torch.arange(self.inputs.shape[-1]) < self.reads[..., None]
-
-    @classmethod
-    def of(cls, hypotheses: Hypotheses, bos: int, eos: int) -> TeacherForcing:
-        lengths = hypotheses.lengths.clamp(min=0)
-        reads = lengths + (hypotheses.finished & hypotheses.exists)
-        padding = torch.arange(hypotheses.tokens.shape[-1]) >= lengths[..., None]
-        tokens = hypotheses.tokens.masked_fill(padding, eos)  # a token that every model can read
-        first, last = (torch.full_like(lengths, token)[..., None] for token in (bos, eos))
-        longest = max(1, int(reads.max()))
-        inputs = torch.cat([first, tokens], -1)[..., :longest]
-        return cls(inputs, torch.cat([tokens, last], -1)[..., :longest], reads)
 
 
 class Scores(NamedTuple):
@@ -192,8 +170,11 @@ def read_stepwise(
     model: Model[Any], state: Any, hypotheses: Hypotheses, coverage: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Read hypotheses step by step, one row per hypothesis."""
-    state, inputs, targets, counted = _expand_rows(model, state, hypotheses)
     capabilities = Capabilities.of(model)
+    bos, eos, _ = model.special
+    teacher = TeacherForcing.of(hypotheses, bos, eos)
+    state = expand_rows(model, state, hypotheses.lengths.shape)
+    inputs, targets, counted = teacher.rows(capabilities.device)
     log_prob: Tensor | float = 0.0
     attention: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
@@ -209,26 +190,6 @@ def read_stepwise(
             attention = attention + weights.masked_fill(~counted[:, t, None], 0)
     assert isinstance(log_prob, Tensor)
     return log_prob, attention if isinstance(attention, Tensor) else None
-
-
-def read_forced(
-    model: Model[Any], state: Any, hypotheses: Hypotheses
-) -> tuple[Tensor, Tensor | None]:
-    """Read hypotheses with the model's `forced`, all positions in one pass."""
-    state, inputs, targets, counted = _expand_rows(model, state, hypotheses)
-    capabilities = Capabilities.of(model)
-    assert capabilities.forced is not None
-    add_calls(rescoring=inputs.numel())
-    logits: object = capabilities.forced(state, inputs)
-    if not isinstance(logits, Tensor) or logits.shape[:2] != inputs.shape or logits.dim() != 3:
-        got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ModelError(
-            f"{capabilities.name}.forced must return logits {[*inputs.shape, 'V']}, not {got}"
-        )
-    predicted = Prediction.of(model, logits.flatten(0, 1), inputs.numel(), capabilities.normalised)
-    ensure_in_vocabulary(model, targets, logits.shape[-1])
-    log_probs = predicted.at(targets.reshape(-1, 1)).view(targets.shape)
-    return log_probs.masked_fill(~counted, 0).sum(1), None
 
 
 def read_by_prefix(
@@ -307,21 +268,6 @@ def _log_probs_of_targets(
     log_probs = parts[0].new_zeros(reads.numel(), targets.shape[-1])
     log_probs[to_device(hypotheses, device)] = torch.cat(parts).t()
     return log_probs.view(targets.shape)
-
-
-def _expand_rows(
-    model: Model[Any], state: Any, hypotheses: Hypotheses
-) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Return a state with one row per hypothesis, and inputs, targets, counted: [rows, T]."""
-    device = Capabilities.of(model).device
-    bos, eos, _ = model.special
-    teacher = TeacherForcing.of(hypotheses, bos, eos)
-    sentences, n = hypotheses.lengths.shape
-    # The sentences are selected already: one `select` must not both drop and expand.
-    state = model.select(state, repeat(sentences, n, device))
-    tensors = (teacher.inputs, teacher.targets, teacher.counted)
-    inputs, targets, counted = (x.flatten(0, 1).to(device) for x in tensors)
-    return state, inputs, targets, counted
 
 
 def cut_for_steps(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:

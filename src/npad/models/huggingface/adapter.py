@@ -38,10 +38,17 @@ except ImportError as error:
 from npad.models.huggingface.growing_cache import CachedState
 from npad.models.huggingface.inputs import Inputs as Inputs
 from npad.models.huggingface.noise_hooks import noise_hooks
-from npad.models.huggingface.static_cache import CrossKeyValues, FixedState, KeyValues
+from npad.models.huggingface.shared_attention import replaceable, sharing
+from npad.models.huggingface.static_cache import (
+    FixedState,
+    KeyValues,
+    SharedKeyValues,
+    stacked,
+)
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
-LENGTH_GRID = 8  # tokens to which the length of a captured encoder's source is rounded up
+# The length of a captured source is rounded up to a multiple of so many tokens: short, long ones.
+LENGTH_GRIDS = (8, 64)
 
 
 class HuggingFace:
@@ -97,6 +104,9 @@ class HuggingFace:
         self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
+        self.attention_configs = replaceable(self.decoder)
+        if self.attention_configs is None:
+            self.fixed_size = False
 
     def __eq__(self, other: object) -> bool:
         """Adapters of one model share its CUDA graphs."""
@@ -173,17 +183,20 @@ class HuggingFace:
         return tensors
 
     def _rounded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Pad an encoder's tokens to a multiple of LENGTH_GRID, so that few shapes are captured."""
+        """Pad the source's tokens to one of few lengths, so that few shapes are captured."""
         tokens = tensors.get("input_ids")
-        if tokens is None or not self.is_encoder_decoder:
+        if tokens is None:
             return tensors
-        padding = -tokens.shape[1] % LENGTH_GRID
-        if self.longest is not None and tokens.shape[1] + padding > self.longest:
+        length = tokens.shape[1] - (not self.is_encoder_decoder)  # a prompt but its last token
+        short, long = LENGTH_GRIDS
+        padding = -length % (short if length <= long else long)
+        if self.longest is not None and tokens.shape[1] + padding >= self.longest:
             return tensors
         mask = tensors.get("attention_mask")
         mask = torch.ones_like(tokens) if mask is None else mask
-        padded = pad(tokens, (0, padding), value=self.special.eos)
-        return tensors | {"input_ids": padded, "attention_mask": pad(mask, (0, padding))}
+        sides = (0, padding) if self.is_encoder_decoder else (padding, 0)
+        padded = pad(tokens, sides, value=self.special.eos)
+        return tensors | {"input_ids": padded, "attention_mask": pad(mask, sides)}
 
     def _start(self, **tensors: Tensor) -> CachedState:
         if self.is_encoder_decoder:
@@ -212,7 +225,7 @@ class HuggingFace:
         state = CachedState(cache, input_ids[:, -1], mask[:, :0], Layout(len(mask), 1))
         if input_ids.shape[1] > 1:
             _, state = self._read(state, input_ids[:, :-1], mask[:, :-1])
-        return state
+        return replace(state, read=0)
 
     def _start_encoder_decoder(self, tensors: dict[str, Tensor]) -> CachedState:
         """Encode the source, and read all but the last token of the decoder's prefix."""
@@ -270,17 +283,17 @@ class HuggingFace:
     def reserve(self, state: Any, steps: int) -> Any:
         """Return a state with room for `steps` steps since the start, in tensors of fixed size.
 
-        Without CUDA graphs, and for models that cannot decode so, the state stays as it is.
+        The state of a model that cannot decode so stays as it is.
         """
-        if not self.capturable:
-            return state
         if not isinstance(state, FixedState):
             if self.fixed_size is None:
                 self.fixed_size = self.model.__dict__[FIXED_SIZE] = self._fixed_agrees(state)
-            if not self.fixed_size:
+            if not self.fixed_size or state.read > 0:
                 return state
             state = self._fixed(state)
-        self._ensure_fits("an output with its prefix", state.prefix + steps)
+        tokens = state.prefix + steps
+        if self.longest is not None and state.padded + tokens > self.longest:
+            self._ensure_fits("an output with its prefix", int(state.before.max()) + tokens)
         return state.reserve(steps)
 
     def select(self, state: Any, rows: Tensor) -> Any:
@@ -302,44 +315,58 @@ class HuggingFace:
                 **self._cache_arguments(mask, state.cache),
                 **self._accepted(position_ids=positions),
             )
-        return output.logits, replace(state, mask=mask)
+        return output.logits, replace(state, mask=mask, read=state.read + tokens.shape[1])
 
+    @torch.no_grad()
     def _read_fixed(self, state: FixedState, tokens: Tensor) -> tuple[Tensor, FixedState]:
         """Read tokens [rows, T] into a state of fixed size, which is written to."""
-        hidden, positions, next_state = state.reads(tokens.shape[1])
-        cache = state.cache.as_cache(tokens.shape[1])
-        if state.cross is None:
-            output = self.model(
-                input_ids=tokens,
-                **self._cache_arguments(hidden, cache),
-                **self._accepted(position_ids=positions),
-            )
-        else:
-            source_keys = state.cross.row_keys[0]
-            shape = len(tokens), source_keys.shape[2], self.head.weight.shape[1]
-            output = self.model(
-                encoder_outputs=BaseModelOutput(self.head.weight.new_zeros(()).expand(shape)),
-                decoder_input_ids=tokens,
-                decoder_attention_mask=hidden,
-                **self._cache_arguments(
-                    state.cross.row_hidden, EncoderDecoderCache(cache, state.cross.as_cache())
-                ),
-            )
-        return output.logits, next_state
+        count = tokens.shape[1]
+        with sharing(self.attention_configs or ()):
+            if self.is_encoder_decoder:
+                encoded = self._encoded(len(tokens), state.shared.tensor.shape[3])
+                caches = state.own.as_cache(count, None), state.shared.as_cache()
+                output = self.model(
+                    encoder_outputs=encoded,
+                    decoder_input_ids=tokens,
+                    decoder_attention_mask=state.hidden(count),
+                    **self._cache_arguments(state.shared.hidden, EncoderDecoderCache(*caches)),
+                )
+            else:
+                cache = state.own.as_cache(count, state.shared)
+                output = self.model(
+                    input_ids=tokens,
+                    **self._cache_arguments(state.hidden_after_prompt(count), cache),
+                    **self._accepted(position_ids=state.positions(count)),
+                )
+        return output.logits, state.after(count)
 
     def _fixed(self, state: CachedState) -> FixedState:
-        """Return the state of a prefix in tensors of fixed size."""
+        """Return a state that has read nothing but its prefix, in tensors of fixed size."""
         tokens, cache = state.mask.shape[1], state.cache
         if tokens == 0:
             cache = state.example
         if cache is None:  # a prompt of one token: read it for the shapes of the layers
             read = self._read(replace(state, cache=self._empty_cache()), state.last[:, None])
             cache = read[1].cache
-        cross = None
-        if state.cross is not None:
-            cross = CrossKeyValues.of(state.cross, state.source_mask)
-        fixed = KeyValues.of(cache, tokens)
-        return FixedState(fixed, state.last, state.mask, state.layout, tokens, cross)
+        tensor, before = stacked(cache, tokens), state.mask.sum(1)
+        if self.is_encoder_decoder:
+            shared = SharedKeyValues.of(stacked(state.cross), state.source_mask)
+            own, before, prefix = tensor, torch.zeros_like(before), tokens
+        else:
+            each = state.layout.each
+            shared = SharedKeyValues.of(tensor[:, :, ::each], state.mask[::each])
+            own, prefix = tensor[:, :, :, :0], 0
+        # The length is made without a copy from the host, which a CUDA graph could not capture.
+        length = torch.full((), prefix, device=self.device)
+        return FixedState(
+            own=KeyValues(own, length),
+            shared=shared,
+            last=state.last,
+            before=before,
+            layout=state.layout,
+            prefix=prefix,
+            padded=tokens - prefix,
+        )
 
     def _fixed_agrees(self, state: CachedState) -> bool:
         """Return whether the first step gives the same logits from a state of fixed size.
@@ -347,14 +374,14 @@ class HuggingFace:
         Models whose layers keep other things than all keys and values, or whose positions do not
         come from the cache, fail or differ.
         """
-        row = torch.zeros(1, dtype=torch.long, device=self.device)
-        tokens = torch.full_like(row, self.special.bos)
+        rows = torch.zeros(2, dtype=torch.long, device=self.device)
+        first, tokens = self.select(state, rows[:1]), torch.full_like(rows, self.special.bos)
         try:
-            fixed = self._fixed(self.select(state, row)).reserve(1)
+            fixed = self.select(self._fixed(first).reserve(1), rows)  # rows that share
             found = self.step(fixed, tokens)[0].float()
         except Exception:  # whatever a model's own code raises
             return False
-        expected = self.step(self.select(state, row), tokens)[0].float()
+        expected = self.step(self.select(first, rows), tokens)[0].float()
         tolerance = torch.finfo(self.model.dtype).eps ** 0.5 * expected.abs().max().clamp(min=1)
         return bool((found - expected).abs().max() <= tolerance)
 
@@ -363,14 +390,16 @@ class HuggingFace:
         source_mask = state.source_mask
         if source_mask is not None:
             source_mask = source_mask.repeat_interleave(state.layout.each, 0)
-        # Only the shape of the encoder's outputs matters: their keys and values are cached.
-        shape = len(tokens), state.row_cross.layers[0].keys.shape[2], self.head.weight.shape[1]
-        encoded = self.head.weight.new_zeros(()).expand(shape)
         return self.model(
-            encoder_outputs=BaseModelOutput(encoded),
+            encoder_outputs=self._encoded(len(tokens), state.row_cross.layers[0].keys.shape[2]),
             decoder_input_ids=tokens,
             **self._cache_arguments(source_mask, EncoderDecoderCache(state.cache, state.row_cross)),
         )
+
+    def _encoded(self, rows: int, length: int) -> Any:
+        """Return encoder outputs whose keys and values are cached: only their shape matters."""
+        weight = self.head.weight
+        return BaseModelOutput(weight.new_zeros(()).expand(rows, length, weight.shape[1]))
 
     def _cache_arguments(self, mask: Tensor | None, cache: Any) -> dict[str, Any]:
         return self._accepted(attention_mask=mask) | {"past_key_values": cache, "use_cache": True}

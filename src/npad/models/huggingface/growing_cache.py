@@ -20,6 +20,7 @@ class CachedState:
     last: Tensor  # [rows], the prefix's last token, read in place of the begin token
     mask: Tensor  # [rows, tokens read], 0 where the prefix is padding
     layout: Layout
+    read: int = 0  # tokens read after the prefix
     cross: Any = None  # [sentences], keys and values of the encoder's outputs
     row_cross: Any = None  # [rows], the same, expanded to rows
     source_mask: Tensor | None = None  # [sentences, length], 0 where the source is padding

@@ -21,6 +21,7 @@ import torch
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, transformers
 from npad.models.huggingface.processed import Processed
+from npad.models.huggingface.suppressed import Suppressed
 from npad.text.subwords import ensure_bounded
 
 TEXT_FILES = ("config.json", "tokenizer_config.json")
@@ -31,6 +32,8 @@ CLASS_FIELDS = {
     "AutoProcessor": "processor_class",
     "AutoFeatureExtractor": "feature_extractor_type",
 }
+# fields of a generation config that do no more than forbid tokens
+SUPPRESSING = {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens"}
 SAFETENSORS_ONLY = (
     "npad reads .safetensors only; load the model with transformers and save_pretrained it again"
 )
@@ -120,10 +123,9 @@ def speech_model(
 
 
 def steered(adapter: HuggingFace) -> Any:
-    """Return the model with the logits processors that its generation config asks for."""
+    """Return the model steered as its generation config asks: tokens forbidden, lengths set, …"""
     config, device = adapter.model.generation_config, adapter.device
-    eos = config.eos_token_id
-    prefix_length = len(adapter.decoder_prefix)
+    eos, prefix_length = config.eos_token_id, len(adapter.decoder_prefix)
     processors: dict[str, Callable[[Any], Any]] = {
         "bad_words_ids": lambda words: transformers.NoBadWordsLogitsProcessor(words, eos),
         "suppress_tokens": lambda tokens: transformers.SuppressTokensLogitsProcessor(
@@ -135,10 +137,16 @@ def steered(adapter: HuggingFace) -> Any:
         "no_repeat_ngram_size": transformers.NoRepeatNGramLogitsProcessor,
         "min_length": lambda length: transformers.MinLengthLogitsProcessor(length, eos, device),
     }
-    values = {name: getattr(config, name, None) for name in processors}
-    chosen = [processors[name](value) for name, value in values.items() if value]
-    if not chosen:
+    fields: dict[str, Any] = {name: getattr(config, name, None) for name in processors}
+    values = {name: value for name, value in fields.items() if value}
+    if not values:
         return adapter
+    words = values.get("bad_words_ids", [])
+    chosen = [processors[name](value) for name, value in values.items()]
+    if values.keys() <= SUPPRESSING and all(len(word) == 1 for word in words):
+        ends = {*adapter.end_tokens}
+        tokens = {*values.get("suppress_tokens", ())} | {word[0] for word in words} - ends
+        return Suppressed(adapter, tokens, values.get("begin_suppress_tokens", ()))
     return Processed(adapter, processor=transformers.LogitsProcessorList(chosen), beam=True)
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.model import Capabilities, Perturb, Wrapper, name_of
+from npad.model import Capabilities, Perturb
+from npad.models.huggingface.steered import Steered, SteeredState
 
 # (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
 Processor = Callable[[Tensor, Tensor], Tensor]
@@ -21,16 +22,32 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
+# Processors of transformers that depend on nothing but the tokens and the scores they are called
+# with, and never wait for a GPU.
+CAPTURABLE = {
+    "ExponentialDecayLengthPenalty",
+    "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "LogitNormalization",
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "NoBadWordsLogitsProcessor",
+    "RepetitionPenaltyLogitsProcessor",
+    "SequenceBiasLogitsProcessor",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "SuppressTokensLogitsProcessor",
+    "TemperatureLogitsWarper",
+}
+
+
 @dataclass(frozen=True)
-class ProcessedState:
+class ProcessedState(SteeredState):
     """The state of the wrapped model, with the tokens that processors read."""
 
-    inner: Any
     written: Tensor  # [rows, t], the prefix and the tokens read since
-    started: bool = False  # whether the begin token has been read
 
 
-class Processed(Wrapper[Any]):
+class Processed(Steered):
     """A model steered by processors and stopping criteria.
 
     A row that a criterion stops can only end.
@@ -53,25 +70,50 @@ class Processed(Wrapper[Any]):
         criterion: Criterion | None = None,
         beam: bool = False,
     ) -> None:
-        self.model: Any = model
+        super().__init__(model)
         self.prefix, self.processor, self.criterion = prefix, processor, criterion
         self.beam = beam
-        self.name = name_of(model)
+        self._identity = self._what_it_does()
+
+    def __eq__(self, other: object) -> bool:
+        """Models steered alike share their CUDA graphs."""
+        return isinstance(other, Processed) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def _what_it_does(self) -> Any:
+        """Return a key that is equal for models that are steered alike, as far as is known."""
+        if not self._is_pure():
+            return id(self)
+        options = [(type(part), _hashable(vars(part))) for part in self._processors()]
+        return self.model, self.beam, tuple(options)
+
+    def _processors(self) -> list[Processor]:
+        if self.processor is None:
+            return []
+        return self.processor if isinstance(self.processor, list) else [self.processor]
+
+    def _is_pure(self) -> bool:
+        """Return whether scores depend on nothing but the tokens so far."""
+        kinds = map(type, self._processors())
+        return self.criterion is None and all(
+            kind.__module__.startswith("transformers.") and kind.__name__ in CAPTURABLE
+            for kind in kinds
+        )
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(
-            super().capabilities, judge=Clean(self.model), normalised=self.beam, steered=True
-        )
+        capturable = Capabilities.of(self.model).capturable and self._is_pure()
+        return replace(super().capabilities, normalised=self.beam, capturable=capturable)
 
-    def start(self, source: Any) -> ProcessedState:
+    def steer(self, inner: Any, source: Any) -> ProcessedState:
         prefix = self.model.prefix(source) if self.prefix is None else self.prefix
-        return ProcessedState(self.model.start(source), prefix)
+        return ProcessedState(inner, started=False, written=prefix)
 
     def select(self, state: ProcessedState, rows: Tensor) -> ProcessedState:
-        return replace(
-            state, inner=self.model.select(state.inner, rows), written=state.written[rows]
-        )
+        inner = self.model.select(state.inner, rows)
+        return replace(state, inner=inner, written=state.written[rows])
 
     def step(
         self, state: ProcessedState, tokens: Tensor, perturb: Perturb | None = None
@@ -86,28 +128,15 @@ class Processed(Wrapper[Any]):
             end_only = torch.full_like(scores, -torch.inf)
             end_only[:, self.special.eos] = 0.0
             scores = torch.where(stop[:, None], end_only, scores)
-        return scores, ProcessedState(inner, written, started=True)
+        return scores, ProcessedState(inner, started=True, written=written)
 
 
-class Clean(Wrapper[Any]):
-    """The judge of a `Processed` model: the wrapped model, started from the wrapper's states."""
-
-    def __init__(self, model: Any) -> None:
-        self.model: Any = model
-        self.name = name_of(model)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        forced = Capabilities.of(self.model).forced
-        return replace(super().capabilities, forced=forced)
-
-    def start(self, source: Any) -> Any:
-        return self.model.start(source)
-
-    def step(
-        self, state: Any, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, Any]:
-        return self.model.step(state, tokens, perturb)  # type: ignore[no-any-return]
-
-    def select(self, state: Any, rows: Tensor) -> Any:
-        return self.model.select(state.inner if isinstance(state, ProcessedState) else state, rows)
+def _hashable(value: Any) -> Any:
+    """Return a value of an option in a form that can be compared and hashed."""
+    if isinstance(value, Tensor):
+        return value.dtype, tuple(value.shape), tuple(value.flatten().tolist())
+    if isinstance(value, dict):
+        return tuple((name, _hashable(item)) for name, item in sorted(value.items(), key=str))
+    if isinstance(value, list | tuple | set):
+        return tuple(map(_hashable, value))
+    return value

@@ -1,7 +1,8 @@
 """Keys and values in tensors of fixed size, so that a step can be captured in a CUDA graph.
 
 A cache of transformers grows with every token: no two steps have the same shapes. Here the tensors
-have room for more tokens than were written, and a mask hides the rest.
+have room for more tokens than were written, and a mask hides the rest. What all rows of a sentence
+read alike, the source or the prompt, is held once per sentence.
 """
 
 from __future__ import annotations
@@ -16,68 +17,52 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 
 from npad.model import Layout
-from npad.search.rows import repeat
+from npad.models.huggingface.shared_attention import PROMPT, Prompt
 
 SMALLEST_CAPACITY = 32  # tokens; capacities are its multiples by powers of two, so shapes are few
 
 
 @dataclass(frozen=True)
 class KeyValues:
-    """The keys and values of every layer, written in place."""
+    """The keys and values of every layer, of the tokens that rows read each for itself."""
 
-    keys: tuple[Tensor, ...]  # [rows, heads, capacity, width] each
-    values: tuple[Tensor, ...]
-    length: Tensor  # [], tokens written
-
-    @classmethod
-    def of(cls, cache: Any, tokens: int) -> KeyValues:
-        """Copy the first tokens of a cache of transformers.
-
-        Raises:
-            TypeError: a layer keeps something else than all keys and values.
-        """
-        if not all(type(layer) is DynamicLayer for layer in cache.layers):
-            raise TypeError("a layer keeps something else than all keys and values")
-        keys = tuple(layer.keys[:, :, :tokens].clone() for layer in cache.layers)
-        values = tuple(layer.values[:, :, :tokens].clone() for layer in cache.layers)
-        length = torch.full((), tokens, device=keys[0].device)  # no copy from the host: captured
-        return cls(keys, values, length)
+    tensor: Tensor  # [2 · layers, heads, rows, capacity, width], keys and then values
+    length: Tensor  # [], tokens written, which are written in place
 
     @property
     def capacity(self) -> int:
-        return self.keys[0].shape[2]
+        return self.tensor.shape[3]
 
     def select(self, rows: Tensor) -> KeyValues:
-        keys = tuple(layer.index_select(0, rows) for layer in self.keys)
-        values = tuple(layer.index_select(0, rows) for layer in self.values)
-        return KeyValues(keys, values, self.length.clone())
+        return KeyValues(self.tensor.index_select(2, rows), self.length.clone())
 
     def clone(self) -> KeyValues:
-        keys, values = (tuple(x.clone() for x in xs) for xs in (self.keys, self.values))
-        return KeyValues(keys, values, self.length.clone())
+        return KeyValues(self.tensor.clone(), self.length.clone())
 
     def with_capacity(self, capacity: int) -> KeyValues:
         """Return the same tokens with room for `capacity` of them."""
-        more = (0, 0, 0, capacity - self.capacity)
-        keys, values = (tuple(pad(x, more) for x in xs) for xs in (self.keys, self.values))
-        return KeyValues(keys, values, self.length)
-
-    def written(self, tokens: int) -> KeyValues:
-        """Return the state after a model has written `tokens` more."""
-        return KeyValues(self.keys, self.values, self.length + tokens)
+        return replace(self, tensor=pad(self.tensor, (0, 0, 0, capacity - self.capacity)))
 
     def columns(self, tokens: int) -> Tensor:
         """Return where the next tokens are written, [tokens]."""
         return torch.arange(tokens, device=self.length.device) + self.length
 
-    def as_cache(self, tokens: int) -> Cache:
-        """Return a cache of transformers that writes the next tokens to these tensors."""
-        columns = self.columns(tokens)
-        return Cache(layers=[*self._layers(columns)])
+    def as_cache(self, tokens: int, prompt: SharedKeyValues | None) -> Cache:
+        """Return a cache of transformers that writes the next tokens to these tensors.
 
-    def _layers(self, columns: Tensor) -> Iterator[FixedLayer]:
-        for keys, values in zip(self.keys, self.values, strict=True):
-            yield FixedLayer(keys, values, self.length, columns)
+        Args:
+            tokens: how many.
+            prompt: what rows read before, if it is not among these tensors.
+        """
+        return Cache(layers=[*self._layers(self.columns(tokens), prompt)])
+
+    def _layers(self, columns: Tensor, prompt: SharedKeyValues | None) -> Iterator[FixedLayer]:
+        prompts = [] if prompt is None else [*by_layer(prompt.tensor)]
+        for i, (keys, values) in enumerate(by_layer(self.tensor)):
+            layer = FixedLayer(keys.transpose(0, 1), values.transpose(0, 1), self.length, columns)
+            if prompts:
+                setattr(layer.keys, PROMPT, Prompt(*prompts[i]))
+            yield layer
 
 
 class FixedLayer(StaticLayer):  # type: ignore[misc]
@@ -100,48 +85,35 @@ class FixedLayer(StaticLayer):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class CrossKeyValues:
-    """The keys and values of cross-attention: once per sentence, and expanded to rows."""
+class SharedKeyValues:
+    """The keys and values of every layer that all rows of a sentence read, held once."""
 
-    keys: tuple[Tensor, ...]  # [sentences, heads, source length, width] each
-    values: tuple[Tensor, ...]
-    row_keys: tuple[Tensor, ...]  # [rows, …]
-    row_values: tuple[Tensor, ...]
-    hidden: Tensor | None  # [sentences, 1, 1, source length], added to scores: padding is hidden
-    row_hidden: Tensor | None  # [rows, …]
+    tensor: Tensor  # [2 · layers, heads, sentences, length, width], keys and then values
+    hidden: Tensor | None  # [sentences, 1, 1, length], added to scores: padding is hidden
 
     @classmethod
-    def of(cls, cache: Any, source_mask: Tensor | None) -> CrossKeyValues:
-        """Take over the cross-attention cache of one row per sentence."""
-        keys = tuple(layer.keys for layer in cache.layers)
-        values = tuple(layer.values for layer in cache.layers)
-        hidden = None
-        if source_mask is not None:
-            lowest = torch.finfo(keys[0].dtype).min
-            hidden = torch.zeros_like(source_mask, dtype=keys[0].dtype)
-            hidden = hidden.masked_fill(source_mask == 0, lowest)[:, None, None]
-        return cls(keys, values, keys, values, hidden, hidden)
+    def of(cls, tensor: Tensor, mask: Tensor | None) -> SharedKeyValues:
+        """Take keys and values with a mask [sentences, length], 0 where they are padding."""
+        if mask is None:
+            return cls(tensor, None)
+        hidden = torch.zeros_like(mask, dtype=tensor.dtype)
+        hidden = hidden.masked_fill(mask == 0, torch.finfo(tensor.dtype).min)
+        return cls(tensor, hidden[:, None, None])
 
-    def select(self, sentences: Tensor | None, layout: Layout) -> CrossKeyValues:
-        """Return the given sentences (None: all), expanded to the rows of a layout."""
-        keys, values, hidden = self.keys, self.values, self.hidden
-        if sentences is not None:
-            keys, values = (tuple(x[sentences] for x in xs) for xs in (keys, values))
-            hidden = None if hidden is None else hidden[sentences]
-        if layout.each == 1:
-            return CrossKeyValues(keys, values, keys, values, hidden, hidden)
-        rows = repeat(*layout, keys[0].device)
-        row_keys, row_values = (tuple(x[rows] for x in xs) for xs in (keys, values))
-        row_hidden = None if hidden is None else hidden[rows]
-        return CrossKeyValues(keys, values, row_keys, row_values, hidden, row_hidden)
+    def select(self, sentences: Tensor | None) -> SharedKeyValues:
+        """Return the given sentences; None: all."""
+        if sentences is None:
+            return self
+        hidden = None if self.hidden is None else self.hidden[sentences]
+        return SharedKeyValues(self.tensor.index_select(2, sentences), hidden)
 
     def as_cache(self) -> Cache:
-        """Return a cache of transformers that holds the rows' keys and values."""
+        """Return a cache of transformers for cross-attention."""
         layers = []
-        for keys, values in zip(self.row_keys, self.row_values, strict=True):
+        for keys, values in by_layer(self.tensor):
             layer = DynamicLayer()
-            layer.keys, layer.values, layer.is_initialized = keys, values, True
-            layer.dtype, layer.device = keys.dtype, keys.device
+            layer.keys, layer.values = keys.transpose(0, 1), values.transpose(0, 1)
+            layer.dtype, layer.device, layer.is_initialized = keys.dtype, keys.device, True
             layers.append(layer)
         return Cache(layers=layers)
 
@@ -153,43 +125,79 @@ class FixedState:
     Made from a `CachedState` once its prefix has been read.
     """
 
-    cache: KeyValues
+    own: KeyValues  # of the tokens that each row has read, with an encoder–decoder's prefix
+    shared: SharedKeyValues  # of the encoder's outputs, or of a decoder-only model's prompt
     last: Tensor  # [rows], the prefix's last token, read in place of the begin token
-    mask: Tensor  # [rows, capacity], 1 where a token may be read
+    before: Tensor  # [rows], tokens that were read before its own: those of a prompt
     layout: Layout
-    prefix: int  # tokens that the cache held at the start
-    cross: CrossKeyValues | None
+    prefix: int  # tokens that `own` held at the start
+    padded: int  # tokens before its own, with padding
 
     def select(self, rows: Tensor) -> FixedState:
         layout, sentences = self.layout.after(rows)
-        cross = self.cross
-        if cross is not None and layout != self.layout:
-            cross = cross.select(sentences, layout)
-        cache, last, mask = self.cache.select(rows), self.last[rows], self.mask[rows]
-        return FixedState(cache, last, mask, layout, self.prefix, cross)
+        return replace(
+            self,
+            own=self.own.select(rows),
+            shared=self.shared.select(sentences),
+            last=self.last[rows],
+            before=self.before[rows],
+            layout=layout,
+        )
 
     def clone(self) -> FixedState:
-        return replace(self, cache=self.cache.clone(), mask=self.mask.clone())
+        return replace(self, own=self.own.clone())
 
     def reserve(self, tokens: int) -> FixedState:
         """Return a state with room for `tokens` after the prefix."""
         capacity = capacity_for(self.prefix + tokens)
-        if capacity <= self.cache.capacity:
+        if capacity <= self.own.capacity:
             return self
-        mask = pad(self.mask, (0, capacity - self.cache.capacity))
-        return replace(self, cache=self.cache.with_capacity(capacity), mask=mask)
+        return replace(self, own=self.own.with_capacity(capacity))
 
-    def reads(self, tokens: int) -> tuple[Tensor, Tensor, FixedState]:
-        """Return what hides columns from the next tokens, their positions, and the state after.
+    def positions(self, tokens: int) -> Tensor:
+        """Return the positions of the next tokens, [rows, tokens]."""
+        return self.before[:, None] + self.own.columns(tokens)
 
-        Positions are [rows, tokens].
+    def hidden(self, tokens: int) -> Tensor:
+        """Return what is added to the scores of a row's own columns, [1, 1, tokens, capacity].
+
+        None of the next tokens reads a later one, nor a column that has not been written.
         """
-        columns = self.cache.columns(tokens)
-        read = self.mask.sum(1, keepdim=True)
-        positions = read + torch.arange(tokens, device=read.device)
-        mask = self.mask.index_fill(1, columns, 1)
-        hidden = hidden_columns(mask, columns, self.cache.keys[0].dtype)
-        return hidden, positions, replace(self, cache=self.cache.written(tokens), mask=mask)
+        columns = torch.arange(self.own.capacity, device=self.last.device)
+        unread = columns > self.own.columns(tokens)[:, None]
+        dtype = self.own.tensor.dtype
+        hidden = torch.zeros(unread.shape, dtype=dtype, device=unread.device)
+        return hidden.masked_fill(unread, torch.finfo(dtype).min)[None, None]
+
+    def hidden_after_prompt(self, tokens: int) -> Tensor:
+        """Return the same for the prompt's columns and its own, [sentences, 1, tokens, both]."""
+        assert self.shared.hidden is not None
+        prompt = self.shared.hidden.expand(-1, -1, tokens, -1)
+        return torch.cat([prompt, self.hidden(tokens).expand(len(prompt), -1, -1, -1)], -1)
+
+    def after(self, tokens: int) -> FixedState:
+        """Return the state once a model has written `tokens` more."""
+        return replace(self, own=replace(self.own, length=self.own.length + tokens))
+
+
+def stacked(cache: Any, tokens: int | None = None) -> Tensor:
+    """Return the first tokens of a cache of transformers, [2 · layers, heads, rows, tokens, width].
+
+    None: all tokens.
+
+    Raises:
+        TypeError: a layer keeps something else than all keys and values.
+    """
+    if not all(type(layer) is DynamicLayer for layer in cache.layers):
+        raise TypeError("a layer keeps something else than all keys and values")
+    tensors = [layer.keys for layer in cache.layers] + [layer.values for layer in cache.layers]
+    return torch.stack([tensor[:, :, :tokens].transpose(0, 1) for tensor in tensors])
+
+
+def by_layer(tensor: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the keys and the values of each layer, as views."""
+    keys, values = tensor.chunk(2)
+    return zip(keys.unbind(), values.unbind(), strict=True)
 
 
 def capacity_for(tokens: int) -> int:
@@ -198,17 +206,3 @@ def capacity_for(tokens: int) -> int:
     while capacity < tokens:
         capacity *= 2
     return capacity
-
-
-def hidden_columns(mask: Tensor, columns: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is added to attention scores, [rows, 1, T, capacity].
-
-    Args:
-        mask: [rows, capacity], 1 where a token may be read, those being written included.
-        columns: [T], where these are written; none reads a later one.
-        dtype: of the scores.
-    """
-    capacity = torch.arange(mask.shape[1], device=mask.device)
-    hidden = (mask == 0)[:, None, None, :] | (capacity > columns[:, None])
-    lowest = torch.finfo(dtype).min
-    return torch.zeros(hidden.shape, dtype=dtype, device=mask.device).masked_fill(hidden, lowest)
