@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import (
+    LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    MistralConfig,
+    MistralForCausalLM,
+    RepetitionPenaltyLogitsProcessor,
+)
 
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
@@ -13,6 +19,8 @@ from npad.model import Capabilities
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.huggingface.processed import Processed
 from npad.models.huggingface.static_cache import FixedState, capacity_for
+from npad.models.huggingface.suppressed import Suppressed
+from npad.search.loop import Steps
 from test_huggingface import PROMPTS, V, build, generated, kinds, source
 
 BATCHES = {"prompts of mixed lengths": PROMPTS, "prompts of one token": [[5], [7]]}
@@ -139,15 +147,69 @@ def test_another_adapter_of_the_same_model_shares_its_graphs(captured):
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
 
 
-def test_a_steered_model_is_not_captured(captured):
-    """Its processors read all tokens so far, whose number grows."""
+def steps_captured(model) -> bool:
+    return any(
+        isinstance(entry, Graph) and isinstance(key[0], tuple) and key[0][0] is Steps
+        for key, entry in model._graphs.entries.items()
+    )
+
+
+FORBIDDEN, NEVER_FIRST = [4, 9], [5]
+
+
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+@pytest.mark.parametrize("kind", ["marian", "llama"])
+def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
+    """It writes what a model with the processors of transformers writes."""
+    model = build(kind)
+    growing = HuggingFace(model)
+    growing.fixed_size = False
+
+    def forbid(written, scores):
+        first = written.shape[1] == growing.prefix(PROMPTS).shape[1]
+        tokens = FORBIDDEN + NEVER_FIRST if first else FORBIDDEN
+        return scores.index_fill(1, torch.tensor(tokens), -torch.inf)
+
+    expected = decode(Processed(growing, processor=forbid, beam=True), PROMPTS, decoder, 6)
+    suppressed = Suppressed(HuggingFace(model), FORBIDDEN, NEVER_FIRST)
+    for _ in range(3):
+        assert_same(decode(suppressed, PROMPTS, decoder, 6), expected)
+    assert steps_captured(model)
+
+
+def processed(model, *processors):
+    """Steer as `generate` does, with processors made anew for every call."""
+    return Processed(HuggingFace(model), processor=LogitsProcessorList(processors), beam=True)
+
+
+def test_models_steered_alike_share_their_graphs(captured):
+    model, decoder = build("bart"), NPAD(Beam(2), 3, Noise(0.3))
+
+    def steered(length):
+        penalty = RepetitionPenaltyLogitsProcessor(1.3)
+        return processed(model, penalty, MinLengthLogitsProcessor(length, 2))
+
+    growing = steered(4)
+    growing.model.fixed_size = False
+    expected = decode(growing, PROMPTS, decoder, 6)
+    for _ in range(4):
+        assert_same(decode(steered(4), PROMPTS, decoder, 6), expected)
+    assert steps_captured(model)
+    count = len(model._graphs.entries)
+    decode(steered(4), PROMPTS, decoder, 6)
+    assert len(model._graphs.entries) == count
+    assert steered(4) != steered(5)
+
+
+def test_a_model_steered_by_an_unknown_function_is_not_captured(captured):
+    """It may depend on more than the tokens so far."""
     model = build("bart")
-    prefix = torch.full((len(PROMPTS), 1), 2)
-    steered = Processed(HuggingFace(model), prefix, lambda written, scores: scores)
+    steered = Processed(HuggingFace(model), processor=lambda written, scores: scores)
     assert not Capabilities.of(steered).capturable
     expected = plain(model, PROMPTS, Beam(2), 6)
-    assert_same(decode(steered, PROMPTS, Beam(2), 6), expected)
-    assert "_graphs" not in model.__dict__
+    for _ in range(3):
+        assert_same(decode(steered, PROMPTS, Beam(2), 6), expected)
+    assert not steps_captured(model)
 
 
 def test_capacities_are_few():

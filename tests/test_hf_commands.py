@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from npad import InvalidInput, load
+from npad import NPAD, Greedy, Noise, load
 from npad.cli.main import main
 from runs import printed_here
 from test_huggingface import build, save
@@ -44,6 +44,13 @@ def test_info_shows_the_model(folders, kind, name, capsys, monkeypatch):
     assert (record["parameters"], record["sites"]["hidden"]) == (parameters, 32)
 
 
-def test_low_precision_is_for_npads_own_models(folders):
-    with pytest.raises(InvalidInput, match=r"precision int8 is for npad's own models; load hf:"):
-        load(f"hf:{folders / 'bart'}", precision="int8")
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_noisy_chains_in_low_precision(folders, kind, precision):
+    texts, decoder = ["a b c", "b"], NPAD(Greedy(), 4, Noise(0.1, relative=True))
+    name = f"hf:{folders / kind}"
+    greedy = load(name).translate(texts, Greedy(), 8)
+    found = load(name, precision=precision).translate(texts, decoder, 8)
+    for translation, plain in zip(found, greedy, strict=True):
+        assert translation.log_prob >= plain.log_prob - 1e-4
+        assert f"{kind}+{precision}" in translation.signature

@@ -24,7 +24,8 @@ class LowPrecision(Wrapper[State]):
     in addition.
 
     Args:
-        model: a `torch.nn.Module`.
+        model: a `torch.nn.Module`, or a model with a method `in_precision(precision)` that returns
+            such a copy.
         precision: "bfloat16" or "float16"; or "int8" on a CPU, which quantises the linear layers
             and keeps states and all other layers in float32.
 
@@ -34,15 +35,16 @@ class LowPrecision(Wrapper[State]):
 
     def __init__(self, model: Any, precision: str = "bfloat16") -> None:
         ensure_choice("precision", precision, tuple(PRECISIONS))
-        if not isinstance(model, nn.Module):
+        convert = getattr(model, "in_precision", None)
+        if convert is None and not isinstance(model, nn.Module):
             raise InvalidInput(
                 f"{name_of(model)} is no torch module: it has no weights to convert to {precision}"
             )
         ensure_computes(device_of(model), precision)
         self.dtype = PRECISIONS[precision]
-        self.low = copy.deepcopy(model).to(self.dtype)
-        if precision == "int8":
-            quantise(self.low)
+        self.low = (
+            lowered(copy.deepcopy(model), precision) if convert is None else convert(precision)
+        )
         self.model: Any = model
         self.name = f"{name_of(model)}+{precision}"
 
@@ -67,6 +69,14 @@ class LowPrecision(Wrapper[State]):
     def low_precision(self, state: State) -> tuple[Any, Any]:
         """Return the copy, and the state converted for it."""
         return self.low, cast_state(state, self.dtype)
+
+
+def lowered(module: nn.Module, precision: str) -> nn.Module:
+    """Convert the weights of a module in place, and return it."""
+    module = module.to(PRECISIONS[precision])
+    if precision == "int8":
+        quantise(module)
+    return module
 
 
 def cast_state(state: Any, dtype: torch.dtype) -> Any:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from npad.engine.devices import PRECISIONS, device_named
-from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
 from npad.models.huggingface.steered import Steered
@@ -33,7 +32,7 @@ def load(
             one. A decoder-only model continues the text.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
-            Everything else, and every score, is in float32. Only for npad's own models.
+            Everything else, and every score, is in float32.
 
     Raises:
         InvalidInput: there is no such model, device or precision.
@@ -42,10 +41,6 @@ def load(
     reference = ModelReference.parse(name)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
-    if reference.pretrained is not None and precision != "float32":
-        raise InvalidInput(
-            f"precision {precision} is for npad's own models; load {name} in float32, the default"
-        )
     if reference.pretrained is not None:
         translator = _load_pretrained(reference.pretrained, device)
     elif reference.folder is not None:

@@ -7,20 +7,20 @@ is off. Then each step runs twice, with noise for its logits and without for the
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch import Tensor
 
 from npad.engine.cuda_graphs import graphs_of
 from npad.errors import InvalidInput
-from npad.model import Layout, Perturb, Special, untouched
-from npad.validation import ensure_bool
+from npad.model import Layout, Perturb, untouched
+from npad.models.low_precision import lowered
 
 try:
     import transformers as transformers  # re-exported
@@ -38,7 +38,9 @@ except ImportError as error:
 from npad.models.huggingface.growing_cache import CachedState
 from npad.models.huggingface.inputs import Inputs as Inputs
 from npad.models.huggingface.noise_hooks import noise_hooks
+from npad.models.huggingface.precise_head import float32_logits
 from npad.models.huggingface.shared_attention import replaceable, sharing
+from npad.models.huggingface.sources import Source, Sources
 from npad.models.huggingface.static_cache import (
     FixedState,
     KeyValues,
@@ -47,11 +49,9 @@ from npad.models.huggingface.static_cache import (
 )
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
-# The length of a captured source is rounded up to a multiple of so many tokens: short, long ones.
-LENGTH_GRIDS = (8, 64)
 
 
-class HuggingFace:
+class HuggingFace(Sources):
     """Any `PreTrainedModel` that generates. The source is a list of token id lists, or `Inputs`.
 
     Sites: `embedding`, `hidden` (the input of every decoder layer, or `hidden.0` for one) and
@@ -72,36 +72,7 @@ class HuggingFace:
     def __init__(
         self, model: Any, persist: bool = True, decoder_prefix: Sequence[int] | None = None
     ) -> None:
-        name = type(model).__name__
-        if isinstance(model, type):
-            raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
-        ensure_bool("persist", persist)
-        self.head = _head(model)
-        self.model, self.persist = model.eval(), persist
-        path = Path(model.config.name_or_path or name)
-        self.name = path.name if path.is_dir() else str(path)  # the same wherever a folder lies
-        self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
-        self.decoder = model.get_decoder()
-        self.embeddings = self.decoder.get_input_embeddings()
-        lists = [child for child in self.decoder.children() if isinstance(child, nn.ModuleList)]
-        if not lists:
-            raise InvalidInput(
-                f"{name} is not supported: its decoder has no list of layers for noise to enter"
-            )
-        self.layers = max(lists, key=len)
-        vocabulary, width = self.head.weight.shape
-        eos = model.generation_config.eos_token_id
-        self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
-        if not self.end_tokens:
-            raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
-        self.special = Special(bos=vocabulary, eos=self.end_tokens[0], pad=vocabulary)
-        self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
-        self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
-        self.forward_arguments = inspect.signature(model.forward).parameters.keys()
-        self.decoder_prefix: list[int] = []
-        if self.is_encoder_decoder:
-            self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
-        self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
+        super().__init__(model, persist, decoder_prefix)
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
         self.attention_configs = replaceable(self.decoder)
@@ -118,23 +89,6 @@ class HuggingFace:
     def _identity(self) -> tuple[Any, ...]:
         return id(self.model), self.persist, tuple(self.decoder_prefix)
 
-    def prefix(self, source: Inputs | Sequence[Sequence[int]]) -> Tensor:
-        """Return the tokens before the first new one, [sentences, length].
-
-        That is the prompt of a decoder-only model, or the `decoder_prefix`.
-        """
-        tensors = (source if isinstance(source, Inputs) else self._padded(source)).tensors
-        tokens = tensors.get("decoder_input_ids" if self.is_encoder_decoder else "input_ids")
-        if tokens is None and not self.is_encoder_decoder:
-            raise InvalidInput(f"{self.name} needs input_ids")
-        if tokens is None:
-            tokens = torch.tensor([self.decoder_prefix] * len(source))
-        return tokens.to(self.device)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device  # type: ignore[no-any-return]
-
     @property
     def capturable(self) -> bool:
         """Whether CUDA graphs can hold its steps: on a GPU, unless `reserve` found otherwise."""
@@ -142,15 +96,15 @@ class HuggingFace:
 
     # The source
 
-    def start(self, source: Inputs | Sequence[Sequence[int]]) -> CachedState:
-        return self._start(**self._tensors(source))
+    def start(self, source: Source) -> CachedState:
+        return self._start(**self.tensors(source))
 
-    def start_search(self, source: Inputs | Sequence[Sequence[int]]) -> Any:
+    def start_search(self, source: Source) -> Any:
         """Start a search that reserves what it needs: by a CUDA graph, if the model allows it."""
         if self.capturable and self.fixed_size:
             with graphs_of(self) as graphs:
                 if graphs is not None:
-                    tensors = self._rounded(self._tensors(source))
+                    tensors = self.rounded(self.tensors(source))
                     (state,) = graphs.call(self._start_fixed, self, "start", tensors, private=True)
                     return state
         return self.reserve(self.start(source), 0)
@@ -159,62 +113,10 @@ class HuggingFace:
         """Return the state of fixed size of a source."""
         return (self._fixed(self._start(**tensors)).reserve(0),)
 
-    def _tensors(self, source: Inputs | Sequence[Sequence[int]]) -> dict[str, Tensor]:
-        """Return the tensors that the model reads, checked and on its device."""
-        inputs = source if isinstance(source, Inputs) else self._padded(source)
-        tensors = {
-            name: tensor.to(self.device, self.model.dtype if tensor.is_floating_point() else None)
-            for name, tensor in inputs.tensors.items()
-        }
-        tokens = tensors.get("input_ids")
-        if self.is_encoder_decoder:
-            tensors["decoder_input_ids"] = self.prefix(inputs)
-            if tokens is not None:
-                self._ensure_fits("a source", tokens.shape[1])
-            return tensors
-        if tokens is None:
-            raise InvalidInput(f"{self.name} needs input_ids")
-        self._ensure_fits("a prompt", tokens.shape[1] + 1)
-        mask = inputs.tensors.get("attention_mask")
-        if mask is not None and bool((mask[:, -1] == 0).any()):
-            raise InvalidInput(
-                "prompts of a decoder-only model must be padded on the left: padding_side='left'"
-            )
-        return tensors
-
-    def _rounded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Pad the source's tokens to one of few lengths, so that few shapes are captured."""
-        tokens = tensors.get("input_ids")
-        if tokens is None:
-            return tensors
-        length = tokens.shape[1] - (not self.is_encoder_decoder)  # a prompt but its last token
-        short, long = LENGTH_GRIDS
-        padding = -length % (short if length <= long else long)
-        if self.longest is not None and tokens.shape[1] + padding >= self.longest:
-            return tensors
-        mask = tensors.get("attention_mask")
-        mask = torch.ones_like(tokens) if mask is None else mask
-        sides = (0, padding) if self.is_encoder_decoder else (padding, 0)
-        padded = pad(tokens, sides, value=self.special.eos)
-        return tensors | {"input_ids": padded, "attention_mask": pad(mask, sides)}
-
     def _start(self, **tensors: Tensor) -> CachedState:
         if self.is_encoder_decoder:
             return self._start_encoder_decoder(tensors)
         return self._start_decoder_only(**tensors)
-
-    def _padded(self, source: Sequence[Sequence[int]]) -> Inputs:
-        """Pad lists of token ids: an encoder's at the end, prompts at the beginning."""
-        if not all(len(ids) for ids in source):
-            raise InvalidInput("every source needs at least one token: a prompt cannot be empty")
-        longest, filler = max(map(len, source)), self.special.eos
-        rows, mask = [], []
-        for ids in source:
-            padding = longest - len(ids)
-            left, right = (0, padding) if self.is_encoder_decoder else (padding, 0)
-            rows.append([*[filler] * left, *ids, *[filler] * right])
-            mask.append([*[0] * left, *[1] * len(ids), *[0] * right])
-        return Inputs(input_ids=torch.tensor(rows), attention_mask=torch.tensor(mask))
 
     def _start_decoder_only(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **unused: Tensor
@@ -293,19 +195,34 @@ class HuggingFace:
             state = self._fixed(state)
         tokens = state.prefix + steps
         if self.longest is not None and state.padded + tokens > self.longest:
-            self._ensure_fits("an output with its prefix", int(state.before.max()) + tokens)
+            self.ensure_fits("an output with its prefix", int(state.before.max()) + tokens)
         return state.reserve(steps)
 
     def select(self, state: Any, rows: Tensor) -> Any:
-        return state.select(rows)
+        if isinstance(state, FixedState):
+            return state.select(rows)
+        return state.select(rows, self.model.dtype)
+
+    def in_precision(self, precision: str) -> HuggingFace:
+        """Return an adapter of a copy in another precision, for chains that are re-scored."""
+        low = HuggingFace(copy.deepcopy(self.model), self.persist, self.decoder_prefix)
+        lowered(low.model, precision)
+        low.head, low.precise_logits = low.model.get_output_embeddings(), False
+        return low
 
     def _read(self, state: Any, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Any]:
         """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
-        if isinstance(state, FixedState):
-            return self._read_fixed(state, tokens)
+        with float32_logits(self.head) if self.precise_logits else nullcontext():
+            if isinstance(state, FixedState):
+                return self._read_fixed(state, tokens)
+            return self._read_growing(state, tokens, valid)
+
+    def _read_growing(
+        self, state: CachedState, tokens: Tensor, valid: Tensor | None
+    ) -> tuple[Tensor, CachedState]:
         valid = torch.ones_like(tokens) if valid is None else valid
         mask = torch.cat([state.mask, valid], 1)
-        self._ensure_fits("an output with its prefix", mask.shape[1])
+        self.ensure_fits("an output with its prefix", mask.shape[1])
         if self.is_encoder_decoder:
             output = self._forward_decoder(state, tokens)
         else:
@@ -398,8 +315,8 @@ class HuggingFace:
 
     def _encoded(self, rows: int, length: int) -> Any:
         """Return encoder outputs whose keys and values are cached: only their shape matters."""
-        weight = self.head.weight
-        return BaseModelOutput(weight.new_zeros(()).expand(rows, length, weight.shape[1]))
+        zero = torch.zeros((), dtype=self.model.dtype, device=self.device)
+        return BaseModelOutput(zero.expand(rows, length, self.width))
 
     def _cache_arguments(self, mask: Tensor | None, cache: Any) -> dict[str, Any]:
         return self._accepted(attention_mask=mask) | {"past_key_values": cache, "use_cache": True}
@@ -424,54 +341,6 @@ class HuggingFace:
 
     def _empty_cache(self) -> Any:
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))
-
-    def _ensure_fits(self, subject: str, tokens: int) -> None:
-        """Refuse more tokens than the model has positions."""
-        if self.longest is not None and tokens > self.longest:
-            raise InvalidInput(
-                f"{subject} has {tokens:,} tokens and {self.name} holds at most {self.longest:,}; "
-                "make it shorter"
-            )
-
-
-def _head(model: Any) -> Any:
-    """Return the output layer of a model, if noise can enter and its size is known."""
-    name = type(model).__name__
-    head = model.get_output_embeddings() if hasattr(model, "generate") else None
-    if head is None or not model.can_generate():
-        raise InvalidInput(
-            f"{name} has no head that generates; load it with AutoModelForCausalLM or "
-            "AutoModelForSeq2SeqLM"
-        )
-    compiled = any(part._compiled_call_impl is not None for part in model.modules())
-    if compiled or hasattr(model, "_orig_mod"):
-        raise InvalidInput(
-            f"{name} is compiled, and noise cannot enter it; pass the model before torch.compile"
-        )
-    weight = getattr(head, "weight", None)
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        raise InvalidInput(
-            f"the head of {name} is quantised, which hides its size; load the model in bfloat16"
-        )
-    return head
-
-
-def _default_prefix(config: Any) -> Iterator[int]:
-    """Yield the tokens that a decoder reads first, from the generation config."""
-    start = config.decoder_start_token_id
-    yield config.bos_token_id if start is None else start
-    if config.forced_bos_token_id is not None:
-        yield config.forced_bos_token_id
-
-
-def _max_positions(config: Any) -> int | None:
-    """Return how many tokens a decoder holds, or None if its configuration has no limit."""
-    text_config = config.get_text_config(decoder=True)
-    for name in ("max_target_positions", "max_position_embeddings"):
-        limit: int | None = getattr(text_config, name, None)
-        if limit is not None:
-            return limit
-    return None
 
 
 def generate_output(is_encoder_decoder: bool, sequences: Tensor, scores: Tensor) -> Any:

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from npad.model import Layout
@@ -26,11 +27,12 @@ class CachedState:
     source_mask: Tensor | None = None  # [sentences, length], 0 where the source is padding
     example: Any = None  # [sentences], a cache that is not empty: it shows the shapes of layers
 
-    def select(self, rows: Tensor) -> CachedState:
+    def select(self, rows: Tensor, dtype: torch.dtype) -> CachedState:
+        """Return rows of the state with keys and values in a precision."""
         layout, sentences = self.layout.after(rows)
         chosen = replace(
             self,
-            cache=select_cache(self.cache, rows),
+            cache=select_cache(self.cache, rows, dtype),
             last=self.last[rows],
             mask=self.mask[rows],
             layout=layout,
@@ -40,21 +42,30 @@ class CachedState:
             return chosen
         cross, source_mask = self.cross, self.source_mask
         if sentences is not None:
-            cross = select_cache(cross, sentences)
+            cross = select_cache(cross, sentences, dtype)
             source_mask = None if source_mask is None else source_mask[sentences]
         row_cross = cross
         if layout.each > 1:
-            row_cross = select_cache(cross, repeat(*layout, rows.device))
+            row_cross = select_cache(cross, repeat(*layout, rows.device), dtype)
         return replace(chosen, cross=cross, row_cross=row_cross, source_mask=source_mask)
 
     def clone(self) -> CachedState:
-        return replace(self, cache=select_cache(self.cache, None))
+        return replace(self, cache=select_cache(self.cache))
 
 
-def select_cache(cache: Any, rows: Tensor | None) -> Any:
-    """Return rows of a cache (None: all of them) as a cache that later steps do not share."""
+def select_cache(cache: Any, rows: Tensor | None = None, dtype: torch.dtype | None = None) -> Any:
+    """Return rows of a cache as a cache that later steps do not share.
+
+    Args:
+        cache: of transformers.
+        rows: None: all of them.
+        dtype: of its keys and values; None: as they are.
+    """
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
     for layer in selected.layers if rows is not None else ():
         layer.reorder_cache(rows)
+    for layer in selected.layers if dtype is not None else ():
+        if getattr(layer, "keys", None) is not None:
+            layer.keys, layer.values = layer.keys.to(dtype), layer.values.to(dtype)
     return selected

@@ -97,7 +97,7 @@ class SharedKeyValues:
         if mask is None:
             return cls(tensor, None)
         hidden = torch.zeros_like(mask, dtype=tensor.dtype)
-        hidden = hidden.masked_fill(mask == 0, torch.finfo(tensor.dtype).min)
+        hidden = hidden.masked_fill(mask == 0, lowest_score(tensor.dtype))
         return cls(tensor, hidden[:, None, None])
 
     def select(self, sentences: Tensor | None) -> SharedKeyValues:
@@ -167,7 +167,7 @@ class FixedState:
         unread = columns > self.own.columns(tokens)[:, None]
         dtype = self.own.tensor.dtype
         hidden = torch.zeros(unread.shape, dtype=dtype, device=unread.device)
-        return hidden.masked_fill(unread, torch.finfo(dtype).min)[None, None]
+        return hidden.masked_fill(unread, lowest_score(dtype))[None, None]
 
     def hidden_after_prompt(self, tokens: int) -> Tensor:
         """Return the same for the prompt's columns and its own, [sentences, 1, tokens, both]."""
@@ -198,6 +198,11 @@ def by_layer(tensor: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the keys and the values of each layer, as views."""
     keys, values = tensor.chunk(2)
     return zip(keys.unbind(), values.unbind(), strict=True)
+
+
+def lowest_score(dtype: torch.dtype) -> float:
+    """Return a score that hides a column, which stays finite if it is converted to bfloat16."""
+    return max(-1e30, torch.finfo(dtype).min)
 
 
 def capacity_for(tokens: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +49,12 @@ class Steered(Wrapper[Any]):
     def steer(self, inner: Any, source: Any) -> SteeredState:
         """Return the state that wraps the model's state of a source."""
         return SteeredState(inner, started=False)
+
+    def in_precision(self, precision: str) -> Steered:
+        """Return this model around a copy in another precision, for chains that are re-scored."""
+        low = copy.copy(self)
+        low.model = self.model.in_precision(precision)
+        return low
 
     def reserve(self, state: SteeredState, steps: int) -> SteeredState:
         """Return a state with room for `steps` steps since the start."""

@@ -1,0 +1,113 @@
+"""The parts of a Hugging Face model: decoder, layers, head, end tokens and limits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npad.errors import InvalidInput
+from npad.model import Special
+from npad.validation import ensure_bool
+
+
+class Parts:
+    """The parts of a `PreTrainedModel` that generates.
+
+    Raises:
+        InvalidInput: the model cannot generate, is compiled or quantised, or has no end token.
+    """
+
+    def __init__(
+        self, model: Any, persist: bool = True, decoder_prefix: Sequence[int] | None = None
+    ) -> None:
+        name = type(model).__name__
+        if isinstance(model, type):
+            raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
+        ensure_bool("persist", persist)
+        self.head = _head(model)
+        vocabulary, self.width = self.head.weight.shape
+        self.model, self.persist = model.eval(), persist
+        path = Path(model.config.name_or_path or name)
+        self.name = path.name if path.is_dir() else str(path)  # the same wherever a folder lies
+        self.precise_logits = model.dtype.itemsize < 4  # made in float32 from weights in 16 bits
+        if self.precise_logits:
+            self.name += f"+{model.dtype}-weights".replace("torch.", "")
+        self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
+        self.decoder = model.get_decoder()
+        self.embeddings = self.decoder.get_input_embeddings()
+        lists = [child for child in self.decoder.children() if isinstance(child, nn.ModuleList)]
+        if not lists:
+            raise InvalidInput(
+                f"{name} is not supported: its decoder has no list of layers for noise to enter"
+            )
+        self.layers = max(lists, key=len)
+        width = self.width
+        eos = model.generation_config.eos_token_id
+        self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
+        if not self.end_tokens:
+            raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
+        self.special = Special(bos=vocabulary, eos=self.end_tokens[0], pad=vocabulary)
+        self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
+        self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
+        self.forward_arguments = inspect.signature(model.forward).parameters.keys()
+        self.decoder_prefix: list[int] = []
+        if self.is_encoder_decoder:
+            self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
+        self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device  # type: ignore[no-any-return]
+
+    def ensure_fits(self, subject: str, tokens: int) -> None:
+        """Refuse more tokens than the model has positions."""
+        if self.longest is not None and tokens > self.longest:
+            raise InvalidInput(
+                f"{subject} has {tokens:,} tokens and {self.name} holds at most {self.longest:,}; "
+                "make it shorter"
+            )
+
+
+def _head(model: Any) -> Any:
+    """Return the output layer of a model, if noise can enter and its size is known."""
+    name = type(model).__name__
+    head = model.get_output_embeddings() if hasattr(model, "generate") else None
+    if head is None or not model.can_generate():
+        raise InvalidInput(
+            f"{name} has no head that generates; load it with AutoModelForCausalLM or "
+            "AutoModelForSeq2SeqLM"
+        )
+    compiled = any(part._compiled_call_impl is not None for part in model.modules())
+    if compiled or hasattr(model, "_orig_mod"):
+        raise InvalidInput(
+            f"{name} is compiled, and noise cannot enter it; pass the model before torch.compile"
+        )
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise InvalidInput(
+            f"the head of {name} is quantised, which hides its size; load the model in bfloat16"
+        )
+    return head
+
+
+def _default_prefix(config: Any) -> Iterator[int]:
+    """Yield the tokens that a decoder reads first, from the generation config."""
+    start = config.decoder_start_token_id
+    yield config.bos_token_id if start is None else start
+    if config.forced_bos_token_id is not None:
+        yield config.forced_bos_token_id
+
+
+def _max_positions(config: Any) -> int | None:
+    """Return how many tokens a decoder holds, or None if its configuration has no limit."""
+    text_config = config.get_text_config(decoder=True)
+    for name in ("max_target_positions", "max_position_embeddings"):
+        limit: int | None = getattr(text_config, name, None)
+        if limit is not None:
+            return limit
+    return None
