@@ -6,6 +6,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -31,12 +32,14 @@ from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
+from npad.pipelines.overlap import ReadAhead
 from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 from npad.signatures import signature
 from npad.text.files import open_output, read_lines
 
+LINES_PER_UPDATE = 1024  # lines written before the progress bar moves, if more have been read
 LINES_PER_TRIM = 4096  # lines written before free memory is returned to the system
 
 
@@ -123,22 +126,28 @@ def command(
             pending.append(line)
             yield line
 
+    texts = read() if total is None else ReadAhead(read())  # arguments and files are there at once
     skipped = trimmed = 0
-    with open_output(output) as out, bar("translating", total, files) as progress:
-        outcomes = translator.stream_or_skip(read(), decoder, max_length, max_rows, window)
-        for i, outcome in enumerate(outcomes):
+    with (
+        open_output(output) as out,
+        bar("translating", total, files) as progress,
+        closing(
+            translator.stream_or_skip(texts, decoder, max_length, max_rows, window)
+        ) as outcomes,
+    ):
+        for done, outcome in enumerate(outcomes, start=1):
             if isinstance(outcome, TooLong):
                 limit = source_limit(translator, max_source)
-                note(f"line {i + 1} has {outcome.size}, more than {limit}; it is left empty")
+                note(f"line {done} has {outcome.size}, more than {limit}; it is left empty")
                 outcome = _untranslated(signature(decoder, translator.model))
                 skipped += 1
-            write(out, i, pending.popleft(), outcome, nbest)
-            if not pending:  # reading the next line may block
-                out.flush()
-                progress("translating", i + 1, total or 0)
-                if i + 1 - trimmed >= LINES_PER_TRIM:
+            write(out, done - 1, pending.popleft(), outcome, nbest)
+            if not pending or done % LINES_PER_UPDATE == 0:
+                out.flush()  # reading the next line may block
+                progress("translating", done, total or 0)
+                if done - trimmed >= LINES_PER_TRIM:
                     return_free_memory()
-                    trimmed = i + 1
+                    trimmed = done
     if skipped:
         raise typer.Exit(1)
 
