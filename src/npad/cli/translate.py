@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from npad.cli.decoder_options import decodes
+from npad.cli.line_stream import input_lines, write_translations
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
@@ -27,17 +24,11 @@ from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
-from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
-from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypothesis
-from npad.signatures import signature
-from npad.text.files import open_output, read_lines
-
-LINES_PER_TRIM = 4096  # lines written before free memory is returned to the system
+from npad.text.files import open_output
 
 
 @decodes()
@@ -111,47 +102,30 @@ def command(
         raise InvalidInput("choose one of --json and --moses")
     translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
-    lines, total = _input_lines(text, input)
+    lines, total = input_lines(text, input)
     files = [] if text else [input or Path("-")]
     if any(map(is_terminal, files)):
         note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
-    pending: deque[str] = deque()  # lines that were read and not yet written
 
-    def read() -> Iterator[str]:
-        for line in lines:
-            pending.append(line)
-            yield line
+    def report_long(line: int, excess: TooLong) -> None:
+        limit = source_limit(translator, max_source)
+        note(f"line {line} has {excess.size}, more than {limit}; it is left empty")
 
-    skipped = trimmed = 0
     with open_output(output) as out, bar("translating", total, files) as progress:
-        outcomes = translator.stream_or_skip(read(), decoder, max_length, max_rows, window)
-        for i, outcome in enumerate(outcomes):
-            if isinstance(outcome, TooLong):
-                limit = source_limit(translator, max_source)
-                note(f"line {i + 1} has {outcome.size}, more than {limit}; it is left empty")
-                outcome = _untranslated(signature(decoder, translator.model))
-                skipped += 1
-            write(out, i, pending.popleft(), outcome, nbest)
-            if not pending:  # reading the next line may block
-                out.flush()
-                progress("translating", i + 1, total or 0)
-                if i + 1 - trimmed >= LINES_PER_TRIM:
-                    return_free_memory()
-                    trimmed = i + 1
+        skipped = write_translations(
+            translator,
+            lines,
+            total,
+            out,
+            write,
+            progress,
+            report_long,
+            decoder=decoder,
+            nbest=nbest,
+            max_length=max_length,
+            max_rows=max_rows,
+            window=window,
+        )
     if skipped:
         raise typer.Exit(1)
-
-
-def _untranslated(signed: str) -> Translation:
-    """Return the empty output of a line that is too long; −inf tells it from a blank line's."""
-    return Translation("", -math.inf, Hypothesis((), 0.0, finished=True), signed)
-
-
-def _input_lines(text: list[str] | None, file: Path | None) -> tuple[Iterator[str], int | None]:
-    """Return the input lines, and their number if it is known."""
-    if text:
-        return iter(text), len(text)
-    if file is not None and os.path.isfile(file):
-        return read_lines(file), sum(1 for _ in read_lines(file))
-    return read_lines(file or "-"), None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, NoReturn, TypeVar, cast
 
-from npad.decoding import decode
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.model import Model, name_of
-from npad.noise.random import stable_hash
 from npad.pipelines.batching import WINDOW_BATCHES, batches_by_length, row_weight, windows_of
 from npad.pipelines.encoding import (
     EncodedBatch,
@@ -23,6 +22,8 @@ from npad.pipelines.encoding import (
     ensure_count,
     ensure_texts,
 )
+from npad.pipelines.overlap import Inline, ReadAhead, runner_for
+from npad.pipelines.windows import SubmittedBatch, WindowDecoder
 from npad.scoring import score
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
@@ -177,11 +178,17 @@ class Translator:
         max_length: int = 200,
         max_rows: int = 1024,
         window: int | None = None,
-    ) -> Iterator[Translation]:
+    ) -> Generator[Translation, None, None]:
         """Translate texts as they arrive, in order, with one window of them in memory at a time.
 
+        On a GPU, this thread tokenises while another one decodes. If the texts are wrapped in
+        `npad.pipelines.overlap.ReadAhead`, it also reads the next window, and runs the consumer's
+        code, while another thread decodes: two windows are then in memory. Closing the generator
+        stops the decoding, after the current batch.
+
         Args:
-            texts: an iterable of texts, which may be endless.
+            texts: an iterable of texts, which may be endless. It is read by the thread that asks
+                for translations.
             decoder: as in `translate`.
             max_length: as in `translate`.
             max_rows: as in `translate`.
@@ -192,7 +199,7 @@ class Translator:
             InvalidInput: a text is longer than `longest` allows, or an argument breaks its rule.
         """
         translations = self._stream(texts, decoder, max_length, max_rows, window, self._refuse_long)
-        return cast("Iterator[Translation]", translations)
+        return cast("Generator[Translation, None, None]", translations)
 
     def stream_or_skip(
         self,
@@ -201,7 +208,7 @@ class Translator:
         max_length: int = 200,
         max_rows: int = 1024,
         window: int | None = None,
-    ) -> Iterator[Translation | TooLong]:
+    ) -> Generator[Translation | TooLong, None, None]:
         """Translate texts as `stream` does, but yield a `TooLong` for each text over the limit."""
         return self._stream(texts, decoder, max_length, max_rows, window, _accept_long)
 
@@ -213,7 +220,7 @@ class Translator:
         max_rows: int,
         window: int | None,
         on_long: Callable[[int, TooLong], None],
-    ) -> Iterator[Translation | TooLong]:
+    ) -> Generator[Translation | TooLong, None, None]:
         """Check the arguments at once; read the texts when the first translation is asked for."""
         decoder = Beam() if decoder is None else decoder
         ensure_decoder(decoder)
@@ -225,56 +232,50 @@ class Translator:
         if isinstance(texts, str):
             raise InvalidInput(f"stream takes an iterable of texts; write stream([{brief(texts)}])")
         windows = windows_of(_iterator(texts), window)
-        return self._translate_windows(
-            windows, decoder, max_length, max_rows, RowBudget(max_rows), on_long
-        )
+        ahead = isinstance(texts, ReadAhead)
+        return self._translate_windows(windows, ahead, decoder, max_length, max_rows, on_long)
 
     def _translate_windows(
         self,
         windows: Iterator[list[str]],
+        ahead: bool,
         decoder: Decoder,
         max_length: int,
         max_rows: int,
-        budget: RowBudget,
         on_long: Callable[[int, TooLong], None],
-    ) -> Iterator[Translation | TooLong]:
+    ) -> Generator[Translation | TooLong, None, None]:
         """Yield the translations of each window.
 
-        on_long: called with the number of each text that is too long, before its window is decoded.
+        ahead: whether a window may be read before the previous one has been yielded.
+        on_long: called with the number of each text that is too long, before its window is yielded.
         """
-        number = 1  # of the window's first text
-        for texts in windows:
-            batches, too_long = self._encode_window(texts, decoder.rows, max_rows)
-            for place, excess in sorted(too_long.items()):
-                on_long(number + place, excess)
-            translations = self._translate_batches(
-                texts, batches, decoder, max_length, max_rows, budget
-            )
-            blank = _blank_translation(signature(decoder, self.model))
-            outcomes = translations | too_long
-            yield from (outcomes.get(place, blank) for place in range(len(texts)))
-            number += len(texts)
+        search = self._with_texts(decoder)
+        # A search that calls `detokenise` must not do so while this thread tokenises.
+        runner = runner_for(self.model) if search is decoder else Inline()
+        window_decoder = WindowDecoder(
+            model=self.model,
+            decoder=search,
+            encode_batch=self._encode_batch,
+            max_length=max_length,
+            max_rows=max_rows,
+            budget=RowBudget(max_rows),
+            runner=runner,
+        )
+        with closing(runner):
+            submitted = window_decoder.submit_all(windows, on_long)
+            for window in runner.look_ahead(submitted) if ahead else submitted:
+                signed = signature(decoder, self.model)
+                blank = _blank_translation(signed)
+                outcomes = self._translations(window.batches, signed) | window.too_long
+                yield from (outcomes.get(place, blank) for place in range(window.size))
 
-    def _translate_batches(
-        self,
-        texts: list[str],
-        batches: list[EncodedBatch],
-        decoder: Decoder,
-        max_length: int,
-        max_rows: int,
-        budget: RowBudget,
+    def _translations(
+        self, batches: list[SubmittedBatch], signed: str
     ) -> dict[int, Translation | TooLong]:
-        """Return the translations by place."""
-        search, signed = self._with_texts(decoder), signature(decoder, self.model)
-
-        def decode_part(batch: EncodedBatch, places: Sequence[int]) -> list[list[Hypothesis]]:
-            ids = [stable_hash(texts[place]) for place in places]
-            return decode(self.model, batch.part(places), search, max_length, ids, max_rows)
-
+        """Return the translations of a window's batches by place, in the order of decoding."""
         translations: dict[int, Translation | TooLong] = {}
         for batch in batches:
-            rows = decoder.rows * row_weight(len(texts[batch.places[-1]]))
-            decoded = budget.run(partial(decode_part, batch), batch.places, rows)
+            decoded = batch.hypotheses()
             outputs = iter(
                 self._detokenise(
                     [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
@@ -340,19 +341,6 @@ class Translator:
         texts = ensure_texts(texts, "too_long")
         _, too_long = self._encode_batch(texts, range(len(texts)))
         return {place: excess.size for place, excess in sorted(too_long.items())}
-
-    def _encode_window(
-        self, texts: list[str], rows: int, max_rows: int
-    ) -> tuple[list[EncodedBatch], dict[int, TooLong]]:
-        """Encode the texts of a window that are not blank, in batches of similar length."""
-        places = [place for place, text in enumerate(texts) if text.strip()]
-        encoded: list[EncodedBatch] = []
-        too_long: dict[int, TooLong] = {}
-        for indices in batches_by_length([len(texts[place]) for place in places], rows, max_rows):
-            batch, excess = self._encode_batch(texts, [places[index] for index in indices])
-            encoded += [batch] if batch.places else []
-            too_long |= excess
-        return encoded, too_long
 
     def _encode_batch(
         self, texts: Sequence[str], places: Sequence[int]

@@ -1,0 +1,137 @@
+"""Decode in a background thread while the caller's thread reads, tokenises and writes texts.
+
+Only decoding leaves the caller's thread: there the user's iterator is read, and `encode` and
+`detokenise` are called, as without overlap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from threading import RLock, Thread, current_thread
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from npad.model import Capabilities, Model
+
+T = TypeVar("T")
+
+
+class ReadAhead:
+    """Texts that can be read at any time without waiting for a producer, as a file's lines can.
+
+    `Translator.stream` may read them one window ahead of what it yields.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = texts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts)
+
+
+class Runner(Protocol):
+    """Runs decoding tasks one at a time, in the order in which they were submitted."""
+
+    def submit(self, task: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that waits for the task and returns its result, or raises its error."""
+
+    def look_ahead(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items, computed ahead if that helps."""
+
+    def close(self) -> None:
+        """Drop the tasks that have not begun, and wait for the one that has."""
+
+
+class Inline:
+    """Runs a task in the caller's thread, when its result is asked for."""
+
+    def submit(self, task: Callable[[], T]) -> Callable[[], T]:
+        return task
+
+    def look_ahead(self, items: Iterator[T]) -> Iterator[T]:
+        return items
+
+    def close(self) -> None:
+        pass
+
+
+class Background:
+    """Runs tasks in a thread, which ends when there are none left.
+
+    So a program that abandons a stream can end. Tasks see the context variables of their submitter.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._lock = RLock()  # the garbage collector may call `close` wherever the lock is held
+        self._running = False
+        self._thread: Thread | None = None
+
+    def submit(self, task: Callable[[], T]) -> Callable[[], T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self._tasks.append((partial(copy_context().run, task), future))
+            if not self._running:
+                thread = Thread(target=self._run, name="npad decoding")
+                thread.start()
+                self._thread, self._running = thread, True
+        return future.result
+
+    def look_ahead(self, items: Iterator[T]) -> Iterator[T]:
+        return one_ahead(items)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                try:
+                    task, future = self._tasks.popleft()
+                except IndexError:
+                    self._running = False
+                    return
+            try:
+                future.set_result(task())
+            except BaseException as error:  # raised again where the result is asked for
+                future.set_exception(error)
+            del task, future  # their tensors are the consumer's to keep
+
+    def close(self) -> None:
+        with self._lock:
+            self._tasks.clear()
+            thread = self._thread
+        if thread is not None and thread is not current_thread():
+            thread.join()
+
+
+def runner_for(model: Model[Any]) -> Runner:
+    """Return how a model's decoding is run: in the background on a GPU, else inline.
+
+    On a CPU, decoding keeps all cores busy, so that overlap gains nothing. Inside a
+    `torch.autocast` block, which holds for one thread only, decoding stays in that thread.
+    """
+    if Capabilities.of(model).device.type == "cuda" and not torch.is_autocast_enabled("cuda"):
+        return Background()
+    return Inline()
+
+
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield each item after the next one has been computed; an error comes after all items."""
+    try:
+        item = next(items)
+    except StopIteration:
+        return
+    while True:
+        try:
+            following = next(items)
+        except StopIteration:
+            yield item
+            return
+        except Exception:
+            yield item
+            raise
+        yield item
+        item = following
