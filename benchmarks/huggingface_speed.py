@@ -3,11 +3,15 @@
     python benchmarks/huggingface_speed.py                      on a GPU, every model
     python benchmarks/huggingface_speed.py --models marian --compile
     python benchmarks/huggingface_speed.py --small --repeats 2  tiny models: a rehearsal on a CPU
+    npad fetch whisper-tiny.en && python benchmarks/huggingface_speed.py --models whisper \
+        --whisper whisper-tiny.en --recording SPEECH.wav        30 seconds of speech
 
-Weights are random, in float32; 16 tokens in (or a prompt of 2,000) and 20 out. Medians over rounds
-in which all take turns, after warm-up rounds. "growing" is npad without CUDA graphs, on the cache
-that `generate` uses. `--compile` adds `generate` with a static cache and its compiled step. NPAD's
-scores are included; `generate` returns none.
+Weights are random, in float32, but Whisper's; 16 tokens in (or a prompt of 2,000) and 20 out.
+Medians over rounds in which all take turns, after warm-up rounds. "growing" is npad without CUDA
+graphs, on the cache that `generate` uses. "NPAD-50, bfloat16" runs its noisy chains in that
+precision. `--compile` adds `generate` with a static cache and its compiled step. NPAD's scores are
+included; `generate` returns none. "MiB" is the memory that a search takes at its peak, beyond the
+model, on a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -33,7 +37,11 @@ from transformers import (
 )
 
 from npad import NPAD, Beam, Greedy, Noise, decode
-from npad.models.huggingface.adapter import HuggingFace
+from npad.models.huggingface.adapter import HuggingFace, Inputs
+from npad.models.huggingface.loading import steered
+from npad.models.huggingface.steered import Steered
+from npad.models.low_precision import LowPrecision
+from npad.pipelines import audio, transcription
 
 TOKENS = 20
 CHAINS = 50
@@ -93,14 +101,26 @@ MODELS: dict[str, tuple[Callable[[bool], Any], int]] = {
 }
 
 
-def strategies(model: Any, source: torch.Tensor, compiled: bool) -> dict[str, Callable[[], Any]]:
+class Case(NamedTuple):
+    """A model and what it reads."""
+
+    model: Any
+    inputs: dict[str, torch.Tensor]
+    size: str  # of what it reads, in words
+    chains: int = CHAINS
+    prefix: list[int] | None = None  # tokens that its decoder reads first, where not the default
+    max_tokens: int = TOKENS
+
+
+def strategies(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
     """Return what is timed, by name."""
-    generate = partial(
-        model.generate, source, attention_mask=torch.ones_like(source), max_new_tokens=TOKENS
-    )
-    npad, growing = HuggingFace(model), HuggingFace(model)
+    model, inputs, chains, length = case.model, case.inputs, case.chains, case.max_tokens
+    generate = partial(model.generate, **inputs)
+    if case.prefix is None:  # Whisper's own generate knows when it is done
+        generate = partial(generate, max_new_tokens=length)
+    npad, growing = (HuggingFace(model, decoder_prefix=case.prefix) for _ in range(2))
     growing.fixed_size = False
-    ids = source.tolist()
+    source = Inputs(**inputs)
     timed: dict[str, Callable[[], Any]] = {
         "generate, greedy": partial(generate, do_sample=False),
         "generate, beam 5": partial(generate, do_sample=False, num_beams=5),
@@ -109,14 +129,16 @@ def strategies(model: Any, source: torch.Tensor, compiled: bool) -> dict[str, Ca
         timed["generate, static cache, compiled"] = partial(
             generate, do_sample=False, cache_implementation="static"
         )
+    chosen = NPAD(Greedy(), chains, NOISE)
     for name, adapter in (("growing", growing), ("npad", npad)):
+        steered_model = steered(adapter)
         timed |= {
-            f"{name}, greedy": partial(decode, adapter, ids, Greedy(), TOKENS),
-            f"{name}, beam 5": partial(decode, adapter, ids, Beam(5), TOKENS),
-            f"{name}, NPAD-{CHAINS}": partial(
-                decode, adapter, ids, NPAD(Greedy(), CHAINS, NOISE), TOKENS
-            ),
+            f"{name}, greedy": partial(decode, steered_model, source, Greedy(), length),
+            f"{name}, beam 5": partial(decode, steered_model, source, Beam(5), length),
+            f"{name}, NPAD-{chains}": partial(decode, steered_model, source, chosen, length),
         }
+    low = LowPrecision(steered(npad), "bfloat16")
+    timed[f"npad, NPAD-{chains}, bfloat16"] = partial(decode, low, source, chosen, length)
     return timed
 
 
@@ -129,35 +151,74 @@ def milliseconds(work: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
+def peak_memory(work: Callable[[], Any]) -> str:
+    """Return the MiB that work takes beyond what is there, on a GPU."""
+    if not torch.cuda.is_available():
+        return "–"
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    return f"{(torch.cuda.max_memory_allocated() - before) / 2**20:,.0f}"
+
+
+def text_case(name: str, small: bool, device: str) -> Case:
+    """Return a model of random weights, and one source of random tokens."""
+    build, length = MODELS[name]
+    tokens = torch.randint(3, 100, (1, length), device=device)
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    return Case(build(small).to(device).eval(), inputs, f"{length:,} in")
+
+
+def speech_case(folder: str, recording: str, device: str) -> Case:
+    """Return a real Whisper, and the features of a recording."""
+    transcriber = transcription.load(f"hf:{folder}", device)
+    samples = audio.read(recording, transcriber.rate)
+    features = transcriber.hear([samples]).tensors["input_features"].to(device)
+    seconds = f"{len(samples) / transcriber.rate:.0f} s in"
+    model: Any = transcriber.model
+    adapter = model.model if isinstance(model, Steered) else model
+    return Case(
+        adapter.model, {"input_features": features}, seconds, 10, adapter.decoder_prefix, 200
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=[*MODELS, "whisper"], default=list(MODELS))
     parser.add_argument("--repeats", type=int, default=20, help="rounds; default 20")
     parser.add_argument("--compile", action="store_true", help="generate's compiled step as well")
     parser.add_argument("--small", action="store_true", help="tiny models")
+    parser.add_argument("--whisper", help="a folder that npad fetch wrote")
+    parser.add_argument("--recording", help="30 seconds of speech, 16 kHz")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     console = Console(width=110)
     machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     console.print(f"{machine}; torch {torch.__version__}, transformers {transformers.__version__}")
     for name in arguments.models:
-        build, length = MODELS[name]
         torch.manual_seed(0)
-        model = build(arguments.small).to(device).eval()
-        source = torch.randint(3, 100, (1, length), device=device)
-        timed = strategies(model, source, arguments.compile)
+        if name == "whisper":
+            case = speech_case(arguments.whisper, arguments.recording, device)
+        else:
+            case = text_case(name, arguments.small, device)
+        timed = strategies(case, arguments.compile)
         for work in timed.values():
             for _ in range(WARMUPS):
                 work()
         rounds = [[milliseconds(work) for work in timed.values()] for _ in range(arguments.repeats)]
         medians = dict(zip(timed, map(statistics.median, zip(*rounds, strict=True)), strict=True))
-        parameters = sum(weight.numel() for weight in model.parameters()) / 1e6
-        table = Table("", "ms", "÷ generate's", title=f"{name}, {parameters:.0f} M, {length} in")
+        parameters = sum(weight.numel() for weight in case.model.parameters()) / 1e6
+        table = Table(
+            "", "ms", "÷ generate's", "÷ npad greedy", "MiB",
+            title=f"{name}, {parameters:.0f} M, {case.size}",
+        )  # fmt: skip
         for strategy, median in medians.items():
-            peer = "generate, beam 5" if "beam" in strategy else "generate, greedy"
-            table.add_row(strategy, f"{median:.1f}", f"{median / medians[peer]:.2f}")
+            peer = medians["generate, beam 5" if "beam" in strategy else "generate, greedy"]
+            shares = f"{median / peer:.2f}", f"{median / medians['npad, greedy']:.2f}"
+            table.add_row(strategy, f"{median:.1f}", *shares, peak_memory(timed[strategy]))
         console.print(table)
 
 
