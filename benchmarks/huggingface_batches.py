@@ -15,6 +15,7 @@ none, and the keys and values of the source once a sentence.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -25,12 +26,13 @@ import torch
 import transformers
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
 from huggingface_speed import NOISE, TOKENS, marian
 from npad import NPAD, Beam, Greedy, decode
 from npad.experiments.speed import clock, matrix_rate
 from npad.models.huggingface.adapter import HuggingFace
+from npad.models.huggingface.prepared import prepare
+from npad.models.linear import Product
 from npad.models.low_precision import LowPrecision
 from npad.rescoring.strategies import rescore
 from npad.search.rows import Problems
@@ -41,19 +43,23 @@ LENGTH = 16  # tokens of a source
 def cpu(small: bool, sentences: int, repeats: int, console: Console) -> None:
     """Compare with `generate`."""
     model = marian(small).eval()
+    loaded = copy.deepcopy(model)
+    prepare(loaded)
     tokens = torch.randint(3, 100, (sentences, LENGTH))
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    adapter, ids = HuggingFace(model), tokens.tolist()
+    adapter, ids = HuggingFace(loaded), tokens.tolist()
     chains = NPAD(Greedy(), 10, NOISE)
-    int8 = LowPrecision(adapter, "int8")
     generate = partial(model.generate, **inputs, max_new_tokens=TOKENS)
     timed: dict[str, tuple[Callable[[], Any], str]] = {
         "generate, beam 5": (partial(generate, num_beams=5), ""),
         "npad, beam 5": (partial(decode, adapter, ids, Beam(5), TOKENS), "generate, beam 5"),
         "generate, 10 samples": (partial(generate, do_sample=True, num_return_sequences=10), ""),
         "npad, NPAD-10": (partial(decode, adapter, ids, chains, TOKENS), "generate, 10 samples"),
-        "npad, NPAD-10, int8": (partial(decode, int8, ids, chains, TOKENS), "generate, 10 samples"),
     }
+    for precision in ("bfloat16", "int8"):
+        low = LowPrecision(adapter, precision)
+        work = partial(decode, low, ids, chains, TOKENS)
+        timed[f"npad, NPAD-10, {precision}"] = work, "generate, 10 samples"
     seconds: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(repeats + 1):
         for name, (work, _) in timed.items():
@@ -73,6 +79,7 @@ def gpu(small: bool, sentences: int, chains: int, console: Console) -> None:
     """Measure chains and re-scoring."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = marian(small).to(device).eval()
+    prepare(model)
     adapter = HuggingFace(model)
     ids = torch.randint(3, 100, (sentences, LENGTH)).tolist()
     npad = NPAD(Greedy(), chains, NOISE, clean_chain=False)
@@ -112,7 +119,7 @@ def weights_per_row(model: Any) -> int:
     products = [
         module.weight.numel()
         for name, module in decoder.named_modules()
-        if isinstance(module, nn.Linear)
+        if isinstance(module, Product)
         and not ("encoder_attn" in name and ("k_proj" in name or "v_proj" in name))
     ]
     return int(sum(products) + model.get_output_embeddings().weight.numel())

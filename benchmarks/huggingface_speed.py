@@ -8,15 +8,17 @@
 
 Weights are random, in float32, but Whisper's; 16 tokens in (or a prompt of 2,000) and 20 out.
 Medians over rounds in which all take turns, after warm-up rounds. "growing" is npad without CUDA
-graphs, on the cache that `generate` uses. "NPAD-50, bfloat16" runs its noisy chains in that
-precision. `--compile` adds `generate` with a static cache and its compiled step. NPAD's scores are
-included; `generate` returns none. "MiB" is the memory that a search takes at its peak, beyond the
-model, on a GPU.
+graphs, on the cache that `generate` uses; "unprepared" is npad on a model as transformers loads it,
+"npad" on one that npad loads, with its products prepared. "NPAD-50, bfloat16" runs its noisy chains
+in that precision. `--compile` adds `generate` with a static cache and its compiled step. NPAD's
+scores are included; `generate` returns none. "MiB" is the memory that a search takes at its peak,
+beyond the model and the captured graphs, on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -39,6 +41,7 @@ from transformers import (
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace, Inputs
 from npad.models.huggingface.loading import steered
+from npad.models.huggingface.prepared import prepare
 from npad.models.huggingface.steered import Steered
 from npad.models.low_precision import LowPrecision
 from npad.pipelines import audio, transcription
@@ -118,7 +121,11 @@ def strategies(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
     generate = partial(model.generate, **inputs)
     if case.prefix is None:  # Whisper's own generate knows when it is done
         generate = partial(generate, max_new_tokens=length)
-    npad, growing = (HuggingFace(model, decoder_prefix=case.prefix) for _ in range(2))
+    loaded = copy.deepcopy(model)
+    prepare(loaded)
+    npad = HuggingFace(loaded, decoder_prefix=case.prefix)
+    unprepared = HuggingFace(copy.deepcopy(model), decoder_prefix=case.prefix)
+    growing = HuggingFace(model, decoder_prefix=case.prefix)
     growing.fixed_size = False
     source = Inputs(**inputs)
     timed: dict[str, Callable[[], Any]] = {
@@ -130,7 +137,7 @@ def strategies(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
             generate, do_sample=False, cache_implementation="static"
         )
     chosen = NPAD(Greedy(), chains, NOISE)
-    for name, adapter in (("growing", growing), ("npad", npad)):
+    for name, adapter in (("growing", growing), ("unprepared", unprepared), ("npad", npad)):
         steered_model = steered(adapter)
         timed |= {
             f"{name}, greedy": partial(decode, steered_model, source, Greedy(), length),

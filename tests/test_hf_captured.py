@@ -32,7 +32,7 @@ def captured(monkeypatch):
     fixed = property(lambda self: self.fixed_size is not False)
     monkeypatch.setattr(HuggingFace, "capturable", fixed)
     monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
-    monkeypatch.setattr("npad.models.huggingface.static_cache.SMALLEST_CAPACITY", 4)
+    monkeypatch.setattr("npad.models.huggingface.static_cache.CPU_CAPACITY", 4)
 
 
 def plain(model, source, decoder, length):
@@ -212,10 +212,13 @@ def test_a_model_steered_by_an_unknown_function_is_not_captured(captured):
     assert not steps_captured(model)
 
 
-def test_capacities_are_few():
-    sizes = {capacity_for(tokens) for tokens in range(1, 1000)}
+def test_capacities_are_few_where_each_is_captured():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    sizes = {capacity_for(tokens, gpu) for tokens in range(1, 1000)}
     assert sizes == {32, 64, 128, 256, 512, 1024}
-    assert all(capacity_for(tokens) >= tokens for tokens in range(1, 1000))
+    for device in (gpu, cpu):
+        assert all(capacity_for(tokens, device) >= tokens for tokens in range(1, 1000))
+    assert all(capacity_for(tokens, cpu) < tokens + 8 for tokens in range(1, 1000))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from npad.models.cgru import linear as product
-from npad.models.cgru.linear import MIN_PACKED_OUTPUTS, MIN_PACKED_ROWS, Product
+from npad.models import linear as product
+from npad.models.linear import MIN_PACKED_OUTPUTS, MIN_PACKED_ROWS, Product
 
 here = product.can_pack()
 

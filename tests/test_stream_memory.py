@@ -12,7 +12,7 @@ import torch
 
 from npad.cli import line_stream, startup
 from npad.engine import memory
-from npad.models.cgru import linear
+from npad.models import linear
 from runs import printed_here
 
 CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
@@ -29,7 +29,7 @@ try:
 except SystemExit:
     pass
 import torch
-from npad.models.cgru import linear
+from npad.models import linear
 
 def resident():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024

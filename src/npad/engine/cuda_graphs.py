@@ -27,6 +27,8 @@ MAX_GRAPHS = 64  # graphs kept per model
 MAX_MEMORY_SHARE = 0.6  # share of the GPU's memory in use beyond which no graph is captured
 
 Function = Callable[..., tuple[Any, ...]]
+# No thread may replay a graph while another one captures, even of another model.
+_capturing = threading.Lock()
 
 
 @contextmanager
@@ -144,7 +146,10 @@ class Graph:
         with torch.cuda.stream(stream):  # warm-up: libraries initialise in their first call
             function(*tree_map(torch.clone, arguments))
         torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+        with (
+            _capturing,
+            torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"),
+        ):
             self._record()
 
     def _record(self) -> None:
@@ -170,7 +175,8 @@ class Graph:
         if self.graph is None:
             self._record()
         else:
-            self.graph.replay()
+            with _capturing:
+                self.graph.replay()
         return self.arguments if self.loops else self.result
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from npad.errors import InvalidInput
 from npad.model import device_of, name_of
-from npad.models.cgru.linear import Product
+from npad.models.linear import Product
 
 # Outputs; with fewer, most of the time goes to reading the input, and quantising reads it again.
 MIN_INT8_OUTPUTS = 16

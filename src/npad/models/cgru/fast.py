@@ -27,8 +27,8 @@ from npad.engine.pytree import tree_map
 from npad.kernels import fused
 from npad.model import Capabilities, Layout, reached, untouched
 from npad.models.cgru.encoder import gru
-from npad.models.cgru.linear import Product
 from npad.models.cgru.model import AttentionModel
+from npad.models.linear import Product
 from npad.models.network import Network
 
 # Numbers in the table of W E[y], by device; a larger vocabulary is not tabulated.

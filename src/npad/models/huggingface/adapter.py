@@ -240,7 +240,7 @@ class HuggingFace(Sources):
         count = tokens.shape[1]
         with sharing(self.attention_configs or ()):
             if self.is_encoder_decoder:
-                encoded = self._encoded(len(tokens), state.shared.tensor.shape[3])
+                encoded = self._encoded(len(tokens), state.shared.length)
                 caches = state.own.as_cache(count, None), state.shared.as_cache()
                 output = self.model(
                     encoder_outputs=encoded,
@@ -265,14 +265,15 @@ class HuggingFace(Sources):
         if cache is None:  # a prompt of one token: read it for the shapes of the layers
             read = self._read(replace(state, cache=self._empty_cache()), state.last[:, None])
             cache = read[1].cache
-        tensor, before = stacked(cache, tokens), state.mask.sum(1)
+        layers, before = stacked(cache, tokens), state.mask.sum(1)
         if self.is_encoder_decoder:
             shared = SharedKeyValues.of(stacked(state.cross), state.source_mask)
-            own, before, prefix = tensor, torch.zeros_like(before), tokens
+            own, before, prefix = layers, torch.zeros_like(before), tokens
         else:
             each = state.layout.each
-            shared = SharedKeyValues.of(tensor[:, :, ::each], state.mask[::each])
-            own, prefix = tensor[:, :, :, :0], 0
+            prompts = tuple(layer[:, :, ::each].contiguous() for layer in layers)
+            shared = SharedKeyValues.of(prompts, state.mask[::each])
+            own, prefix = tuple(layer[:, :, :, :0] for layer in layers), 0
         # The length is made without a copy from the host, which a CUDA graph could not capture.
         length = torch.full((), prefix, device=self.device)
         return FixedState(

@@ -7,7 +7,7 @@ read alike, the source or the prompt, is held once per sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,29 +19,35 @@ from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 from npad.model import Layout
 from npad.models.huggingface.shared_attention import PROMPT, Prompt
 
-SMALLEST_CAPACITY = 32  # tokens; capacities are its multiples by powers of two, so shapes are few
+# Capacities in tokens. A CUDA graph is captured for each: multiples by powers of two. A CPU has no
+# graphs, and pays for every column.
+SMALLEST_CAPACITY = 32
+CPU_CAPACITY = 8
 
 
 @dataclass(frozen=True)
 class KeyValues:
-    """The keys and values of every layer, of the tokens that rows read each for itself."""
+    """The keys and values of the tokens that rows read each for itself."""
 
-    tensor: Tensor  # [2 · layers, heads, rows, capacity, width], keys and then values
+    layers: tuple[Tensor, ...]  # [2, heads, rows, capacity, width] each: keys and values
     length: Tensor  # [], tokens written, which are written in place
 
     @property
     def capacity(self) -> int:
-        return self.tensor.shape[3]
+        return self.layers[0].shape[3]
 
     def select(self, rows: Tensor) -> KeyValues:
-        return KeyValues(self.tensor.index_select(2, rows), self.length.clone())
+        return self._map(lambda layer: layer.index_select(2, rows))
 
     def clone(self) -> KeyValues:
-        return KeyValues(self.tensor.clone(), self.length.clone())
+        return self._map(torch.clone)
 
     def with_capacity(self, capacity: int) -> KeyValues:
         """Return the same tokens with room for `capacity` of them."""
-        return replace(self, tensor=pad(self.tensor, (0, 0, 0, capacity - self.capacity)))
+        return self._map(lambda layer: pad(layer, (0, 0, 0, capacity - self.capacity)))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> KeyValues:
+        return KeyValues(tuple(map(function, self.layers)), self.length.clone())
 
     def columns(self, tokens: int) -> Tensor:
         """Return where the next tokens are written, [tokens]."""
@@ -54,15 +60,14 @@ class KeyValues:
             tokens: how many.
             prompt: what rows read before, if it is not among these tensors.
         """
-        return Cache(layers=[*self._layers(self.columns(tokens), prompt)])
-
-    def _layers(self, columns: Tensor, prompt: SharedKeyValues | None) -> Iterator[FixedLayer]:
-        prompts = [] if prompt is None else [*by_layer(prompt.tensor)]
-        for i, (keys, values) in enumerate(by_layer(self.tensor)):
-            layer = FixedLayer(keys.transpose(0, 1), values.transpose(0, 1), self.length, columns)
-            if prompts:
-                setattr(layer.keys, PROMPT, Prompt(*prompts[i]))
-            yield layer
+        columns = self.columns(tokens)
+        layers = [
+            FixedLayer(keys, values, self.length, columns)
+            for keys, values in (layer.transpose(1, 2).unbind() for layer in self.layers)
+        ]
+        for layer, keys_and_values in zip(layers, prompt.layers if prompt else (), strict=False):
+            setattr(layer.keys, PROMPT, Prompt(*keys_and_values))
+        return Cache(layers=layers)
 
 
 class FixedLayer(StaticLayer):  # type: ignore[misc]
@@ -86,33 +91,38 @@ class FixedLayer(StaticLayer):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class SharedKeyValues:
-    """The keys and values of every layer that all rows of a sentence read, held once."""
+    """The keys and values that all rows of a sentence read, held once."""
 
-    tensor: Tensor  # [2 · layers, heads, sentences, length, width], keys and then values
+    layers: tuple[Tensor, ...]  # [2, heads, sentences, length, width] each: keys and values
     hidden: Tensor | None  # [sentences, 1, 1, length], added to scores: padding is hidden
 
     @classmethod
-    def of(cls, tensor: Tensor, mask: Tensor | None) -> SharedKeyValues:
+    def of(cls, layers: tuple[Tensor, ...], mask: Tensor | None) -> SharedKeyValues:
         """Take keys and values with a mask [sentences, length], 0 where they are padding."""
         if mask is None:
-            return cls(tensor, None)
-        hidden = torch.zeros_like(mask, dtype=tensor.dtype)
-        hidden = hidden.masked_fill(mask == 0, lowest_score(tensor.dtype))
-        return cls(tensor, hidden[:, None, None])
+            return cls(layers, None)
+        hidden = torch.zeros_like(mask, dtype=layers[0].dtype)
+        hidden = hidden.masked_fill(mask == 0, lowest_score(hidden.dtype))
+        return cls(layers, hidden[:, None, None])
+
+    @property
+    def length(self) -> int:
+        return self.layers[0].shape[3]
 
     def select(self, sentences: Tensor | None) -> SharedKeyValues:
         """Return the given sentences; None: all."""
         if sentences is None:
             return self
         hidden = None if self.hidden is None else self.hidden[sentences]
-        return SharedKeyValues(self.tensor.index_select(2, sentences), hidden)
+        return SharedKeyValues(tuple(x.index_select(2, sentences) for x in self.layers), hidden)
 
     def as_cache(self) -> Cache:
         """Return a cache of transformers for cross-attention."""
         layers = []
-        for keys, values in by_layer(self.tensor):
+        for keys_and_values in self.layers:
             layer = DynamicLayer()
-            layer.keys, layer.values = keys.transpose(0, 1), values.transpose(0, 1)
+            keys, values = keys_and_values.transpose(1, 2).unbind()
+            layer.keys, layer.values = keys, values
             layer.dtype, layer.device, layer.is_initialized = keys.dtype, keys.device, True
             layers.append(layer)
         return Cache(layers=layers)
@@ -149,7 +159,7 @@ class FixedState:
 
     def reserve(self, tokens: int) -> FixedState:
         """Return a state with room for `tokens` after the prefix."""
-        capacity = capacity_for(self.prefix + tokens)
+        capacity = capacity_for(self.prefix + tokens, self.last.device)
         if capacity <= self.own.capacity:
             return self
         return replace(self, own=self.own.with_capacity(capacity))
@@ -165,7 +175,7 @@ class FixedState:
         """
         columns = torch.arange(self.own.capacity, device=self.last.device)
         unread = columns > self.own.columns(tokens)[:, None]
-        dtype = self.own.tensor.dtype
+        dtype = self.own.layers[0].dtype
         hidden = torch.zeros(unread.shape, dtype=dtype, device=unread.device)
         return hidden.masked_fill(unread, lowest_score(dtype))[None, None]
 
@@ -180,24 +190,22 @@ class FixedState:
         return replace(self, own=replace(self.own, length=self.own.length + tokens))
 
 
-def stacked(cache: Any, tokens: int | None = None) -> Tensor:
-    """Return the first tokens of a cache of transformers, [2 · layers, heads, rows, tokens, width].
+def stacked(cache: Any, tokens: int | None = None) -> tuple[Tensor, ...]:
+    """Return the first tokens of a cache of transformers, [2, heads, rows, tokens, width] a layer.
 
-    None: all tokens.
+    Args:
+        cache: of transformers.
+        tokens: how many; None: all.
 
     Raises:
         TypeError: a layer keeps something else than all keys and values.
     """
     if not all(type(layer) is DynamicLayer for layer in cache.layers):
         raise TypeError("a layer keeps something else than all keys and values")
-    tensors = [layer.keys for layer in cache.layers] + [layer.values for layer in cache.layers]
-    return torch.stack([tensor[:, :, :tokens].transpose(0, 1) for tensor in tensors])
-
-
-def by_layer(tensor: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the keys and the values of each layer, as views."""
-    keys, values = tensor.chunk(2)
-    return zip(keys.unbind(), values.unbind(), strict=True)
+    return tuple(
+        torch.stack([layer.keys, layer.values])[:, :, :, :tokens].transpose(1, 2).contiguous()
+        for layer in cache.layers
+    )
 
 
 def lowest_score(dtype: torch.dtype) -> float:
@@ -205,8 +213,10 @@ def lowest_score(dtype: torch.dtype) -> float:
     return max(-1e30, torch.finfo(dtype).min)
 
 
-def capacity_for(tokens: int) -> int:
-    """Return the capacity for a number of tokens, rounded up to one of few sizes."""
+def capacity_for(tokens: int, device: torch.device) -> int:
+    """Return the capacity for a number of tokens, rounded up."""
+    if device.type == "cpu":
+        return tokens + -tokens % CPU_CAPACITY
     capacity = SMALLEST_CAPACITY
     while capacity < tokens:
         capacity *= 2
