@@ -7,12 +7,11 @@
         --whisper whisper-tiny.en --recording SPEECH.wav        30 seconds of speech
 
 Weights are random, in float32, but Whisper's; 16 tokens in (or a prompt of 2,000) and 20 out.
-Medians over rounds in which all take turns, after warm-up rounds. "growing" is npad without CUDA
-graphs, on the cache that `generate` uses; "unprepared" is npad on a model as transformers loads it,
-"npad" on one that npad loads, with its products prepared. "NPAD-50, bfloat16" runs its noisy chains
-in that precision. `--compile` adds `generate` with a static cache and its compiled step. NPAD's
-scores are included; `generate` returns none. "MiB" is the memory that a search takes at its peak,
-beyond the model and the captured graphs, on a GPU.
+Medians over rounds in which all take turns, after warm-up rounds. "unprepared" is npad on a model as
+transformers loads it, "npad" on one that npad loads, with its products prepared. "NPAD-50,
+bfloat16" runs its noisy chains in that precision. `--compile` adds `generate` with a static cache
+and its compiled step. NPAD's scores are included; `generate` returns none. "MiB" is the memory that
+a strategy takes at its peak beyond the model: its captured graphs, and what it allocates.
 """
 
 from __future__ import annotations
@@ -125,8 +124,6 @@ def strategies(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
     prepare(loaded)
     npad = HuggingFace(loaded, decoder_prefix=case.prefix)
     unprepared = HuggingFace(copy.deepcopy(model), decoder_prefix=case.prefix)
-    growing = HuggingFace(model, decoder_prefix=case.prefix)
-    growing.fixed_size = False
     source = Inputs(**inputs)
     timed: dict[str, Callable[[], Any]] = {
         "generate, greedy": partial(generate, do_sample=False),
@@ -137,7 +134,7 @@ def strategies(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
             generate, do_sample=False, cache_implementation="static"
         )
     chosen = NPAD(Greedy(), chains, NOISE)
-    for name, adapter in (("growing", growing), ("unprepared", unprepared), ("npad", npad)):
+    for name, adapter in (("unprepared", unprepared), ("npad", npad)):
         steered_model = steered(adapter)
         timed |= {
             f"{name}, greedy": partial(decode, steered_model, source, Greedy(), length),
@@ -159,14 +156,14 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 
 def peak_memory(work: Callable[[], Any]) -> str:
-    """Return the MiB that work takes beyond what is there, on a GPU."""
-    if not torch.cuda.is_available():
-        return "–"
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    return f"{(torch.cuda.max_memory_allocated() - before) / 2**20:,.0f}"
+    """Call it until its graphs are captured; return the MiB that it takes, graphs included."""
+    on_gpu = torch.cuda.is_available()
+    before = torch.cuda.memory_allocated() if on_gpu else 0
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(WARMUPS):
+        work()
+    return f"{(torch.cuda.max_memory_allocated() - before) / 2**20:,.0f}" if on_gpu else "–"
 
 
 def text_case(name: str, small: bool, device: str) -> Case:
@@ -212,9 +209,7 @@ def main() -> None:
         else:
             case = text_case(name, arguments.small, device)
         timed = strategies(case, arguments.compile)
-        for work in timed.values():
-            for _ in range(WARMUPS):
-                work()
+        memory = {strategy: peak_memory(work) for strategy, work in timed.items()}
         rounds = [[milliseconds(work) for work in timed.values()] for _ in range(arguments.repeats)]
         medians = dict(zip(timed, map(statistics.median, zip(*rounds, strict=True)), strict=True))
         parameters = sum(weight.numel() for weight in case.model.parameters()) / 1e6
@@ -225,7 +220,7 @@ def main() -> None:
         for strategy, median in medians.items():
             peer = medians["generate, beam 5" if "beam" in strategy else "generate, greedy"]
             shares = f"{median / peer:.2f}", f"{median / medians['npad, greedy']:.2f}"
-            table.add_row(strategy, f"{median:.1f}", *shares, peak_memory(timed[strategy]))
+            table.add_row(strategy, f"{median:.1f}", *shares, memory[strategy])
         console.print(table)
 
 

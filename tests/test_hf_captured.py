@@ -18,6 +18,7 @@ from npad.engine.cuda_graphs import Graph
 from npad.model import Capabilities
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.huggingface.processed import Processed
+from npad.models.huggingface.sources import rounded_length
 from npad.models.huggingface.static_cache import FixedState, capacity_for
 from npad.models.huggingface.suppressed import Suppressed
 from npad.search.loop import Steps
@@ -210,6 +211,11 @@ def test_a_model_steered_by_an_unknown_function_is_not_captured(captured):
     for _ in range(3):
         assert_same(decode(steered, PROMPTS, Beam(2), 6), expected)
     assert not steps_captured(model)
+
+
+def test_lengths_are_few():
+    assert {rounded_length(tokens) for tokens in range(200)} == {16, 32, 64, 128, 192, 256}
+    assert all(rounded_length(tokens) >= tokens for tokens in range(1000))
 
 
 def test_capacities_are_few_where_each_is_captured():

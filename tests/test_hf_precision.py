@@ -40,7 +40,7 @@ def test_only_noisy_chains_are_in_lower_precision(kind, precision, growing):
 def test_the_chains_are_in_lower_precision_indeed():
     model = HuggingFace(build("marian", torch.float32))
     low = LowPrecision(model, "bfloat16")
-    fast, state = low.low_precision(model.start_search(source("marian")))
+    fast, state = low.low_precision(model.reserve(model.start_search(source("marian")), 1))
     logits, _ = fast.step(state, torch.full((4,), model.special.bos))
     assert logits.dtype == torch.bfloat16
     assert model.model.dtype == torch.float32
@@ -63,7 +63,7 @@ def test_a_model_in_16_bits_is_scored_in_float32(kind):
     """Of its own weights: what float64 makes of them, up to the rounding of hidden states."""
     model = HuggingFace(build(kind, torch.bfloat16))
     given, seen = source(kind, torch.bfloat16), []
-    state = model.start_search(given)
+    state = model.reserve(model.start_search(given), 1)
     hook = model.head.register_forward_pre_hook(lambda head, args: seen.append(args[0]))
     logits, _ = model.step(state, torch.full((4,), model.special.bos))
     hook.remove()

@@ -17,14 +17,11 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
-from npad.engine.side_by_side import side_by_side
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
 from npad.search.hypotheses import Hypotheses, join
 from npad.search.loop import CAPTURED_ROWS
 from npad.search.rows import Problems, repeat
-
-SIDE_BY_SIDE_ROWS = 1024  # rows that leave a GPU idle enough for the clean chain
 
 
 class Inner(Protocol):
@@ -76,27 +73,15 @@ class ChainRunner:
             alone = capabilities.judge is None and not in_one_pass
             pairable = self.pairs and capabilities.capturable and alone
             return self._run_within_memory(model, state, problems, chains, pairable)
-        low_precision = capabilities.low_precision
         clean = chains.numbers == 0
-        run = partial(self._run_within_memory, problems=problems)
-
-        def run_clean() -> Hypotheses:
-            return run(model, state, chains=chains.at(clean))
-
-        def run_noisy() -> Hypotheses:
-            fast, fast_state = low_precision(state)
-            return run(fast, fast_state, chains=chains.at(~clean))
-
-        if clean.all():
-            return run_clean()
-        if not clean.any():
-            return run_noisy()
-        rows = len(problems) * len(chains) * self.inner.rows
-        if rows <= SIDE_BY_SIDE_ROWS:
-            candidates = side_by_side(run_clean, run_noisy, capabilities.device)
-        else:
-            candidates = run_clean(), run_noisy()
-        return join([*candidates], model.special.pad)
+        candidates = []
+        if clean.any():
+            candidates.append(self._run_within_memory(model, state, problems, chains.at(clean)))
+        if not clean.all():
+            fast, fast_state = capabilities.low_precision(state)
+            noisy = self._run_within_memory(fast, fast_state, problems, chains.at(~clean))
+            candidates.append(noisy)
+        return join(candidates, model.special.pad)
 
     def _run_within_memory(
         self,

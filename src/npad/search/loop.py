@@ -22,7 +22,7 @@ from npad.search.hypotheses import Hypotheses, join_groups
 from npad.search.rows import Problems, rows_of
 
 # Rows up to which steps run as CUDA graphs: with more, kernels take longer to run than to launch.
-CAPTURED_ROWS = 8192
+CAPTURED_ROWS = 16384
 CPU_RESULT_ROWS = 4096  # rows up to which the CPU traces hypotheses faster than a GPU
 WORKING_COPIES = 8  # logit-sized tensors that a step holds at its peak, as measured
 GPU_STEPS = 8  # steps between two host synchronisations

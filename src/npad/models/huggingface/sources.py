@@ -12,8 +12,7 @@ from npad.errors import InvalidInput
 from npad.models.huggingface.inputs import Inputs
 from npad.models.huggingface.parts import Parts
 
-# The length of a captured source is rounded up to a multiple of so many tokens: short, long ones.
-LENGTH_GRIDS = (8, 64)
+SHORTEST, LONG = 16, 64  # tokens to which the length of a captured source is rounded up
 
 Source = Inputs | Sequence[Sequence[int]]
 
@@ -63,8 +62,7 @@ class Sources(Parts):
         if tokens is None:
             return tensors
         length = tokens.shape[1] - (not self.is_encoder_decoder)  # a prompt but its last token
-        short, long = LENGTH_GRIDS
-        padding = -length % (short if length <= long else long)
+        padding = rounded_length(length) - length
         if self.longest is not None and tokens.shape[1] + padding >= self.longest:
             return tensors
         mask = tensors.get("attention_mask")
@@ -85,3 +83,10 @@ class Sources(Parts):
             rows.append([*[filler] * left, *ids, *[filler] * right])
             mask.append([*[0] * left, *[1] * len(ids), *[0] * right])
         return Inputs(input_ids=torch.tensor(rows), attention_mask=torch.tensor(mask))
+
+
+def rounded_length(tokens: int) -> int:
+    """Round a length up to one of few: a power of two, or a multiple of LONG."""
+    if tokens > LONG:
+        return tokens + -tokens % LONG
+    return max(SHORTEST, 1 << max(0, tokens - 1).bit_length())
