@@ -7,8 +7,8 @@
         --whisper whisper-tiny.en --recording SPEECH.wav        30 seconds of speech
 
 Weights are random, in float32, but Whisper's; 16 tokens in (or a prompt of 2,000) and 20 out.
-Medians over rounds in which all take turns, after warm-up rounds. "unprepared" is npad on a model as
-transformers loads it, "npad" on one that npad loads, with its products prepared. "NPAD-50,
+Medians over rounds in which all take turns, after warm-up rounds. "unprepared" is npad on a model
+as transformers loads it, "npad" on one that npad loads, with its products prepared. "NPAD-50,
 bfloat16" runs its noisy chains in that precision. `--compile` adds `generate` with a static cache
 and its compiled step. NPAD's scores are included; `generate` returns none. "MiB" is the memory that
 a strategy takes at its peak beyond the model: its captured graphs, and what it allocates.

@@ -131,7 +131,7 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
     **{
         place: [("*", "how much at a time: speed and memory, never the result")]
         for place in (
-            ("search/loop.py", "CAPTURED_ROWS = 8192"),
+            ("search/loop.py", "CAPTURED_ROWS = 16384"),
             (
                 "search/loop.py",
                 "CPU_RESULT_ROWS = 4096",
