@@ -17,6 +17,7 @@ from npad.kernels.attention import contexts, energies
 from npad.kernels.gates import gates
 from npad.kernels.gaussian import add_gaussian
 from npad.kernels.normaliser import normaliser
+from npad.kernels.one_query import attend
 from npad.kernels.split import input_parts, weight_parts
 from npad.kernels.top import top
 from npad.models.cgru.fast import Prepared, gru
@@ -259,3 +260,24 @@ def assert_close_hypotheses(one, other):
     ]
     for a, b in zip(one, other, strict=True):
         assert [x.log_prob for x in a] == pytest.approx([x.log_prob for x in b], abs=1e-4)
+
+
+@precisions
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(
+    ("length", "width", "group"), [(0, 8, 1), (3, 8, 2), (31, 5, 1), (40, 8, 3)]
+)
+def test_one_query_reads_the_columns_written(dtype, near, biased, length, width, group):
+    rows, heads, capacity = 3, 2, 64
+    query = random(rows, 1, heads * group, width, dtype=dtype).transpose(1, 2)
+    keys, values = (
+        random(heads, rows, capacity, width, dtype=dtype).transpose(0, 1) for _ in range(2)
+    )
+    bias = random(1, capacity, heads * group, dtype=dtype).mT[:, :, None] if biased else None
+    found = attend(query, keys, values, torch.tensor(length, device=DEVICE), 0.7, bias)
+    read = [x[:, :, : length + 1].float().repeat_interleave(group, 1) for x in (keys, values)]
+    mask = None if bias is None else bias[..., : length + 1].float()
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query.float(), *read, attn_mask=mask, scale=0.7
+    )
+    torch.testing.assert_close(found.float(), expected.transpose(1, 2), atol=near, rtol=near)

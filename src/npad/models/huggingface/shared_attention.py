@@ -18,9 +18,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from npad.kernels import fused
+
 REPLACED = "sdpa"  # the attention of transformers whose place ours takes
 SHARED = "npad_shared"  # its name in transformers
-PROMPT = "_npad_prompt"  # attribute of the keys of a row's own tokens
+# Attributes of the keys of a row's own tokens: what it reads before them, and how many it has.
+PROMPT = "_npad_prompt"
+LENGTH = "_npad_length"
 # Arguments that change the attention in ways that ours does not know.
 UNSUPPORTED = ("softcap", "s_aux", "sliding_window", "head_mask")
 _lock = Lock()
@@ -86,8 +90,11 @@ def shared_attention(
         position_bias: [1, heads, T, length], added to scores.
         options: of transformers' own attention.
     """
-    prompt = getattr(key, PROMPT, None)
+    prompt, length = getattr(key, PROMPT, None), getattr(key, LENGTH, None)
+    unknown = [name for name in UNSUPPORTED if options.get(name) is not None]
     if prompt is None and len(key) == len(query):
+        if length is not None and query.shape[2] == 1 and fused(query) and not unknown:
+            return attend_to_own(query, key, value, length, scaling, position_bias), None
         if position_bias is not None:
             options["position_bias"] = position_bias
         attend = ALL_ATTENTION_FUNCTIONS[REPLACED]
@@ -95,7 +102,6 @@ def shared_attention(
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
         return attended
-    unknown = [name for name in UNSUPPORTED if options.get(name) is not None]
     if unknown:
         raise NotImplementedError(f"attention with {unknown[0]} cannot be shared")
     if prompt is None:
@@ -103,6 +109,21 @@ def shared_attention(
     if position_bias is not None or attention_mask is None:
         raise NotImplementedError("a prompt is shared under a mask and without a position bias")
     return attend_to_prompt(query, key, value, prompt, attention_mask, scaling), None
+
+
+def attend_to_own(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    length: Tensor,
+    scaling: float | None,
+    position_bias: Tensor | None,
+) -> Tensor:
+    """Attend from one token a row to the row's own, by a kernel that reads no other columns."""
+    from npad.kernels.one_query import attend
+
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attend(query, key, value, length, scale, position_bias)
 
 
 def attend_to_source(

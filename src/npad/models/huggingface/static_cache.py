@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 
 from npad.model import Layout
-from npad.models.huggingface.shared_attention import PROMPT, Prompt
+from npad.models.huggingface.shared_attention import LENGTH, PROMPT, Prompt
 
 # Capacities in tokens. A CUDA graph is captured for each: multiples by powers of two. A CPU has no
 # graphs, and pays for every column.
@@ -65,6 +65,8 @@ class KeyValues:
             FixedLayer(keys, values, self.length, columns)
             for keys, values in (layer.transpose(1, 2).unbind() for layer in self.layers)
         ]
+        for layer in layers:
+            setattr(layer.keys, LENGTH, self.length)
         for layer, keys_and_values in zip(layers, prompt.layers if prompt else (), strict=False):
             setattr(layer.keys, PROMPT, Prompt(*keys_and_values))
         return Cache(layers=layers)
