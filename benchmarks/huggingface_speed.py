@@ -35,13 +35,13 @@ from transformers import (
     MarianMTModel,
     T5Config,
     T5ForConditionalGeneration,
+    WhisperForConditionalGeneration,
 )
 
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace, Inputs
 from npad.models.huggingface.loading import steered
 from npad.models.huggingface.prepared import prepare
-from npad.models.huggingface.steered import Steered
 from npad.models.low_precision import LowPrecision
 from npad.pipelines import audio, transcription
 
@@ -180,11 +180,12 @@ def speech_case(folder: str, recording: str, device: str) -> Case:
     samples = audio.read(recording, transcriber.rate)
     features = transcriber.hear([samples]).tensors["input_features"].to(device)
     seconds = f"{len(samples) / transcriber.rate:.0f} s in"
-    model: Any = transcriber.model
-    adapter = model.model if isinstance(model, Steered) else model
-    return Case(
-        adapter.model, {"input_features": features}, seconds, 10, adapter.decoder_prefix, 200
-    )
+    adapter: Any = transcriber.model
+    while not isinstance(adapter, HuggingFace):
+        adapter = adapter.model
+    model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    inputs = {"input_features": features}
+    return Case(model.to(device).eval(), inputs, seconds, 10, adapter.decoder_prefix, 200)
 
 
 def main() -> None:
