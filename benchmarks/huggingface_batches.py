@@ -35,6 +35,7 @@ from npad.models.huggingface.prepared import prepare
 from npad.models.linear import Product
 from npad.models.low_precision import LowPrecision
 from npad.rescoring.strategies import rescore
+from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 
 LENGTH = 16  # tokens of a source
@@ -75,6 +76,20 @@ def cpu(small: bool, sentences: int, repeats: int, console: Console) -> None:
     console.print(table)
 
 
+def chains_run(
+    adapter: HuggingFace, ids: list[list[int]], chains: int, precision: str
+) -> Callable[[], Hypotheses]:
+    """Return a function that runs the noisy chains alone; to be called in inference mode."""
+    npad = NPAD(Greedy(), chains, NOISE, clean_chain=False)
+    low, state = adapter, adapter.reserve(adapter.start(ids), TOKENS)
+    if precision != "float32":
+        low, state = LowPrecision(adapter, precision).low_precision(state)
+    keys = torch.arange(len(ids), device=adapter.device)
+    problems = Problems(keys, torch.zeros_like(keys), TOKENS)
+    return partial(npad._runner().run, low, state, problems, npad._chains())
+
+
+@torch.inference_mode()
 def gpu(small: bool, sentences: int, chains: int, console: Console) -> None:
     """Measure chains and re-scoring."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -82,33 +97,24 @@ def gpu(small: bool, sentences: int, chains: int, console: Console) -> None:
     prepare(model)
     adapter = HuggingFace(model)
     ids = torch.randint(3, 100, (sentences, LENGTH)).tolist()
-    npad = NPAD(Greedy(), chains, NOISE, clean_chain=False)
     operations = 2 * weights_per_row(model)
     table = Table("", "ms", "share of the matrix rate", title=f"{sentences} × {chains} chains")
     for precision, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
-        with torch.inference_mode():
-            low, state = adapter, adapter.reserve(adapter.start(ids), TOKENS)
-            if precision != "float32":
-                low, state = LowPrecision(adapter, precision).low_precision(state)
-            keys = torch.arange(sentences, device=device)
-            problems = Problems(keys, torch.zeros_like(keys), TOKENS)
-            run = partial(npad._runner().run, low, state, problems, npad._chains())
-            found = run()
-            for _ in range(5):
-                run()
-            seconds = clock(run, 5, device)
+        run = chains_run(adapter, ids, chains, precision)
+        found = run()
+        for _ in range(5):
+            run()
+        seconds = clock(run, 5, device)
         share = sentences * chains * TOKENS * operations / seconds / matrix_rate(device, dtype)
         table.add_row(f"{precision} chains", f"{1e3 * seconds:.1f}", f"{share:.0%}")
         if precision == "bfloat16":
-            with torch.inference_mode():
-                clean = adapter.reserve(adapter.start(ids), 0)
-                distinct = found.distinct().hypotheses
-                again = partial(rescore, adapter, clean, distinct)
-                again()
-                table.add_row(
-                    "re-scoring them, float32", f"{1e3 * clock(again, 3, device):.1f}", ""
-                )
-                count = int(distinct.exists.sum())
+            clean = adapter.reserve(adapter.start(ids), 0)
+            distinct = found.distinct().hypotheses
+            again = partial(rescore, adapter, clean, distinct)
+            again()
+            seconds = clock(again, 3, device)
+            table.add_row("re-scoring them, float32", f"{1e3 * seconds:.1f}", "")
+            count = int(distinct.exists.sum())
     console.print(table)
     console.print(f"{count:,} distinct hypotheses of {sentences * chains:,}")
 
