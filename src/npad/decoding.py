@@ -58,16 +58,13 @@ def decode(
     if max_rows is not None:
         ensure_integer("max_rows", max_rows, 1)
     sentences = ensure_length(source)
-    if ids is not None and ensure_length(ids, "ids") != sentences:
-        raise InvalidInput(
-            f"ids must be one integer per sentence: there are {sentences} sentences, not {len(ids)}"
-        )
+    key_list = sentence_keys(ids, sentences)
     if sentences == 0:
         return []
     device = Capabilities.of(model).device
     ensure_fits(sentences * decoder.rows, TOKEN_BYTES * max_length + ROW_BYTES, device)
     with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
-        keys = torch.tensor(_int64(range(sentences) if ids is None else ids), device=device)
+        keys = torch.tensor(key_list, device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
         return _decode(model, source, decoder, problems).to_lists()
 
@@ -96,8 +93,14 @@ def _search(
     return rescore(model, state, hypotheses)
 
 
-def _int64(ids: Sequence[int]) -> list[int]:
-    """Return each id as torch stores it in 64 bits."""
+def sentence_keys(ids: Sequence[int] | None, sentences: int) -> list[int]:
+    """Return each sentence's id as torch stores it in 64 bits; its position by default."""
+    if ids is None:
+        return list(range(sentences))
+    if ensure_length(ids, "ids") != sentences:
+        raise InvalidInput(
+            f"ids must be one integer per sentence: there are {sentences} sentences, not {len(ids)}"
+        )
     try:
         numbers = [index(number) for number in as_list("ids", ids, "integers, one per sentence")]
     except TypeError as error:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from npad.engine.cost import add_calls
+from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.engine.next_token import Prediction
@@ -128,6 +129,8 @@ class Rescorer:
     def _read(self, state: Any, hypotheses: Hypotheses, rectangle: Rectangle) -> list[Scores]:
         """Score a rectangle; out of memory, halve its sentences, then its places."""
         budget = RowBudget()
+
+        check_deadline()
 
         def read_places(places: Sequence[int]) -> list[Scores]:
             def read_sentences(sentences: Sequence[int]) -> list[Scores]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from npad.engine.cost import add_calls
 from npad.engine.cuda_graphs import GraphCache, graphs_of
+from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_cpu
 from npad.engine.memory import ensure_fits
 from npad.engine.next_token import Prediction
@@ -49,6 +50,7 @@ def run(
     Raises:
         ModelError: a row of logits was NaN, +inf or −inf throughout.
         OutOfMemory: the logits of all rows do not fit in memory.
+        DeadlinePassed: the deadline has passed, if there is one.
     """
     steps = Steps(model, len(problems) * rows, problems.per_sentence)
     if steps.paired:
@@ -75,6 +77,7 @@ def run(
             ensure_sound(model, broken, step)
             if all_done or step == problems.max_length:
                 break
+            check_deadline()
             if drop:
                 done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
                 finished, live = (

@@ -1,0 +1,145 @@
+"""`anytime`: NPAD's answer so far, better and better until a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npad.decoding import sentence_keys
+from npad.engine.cuda_graphs import graphs_of
+from npad.engine.deadline import DeadlinePassed, deadline_at
+from npad.engine.devices import current_device
+from npad.engine.memory import out_of_memory_errors
+from npad.engine.pytree import tree_map
+from npad.model import Capabilities, Model, ensure_length, ensure_model
+from npad.search.chain_range import ChainRange, merge
+from npad.search.hypotheses import Hypothesis
+from npad.search.npad import NPAD
+from npad.search.rows import Problems
+from npad.validation import ensure_integer, ensure_number
+
+# Chains so far are multiplied by this in every round. A GPU steps some sixty rows in little more
+# time than one.
+GROWTH = {"cpu": 4, "cuda": 64}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What NPAD has found so far.
+
+    Attributes:
+        hypotheses: of each sentence, best first, as `decode` returns them.
+        chains: the number of chains that have ended.
+        seconds: since the start.
+        complete: all chains have ended: this is what `decode` returns.
+    """
+
+    hypotheses: list[list[Hypothesis]]
+    chains: int
+    seconds: float
+    complete: bool
+
+
+def anytime(
+    model: Model[Any],
+    source: Any,
+    decoder: NPAD,
+    deadline: float | None = None,
+    max_length: int = 200,
+    ids: Sequence[int] | None = None,
+) -> Iterator[Answer]:
+    """Yield NPAD's answers as its chains end: the first chain's, then ever more chains together.
+
+    The first chain, which is clean unless the decoder has no clean chain, always ends. Each answer
+    is at least as good as the one before in the order of the decoder's selector, and the last one
+    of a search that nothing cut short is what `decode` returns.
+
+    Args:
+        model: any model.
+        source: the sentences, in the form that the model's `start` takes; has a length.
+        decoder: NPAD over any inner decoder.
+        deadline: milliseconds from the first call of `next`. The answers end then, or one window of
+            steps (eight on a GPU, one on a CPU) or one pass of re-scoring later. None: no deadline.
+        max_length: generated tokens at most, the end token included.
+        ids: one integer per sentence, the key of its randomness; by default its position.
+
+    Raises:
+        InvalidInput: an argument is invalid.
+        ModelError: the model broke its contract.
+        OutOfMemory: even the smallest part of the work does not fit.
+    """
+    ensure_model(model)
+    ensure_integer("max_length", max_length, 1)
+    if deadline is not None:
+        ensure_number("deadline", deadline, minimum=0)
+    ChainRange(decoder, 0, 1)  # refuses what has no chains
+    keys = sentence_keys(ids, ensure_length(source))
+    return _answers(model, source, decoder, deadline, max_length, keys)
+
+
+def _answers(
+    model: Model[Any],
+    source: Any,
+    decoder: NPAD,
+    deadline: float | None,
+    max_length: int,
+    keys: list[int],
+) -> Iterator[Answer]:
+    start = time.monotonic()
+    search = _Search(model, source, max_length, keys)
+    growth = GROWTH.get(Capabilities.of(model).device.type, GROWTH["cpu"])
+    candidates: list[list[Hypothesis]] = [[] for _ in keys]
+    done, first_seconds = 0, 0.0
+    while keys and done < decoder.chains:
+        stop = min(decoder.chains, max(1, done * growth))
+        end = None
+        if deadline is not None and done > 0:
+            end = start + deadline / 1e3
+            if time.monotonic() + first_seconds >= end:  # no chain is faster than the first
+                return
+        try:
+            found = search.run(ChainRange(decoder, done, stop), end)
+        except DeadlinePassed:
+            return
+        candidates = [before + new for before, new in zip(candidates, found, strict=True)]
+        seconds, done = time.monotonic() - start, stop
+        first_seconds = first_seconds or seconds
+        answer = [merge(decoder, given) for given in candidates]
+        yield Answer(answer, done, seconds, done == decoder.chains)
+
+
+class _Search:
+    """A source that several ranges of chains decode, encoded once."""
+
+    def __init__(self, model: Model[Any], source: Any, max_length: int, keys: list[int]) -> None:
+        self.model, self.source, self.max_length, self.keys = model, source, max_length, keys
+        self.capabilities = Capabilities.of(model)
+        self.state: Any = None
+
+    def run(self, decoder: ChainRange, end: float | None) -> list[list[Hypothesis]]:
+        """Return the candidates of a range; raise DeadlinePassed after `end`."""
+        device = self.capabilities.device
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode())
+            stack.enter_context(current_device(device))
+            stack.enter_context(out_of_memory_errors())
+            stack.enter_context(graphs_of(self.model, self.capabilities))
+            if end is not None:
+                stack.enter_context(deadline_at(end))
+            ids = torch.tensor(self.keys, device=device)
+            if self.state is None:
+                self.state = self._start(ids)
+            problems = Problems(ids, torch.zeros_like(ids), self.max_length)
+            return decoder.search(self.model, self.state, problems).to_lists()
+
+    def _start(self, ids: torch.Tensor) -> Any:
+        """Return a state that outlives other searches, which may replay the same graph."""
+        start = self.capabilities.start_search or self.model.start
+        state = tree_map(torch.clone, start(self.source))
+        rekey = self.capabilities.rekey
+        return state if rekey is None else rekey(state, ids)
