@@ -45,6 +45,7 @@ CENTRAL = [
     "signature",
     "testing",
     "hf",
+    "scale",
     "schedules",
     "distributions",
     "Translator",
@@ -67,7 +68,7 @@ LAYERS = [
     ["pipelines", "hf"],
     ["evaluate"],
     ["training"],
-    ["experiments"],
+    ["experiments", "scale"],
     ["cli", "__main__"],
 ]
 # Inference never imports training, and no algorithm knows a concrete model.
@@ -76,6 +77,7 @@ FORBIDDEN = [
     ("models", {"search.npad", "search.beam", "rescoring", "training"}),
     ("evaluate", {"training"}),
     ("kernels", {"noise", "model", "search"}),
+    ("scale", {"training", "experiments"}),
 ]
 
 
@@ -169,7 +171,7 @@ def test_the_packages_are_those_in_the_picture_of_the_design():
     top = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
     packages = {path.parent.name for path in SOURCE.rglob("__init__.py")} - {"npad"}
     assert top | packages <= drawn
-    for name in ("search", "engine", "rescoring", "noise", "storage", "pipelines"):
+    for name in ("search", "engine", "rescoring", "noise", "storage", "pipelines", "scale"):
         assert {path.stem for path in (SOURCE / name).glob("*.py")} - {"__init__"} <= drawn
 
 
