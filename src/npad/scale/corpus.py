@@ -187,12 +187,16 @@ class _Run:
 
     def _ensure_some_succeed(self, result: Result) -> None:
         """Stop if all texts of the first unit fail for one reason: it is not due to the texts."""
-        reasons = {outcome.reason for outcome in result.outcomes if isinstance(outcome, Failed)}
-        texts = set(self.pending)
-        whole = all(isinstance(outcome, Failed) for outcome in result.outcomes)
-        if not self.begun and whole and len(reasons) == 1 and len(texts) > 1:
-            raise InvalidInput(f"no text can be translated: {reasons.pop()}")
+        if self.begun:
+            return
         self.begun = True
+        pairs = zip(self.pending, result.outcomes, strict=False)
+        decoded = {
+            text: outcome for text, outcome in pairs if isinstance(text, str) and text.strip()
+        }
+        reasons = {o.reason if isinstance(o, Failed) else None for o in decoded.values()}
+        if len(decoded) > 1 and len(reasons) == 1 and None not in reasons:
+            raise InvalidInput(f"no text can be translated: {reasons.pop()}")
 
 
 def _untranslated(signed: str) -> Translation:

@@ -74,8 +74,6 @@ class Local(Engine):
         assert self.worker is not None  # `map` has started it
         outcome = run_unit(self.worker, unit)
         if isinstance(outcome, Result):
-            if outcome.halved:
-                warn_halved()
             return outcome
         halves = unit.halves() if isinstance(outcome, NoMemory) else None
         if halves is None:

@@ -75,7 +75,8 @@ class Manifest:
         self.failed += entry["failed"]
         self.near_ties += entry["near_ties"]
 
-    def _begin(self) -> None:
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
         """Open both files at the end of what is sound; begin anew if there is nothing."""
         if self.part.exists() and not self.journal.exists() and self.part.stat().st_size:
             raise InvalidInput(
@@ -88,11 +89,13 @@ class Manifest:
             write_atomic(self.journal, json.dumps(header) + "\n")
         for path in (self.journal, self.part):
             ensure_regular(path)
-        self._part, self._journal = open(self.part, "r+b"), open(self.journal, "r+b")  # noqa: SIM115
-        self._ensure_same()
-        self._part.truncate(self._sound_end())
-        self._part.seek(0, os.SEEK_END)
-        self._journal.truncate()  # after the last sound entry
+        with open(self.part, "r+b") as self._part, open(self.journal, "r+b") as self._journal:
+            self._ensure_same()
+            self._part.truncate(self._sound_end())
+            self._part.seek(0, os.SEEK_END)
+            self._journal.truncate()  # after the last sound entry
+            yield
+            os.fsync(self._part.fileno())
 
     def _ensure_same(self) -> None:
         """Refuse to continue an output of another input, model or decoder."""
@@ -147,10 +150,8 @@ def continued(
     lock = output.with_name(f".{output.name}.lock")
     with exclusive_lock(lock, f"writing {output}", "wait for it, or choose another output"):
         try:
-            manifest._begin()
-            with manifest._part, manifest._journal:
+            with manifest._opened():
                 yield manifest
-                os.fsync(manifest._part.fileno())
             complete(manifest.part, output)
             manifest.part.unlink(missing_ok=True)
             manifest.journal.unlink()

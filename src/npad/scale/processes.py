@@ -17,7 +17,7 @@ import torch
 
 from npad.scale.pool import Crew, Event, Pool
 from npad.scale.units import Unit
-from npad.scale.worker import Died, ModelSpec, load_worker, run_unit
+from npad.scale.worker import Died, ModelSpec, load_worker, run_remotely
 
 # A forked child would inherit torch's threads and CUDA's context in an unusable state.
 SPAWN = multiprocessing.get_context("spawn")
@@ -82,7 +82,7 @@ def serve(connection: Connection[Event, Unit], spec: ModelSpec) -> None:
     try:
         connection.send(loaded)
         while worker is not None:
-            connection.send(run_unit(worker, connection.recv()))
+            connection.send(run_remotely(worker, connection.recv()))
     except (EOFError, BrokenPipeError, ConnectionResetError):  # the driver has died
         return
 

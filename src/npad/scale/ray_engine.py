@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from npad.errors import InvalidInput
 from npad.scale.pool import Crew, Event, Pool, WorkerError
 from npad.scale.units import Unit
-from npad.scale.worker import Died, ModelSpec, Worker, load_worker, one_line, run_unit
+from npad.scale.worker import Died, ModelSpec, Worker, load_worker, one_line, run_remotely
 from npad.validation import ensure_integer, ensure_number
 
 INSTALL = "engine ray needs Ray 2.60 or later; install it: pip install 'npad[ray]'"
@@ -62,7 +62,7 @@ class Actor:
 
     def run(self, unit: Unit) -> Event:
         assert self.worker is not None  # a worker that is not ready gets no units
-        return run_unit(self.worker, unit)
+        return run_remotely(self.worker, unit)
 
 
 @dataclass(eq=False)

@@ -103,15 +103,8 @@ class Worker:
         if unit.chains is not None:
             decoder = ChainRange(decoder, *unit.chains)  # type: ignore[arg-type]
         texts = [text for text in unit.texts if isinstance(text, str)]
-        with count_calls() as calls, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", MemoryWarning)
+        with count_calls() as calls:
             translated = iter(self._outcomes(unit, texts, decoder))
-        halved = [warning for warning in caught if issubclass(warning.category, MemoryWarning)]
-        for warning in caught:
-            if warning not in halved:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
         outcomes = [next(translated) if isinstance(text, str) else text for text in unit.texts]
         near_ties = 0 if unit.chains is not None else sum(map(is_near_tie, outcomes))
         if unit.chains is None:
@@ -123,7 +116,6 @@ class Worker:
             calls.search,
             calls.rescoring,
             near_ties,
-            bool(halved),
         )
 
     def _outcomes(self, unit: Unit, texts: Sequence[str], decoder: Decoder) -> list[Outcome]:
@@ -200,6 +192,15 @@ def run_unit(worker: Worker, unit: Unit) -> Result | NoMemory | Died:
         return NoMemory(reason)
     except Exception as error:
         return Died(one_line(error))
+
+
+def run_remotely(worker: Worker, unit: Unit) -> Result | NoMemory | Died:
+    """Run a unit where no one sees warnings: the result says whether memory was short."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MemoryWarning)
+        outcome = run_unit(worker, unit)
+    halved = any(issubclass(warning.category, MemoryWarning) for warning in caught)
+    return replace(outcome, halved=halved) if isinstance(outcome, Result) else outcome
 
 
 def is_near_tie(outcome: Outcome) -> bool:
