@@ -144,6 +144,23 @@ def test_without_memory_units_are_halved_with_one_warning_and_then_fail():
     assert [o.text for o in outcomes if not isinstance(o, Failed)] == ["a 0", "b 0", "c 0", "d 0"]
 
 
+def test_a_worker_that_ran_out_of_memory_is_replaced():
+    full: set[int] = set()
+
+    class Filling(Fake):  # a worker that has run a unit has no memory for another
+        def wait(self, workers, seconds):
+            events = super().wait(workers, seconds)
+            for i, (worker, event) in enumerate(events):
+                if worker in full and not isinstance(event, Ready):
+                    events[i] = worker, NoMemory("full")
+                elif not isinstance(event, Ready):
+                    full.add(worker)
+            return events
+
+    with one_warning(), Pool(Filling(), 1) as pool:
+        assert texts(pool.map(units_of("abcdef", TASK, 1))) == [f"{text} 0" for text in "abcdef"]
+
+
 def test_chains_of_a_single_text_are_halved_too():
     def fate(unit):
         return NoMemory("no") if unit.chains[1] - unit.chains[0] > 1 else None

@@ -15,7 +15,7 @@ from npad import InvalidInput
 from npad.scale import ModelSpec, Processes
 from npad.scale.processes import available_cpus, default_workers
 from npad.scale.units import units_of
-from runs import lines, npad, refused
+from runs import lines, refused
 from scale_cases import (
     SPEC,
     TASK,
@@ -129,25 +129,6 @@ def test_a_model_that_no_worker_can_load_is_one_line(tmp_path):
     assert "there is no model" in refused("translate", "-m", tmp_path / "nowhere", *files)
     line = refused("translate", "-m", "toy", *files, "--device", "cuda:7", "--workers", 1)
     assert "a worker cannot load the model" in line
-
-
-def test_a_worker_without_memory_is_one_line(tmp_path):
-    """A limit on the address space stands in for the machine's memory."""
-    (tmp_path / "in").write_text("\n".join(sentences(8)))
-    options = ("-i", tmp_path / "in", "-o", tmp_path / "out", "--engine", "processes")
-    done = npad(
-        "translate",
-        *options,
-        "--workers",
-        1,
-        "--device",
-        "cpu",
-        limit="ulimit -v 700000",
-        code=None,
-    )
-    *_, last = done.stderr.splitlines()
-    assert done.returncode in (1, 2)
-    assert last.startswith("npad: ")
 
 
 def test_a_program_may_run_several_maps():

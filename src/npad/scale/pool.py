@@ -192,9 +192,13 @@ class Pool(Engine):
                     if event.halved:
                         warn_halved()
                 case NoMemory() if job is not None:
-                    self.idle.add(worker)
+                    self._remove(worker)  # what earlier units left in its memory goes with it
                     warn_halved()
-                    _run_smaller(job, event.reason, waiting)
+                    if job.unit.halves() is None and not job.deaths:
+                        job.deaths = DEATHS - 1  # one more attempt, in an empty worker
+                        waiting.appendleft(job)
+                    else:
+                        _run_smaller(job, event.reason, waiting)
 
     def _bury(self, worker: Handle, event: Died, job: Job | None, waiting: deque[Job]) -> None:
         """Forget a dead worker, and run its job again."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection
-from contextlib import suppress
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ ENVIRONMENT = {
     # Under `uv run`, Ray since 2.47 starts workers through uv, in an environment built anew.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # without GPUs of its own, an actor sees none
+    "RAY_NUM_REDIS_GET_RETRIES": "3",  # attempts to reach a cluster, of up to 40 s; Ray's are 20
 }
 
 
@@ -152,9 +154,27 @@ def connect(ray: Any, address: str | None) -> None:
     else:
         ensure_listening(address)
     try:
-        ray.init(address, **options)
+        with native_stderr_discarded():
+            ray.init(address, **options)
     except Exception as error:
         raise unreachable(address, one_line(error)) from error
+
+
+@contextmanager
+def native_stderr_discarded() -> Iterator[None]:
+    """Discard what is written to file descriptor 2 inside, past Python: Ray's C++ log lines.
+
+    A failure is one line of npad's, not many of Ray's.
+    """
+    sys.stderr.flush()
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 def ensure_listening(address: str) -> None:
