@@ -19,7 +19,7 @@ from npad import InvalidInput
 from npad.scale import Failed, ModelSpec, RayCluster, Translate, WorkerError
 from npad.scale.ray_engine import connect, import_ray
 from npad.scale.units import units_of
-from runs import lines, refused
+from runs import ROOT, lines, refused
 from scale_cases import (
     SPEC,
     TASK,
@@ -181,30 +181,20 @@ def test_without_an_address_a_cluster_is_started_and_ended(tmp_path):
     assert not ray.is_initialized()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Data's own
-def test_ray_data_translates_with_npads_class(cluster):
-    """The example of docs/scale.md, with line numbers, since Ray Data keeps no order."""
-    ray = import_ray()
-    ray.init(cluster, log_to_driver=False, logging_level="ERROR")
-    try:
-        import ray.data
-
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        texts = ["danke", "na ja", "ich verstehe nur bahnhof", "das ist mir wurst"] * 4
-        rows = [{"line": i, "text": text} for i, text in enumerate(texts)]
-        # One actor of two CPUs: with actors on all of them, Ray Data would wait for ever.
-        done = ray.data.from_items(rows).map_batches(
-            Translate,
-            fn_constructor_kwargs={"model": "toy", "decoder": "npad(chains=3)", "device": "cpu"},
-            concurrency=1,
-            batch_size=3,
-        )
-        found = sorted(done.take_all(), key=lambda row: row["line"])
-    finally:
-        ray.shutdown()
+def test_ray_data_translates_with_npads_class(cluster, tmp_path):
+    texts = ["danke", "na ja", "ich verstehe nur bahnhof", "das ist mir wurst"] * 4
+    (tmp_path / "in").write_text("\n".join(texts))
+    example = [ROOT / "examples/ray_data.py", tmp_path / "in", "toy", "npad(chains=3)"]
+    done = subprocess.run(
+        [sys.executable, *map(str, example)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"RAY_ADDRESS": cluster, "RAY_DATA_DISABLE_PROGRESS_BARS": "1"},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
     translate = Translate("toy", "npad(chains=3)", device="cpu")
-    assert [row["translation"] for row in found] == list(translate({"text": texts})["translation"])
-    assert [row["text"] for row in found] == texts
+    assert done.stdout.splitlines() == list(translate({"text": texts})["translation"])
 
 
 def test_parquet_in_and_out(tmp_path):

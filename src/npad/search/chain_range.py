@@ -59,7 +59,7 @@ class ChainRange(Decoder):
         return (self.stop - self.start) * self.npad.inner.rows
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        chains = self.npad.all_chains().at(slice(self.start, self.stop))
+        chains = self.npad._chains().at(slice(self.start, self.stop))
         return self.npad.search_chains(model, state, problems, chains)
 
 

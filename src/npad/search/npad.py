@@ -114,7 +114,7 @@ class NPAD(Decoder):
         return f"NPAD-{self.chains} + {self.inner.title.replace(',', '')}"
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        candidates = self.search_chains(model, state, problems, self.all_chains())
+        candidates = self.search_chains(model, state, problems, self._chains())
         return rank(candidates, self.selector)
 
     def search_chains(
@@ -125,7 +125,7 @@ class NPAD(Decoder):
         distinct = candidates.distinct().hypotheses
         return rescore(model, state, distinct, coverage=self.needs_coverage)
 
-    def all_chains(self) -> Chains:
+    def _chains(self) -> Chains:
         """Return the chains' numbers, 0 for the clean chain, and their σ₀."""
         numbers = torch.arange(self.chains) + (0 if self.clean_chain else 1)
         sigma = torch.tensor(self.noise.sigma, dtype=torch.float32).expand(self.chains)
