@@ -124,10 +124,11 @@ def throughput(name: str, count: int, rounds: int) -> dict[str, float]:
     seconds = {}
     for workers in (1, 2):  # not in turn: idle actors would hold the cluster's CPUs
         with started(engine_of(name, workers)) as engine:
-            runs = [
-                timed(lambda: texts_of(engine.map(units_of(texts, task, size))))[0]
-                for _ in range(rounds)
-            ]
+
+            def run(engine: Engine = engine) -> list[str]:
+                return texts_of(engine.map(units_of(texts, task, size)))
+
+            runs = [timed(run)[0] for _ in range(rounds)]
         seconds[workers] = statistics.median(runs)
         out.print(f"{name}, {workers} workers: {count / seconds[workers]:,.1f} sentences/s")
     ratio = seconds[1] / seconds[2]

@@ -14,13 +14,15 @@ Assumed:
   --spread    standard deviation of the logarithm of a unit's time: units differ in length
   --slow      share of machines that run at half speed
   --mtbf      hours between failures of a machine; spot machines fail often
+  --detect    seconds until the driver knows that a machine has failed
   --replace   seconds until a machine that failed is replaced, start-up not included
   --price     of a machine for an hour
 
 The model: hours = start-up + the larger of (sentences / all workers' rate) and (sentences × the
 driver's time). The simulation hands units out as npad's pool does: to the next free worker, at most
-four units per worker beyond the first unfinished one, lost units first; the driver takes each
-result in order of arrival. Efficiency is the work done over the workers' time until the end.
+four units per worker beyond the first unfinished one, lost units first; the driver takes one result
+at a time. Efficiency is the useful work, in seconds of a machine that is not slow, over the
+workers' time until the end.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import random
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -35,60 +38,53 @@ from rich.table import Table
 from npad.scale.pool import AHEAD
 
 
-def simulate(
-    machines: int, a: argparse.Namespace, sentences: int, seed: int = 0
-) -> dict[str, float]:
+def simulate(machines: int, a: argparse.Namespace) -> dict[str, float]:
     """Simulate a run; return its seconds, lost units and efficiency."""
-    rng = random.Random(seed)
-    workers, units = machines * a.workers, -(-sentences // a.unit)
-    base = a.unit / a.rate
+    rng = random.Random(0)
+    workers, units = machines * a.workers, -(-a.sentences // a.unit)
+    base = a.unit / a.rate  # seconds of a unit
     speed = [0.5 if rng.random() < a.slow else 1.0 for _ in range(machines)]
     failure = [_failure_time(rng, a.mtbf) for _ in range(machines)]
-    # (time, sequence, worker, unit or None when it becomes free, start of the unit)
-    events: list[tuple[float, int, int, int | None]] = []
-    sequence = 0
-    for worker in range(workers):
-        heapq.heappush(events, (a.startup, sequence := sequence + 1, worker, None))
-    done = bytearray(units)
-    first, unread, lost_queue, stalled = 0, 0, [], []
-    driver_free = work = end = 0.0
-    lost = 0
+    sequence = iter(range(sys.maxsize))  # orders events of one time
+    # (time, sequence, kind, worker, unit)
+    events = [(a.startup, next(sequence), "free", worker, -1) for worker in range(workers)]
+    done, first, unread = bytearray(units), 0, 0
+    waiting: list[int] = []  # lost units
+    idle: list[int] = []
+    lost, work, driver = 0, 0.0, 0.0
     while first < units:
-        now, _, worker, unit = heapq.heappop(events)
-        machine = worker // a.workers
-        if unit is not None and unit >= 0:
-            driver_free = max(driver_free, now) + a.driver * a.unit
+        now, _, kind, worker, unit = heapq.heappop(events)
+        if kind == "lost":
+            waiting.append(unit)
+            lost += 1
+        else:
+            idle.append(worker)
+        if kind == "done":
+            driver = now = max(driver, now) + a.driver * a.unit  # the driver takes one at a time
             done[unit] = 1
-            end = max(end, driver_free)
             while first < units and done[first]:
                 first += 1
-        elif unit is not None:  # the machine failed under this unit
-            lost_queue.append(-1 - unit)
-            lost += 1
-        free = [worker, *stalled]
-        stalled = []
-        for each in free:
-            if lost_queue:
-                number = lost_queue.pop()
-            elif unread < units and unread < first + AHEAD * workers:
-                number, unread = unread, unread + 1
-            else:
-                stalled.append(each)
-                continue
-            machine = each // a.workers
-            begin = max(now, driver_free if a.driver * a.unit * workers > base else now)
-            while failure[machine] <= begin:  # it failed while idle, and is back by now
-                begin = max(begin, failure[machine] + a.replace + a.startup)
-                failure[machine] += a.replace + a.startup + _failure_time(rng, a.mtbf)
-            seconds = base * rng.lognormvariate(-(a.spread**2) / 2, a.spread) / speed[machine]
-            sequence += 1
-            if failure[machine] < begin + seconds:
+        while idle and (waiting or (unread < units and unread < first + AHEAD * workers)):
+            worker = idle.pop()
+            machine = worker // a.workers
+            if failure[machine] <= now:  # it failed while it was idle
                 back = failure[machine] + a.replace + a.startup
-                heapq.heappush(events, (back, sequence, each, -1 - number))
+                failure[machine] = back + _failure_time(rng, a.mtbf)
+                heapq.heappush(events, (max(now, back), next(sequence), "free", worker, -1))
+                continue
+            if waiting:
+                unit = waiting.pop()
             else:
-                work += seconds
-                heapq.heappush(events, (begin + seconds, sequence, each, number))
-    return {"seconds": end, "lost": lost, "efficiency": work / (end * workers)}
+                unit, unread = unread, unread + 1
+            seconds = base * rng.lognormvariate(-(a.spread**2) / 2, a.spread) / speed[machine]
+            if failure[machine] >= now + seconds:
+                work += seconds * speed[machine]
+                heapq.heappush(events, (now + seconds, next(sequence), "done", worker, unit))
+                continue
+            seen, back = failure[machine] + a.detect, failure[machine] + a.replace + a.startup
+            heapq.heappush(events, (seen, next(sequence), "lost", worker, unit))
+            heapq.heappush(events, (max(seen, back), next(sequence), "free", worker, -1))
+    return {"seconds": now, "lost": lost, "efficiency": work / (now * workers)}
 
 
 def _failure_time(rng: random.Random, mtbf: float) -> float:
@@ -108,6 +104,7 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.3)
     parser.add_argument("--slow", type=float, default=0.02)
     parser.add_argument("--mtbf", type=float, default=24.0, help="hours; 0: machines never fail")
+    parser.add_argument("--detect", type=float, default=30.0)
     parser.add_argument("--replace", type=float, default=300.0)
     parser.add_argument("--price", type=float, default=1.0)
     a = parser.parse_args()
@@ -115,7 +112,7 @@ def main() -> None:
     for machines in a.machines:
         rate = machines * a.workers * a.rate
         model = a.startup + max(a.sentences / rate, a.sentences * a.driver)
-        run = simulate(machines, a, a.sentences)
+        run = simulate(machines, a)
         hours = run["seconds"] / 3600
         table.add_row(
             f"{machines:,}",

@@ -204,7 +204,7 @@ def test_a_pool_goes_on_after_a_map_that_was_abandoned():
     with Pool(crew, 3) as pool:
         results = pool.map(units_of(map(str, range(50)), TASK, 2))
         next(results)
-        results.close()
+        results.close()  # type: ignore[attr-defined]
         assert texts(pool.map(units_of(["a", "b", "c"], TASK, 1))) == ["a 0", "b 0", "c 0"]
         assert texts(pool.map(iter(()))) == []
     assert not crew.work

@@ -32,7 +32,7 @@ def test_ten_killed_workers_lose_and_double_nothing():
     texts = sentences(320)
     with Processes(SPEC, workers=2) as engine:
         outputs, kills = kill_ten(engine, texts, 10)
-    assert kills == 10
+    assert kills == engine.deaths == 10
     assert outputs == expected(texts, 10)
 
 

@@ -82,11 +82,12 @@ def engine(cluster):
         yield engine
 
 
-def test_ten_killed_actors_lose_and_double_nothing(engine):
+def test_ten_killed_actors_lose_and_double_nothing(engine, capfd):
     texts = sentences(320)
     outputs, kills = kill_ten(engine, texts, 10)
-    assert kills == 10
+    assert kills == engine.deaths == 10
     assert outputs == expected(texts, 10)
+    assert capfd.readouterr().out == ""  # Ray would print each death there
 
 
 def test_both_nodes_work_and_chains_may_be_divided(engine):

@@ -100,6 +100,8 @@ def run_corpus(
             progress,
             reports.add,
         )
+    if deaths := getattr(engine, "deaths", 0):
+        note(f"{deaths:,} workers died meanwhile; what they had was run again")
     if summary.continued:
         note(f"{summary.continued:,} of {summary.texts:,} lines were finished by an earlier run")
     if summary.near_ties:

@@ -106,6 +106,7 @@ class Pool(Engine):
         self.busy: dict[Handle, Job] = {}
         self.ready: dict[Handle, Ready] = {}  # where the workers are that have loaded the model
         self.start_deaths = 0  # since a worker was last ready
+        self.deaths = 0  # workers that died in all
 
     def start(self) -> None:
         began = time.monotonic()
@@ -202,6 +203,7 @@ class Pool(Engine):
 
     def _bury(self, worker: Handle, event: Died, job: Job | None, waiting: deque[Job]) -> None:
         """Forget a dead worker, and run its job again."""
+        self.deaths += 1
         if worker in self.starting:
             self.start_deaths += 1
         self._remove(worker)

@@ -158,6 +158,17 @@ def connect(ray: Any, address: str | None) -> None:
             ray.init(address, **options)
     except Exception as error:
         raise unreachable(address, one_line(error)) from error
+    discard_messages(ray)
+
+
+def discard_messages(ray: Any) -> None:
+    """Keep Ray from printing the death of a worker to standard output, where results may go.
+
+    There is no option for it. The pool counts the deaths.
+    """
+    module: Any = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(module, "print_to_stdstream"):
+        module.print_to_stdstream = lambda *_, **__: None
 
 
 @contextmanager
