@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, fields
 
 from npad.engine.cost import add_calls
@@ -44,7 +44,7 @@ class Distributed(Translator):
         max_length: int = 200,
         max_rows: int = 1024,
         window: int | None = None,
-    ) -> Iterator[Translation]:
+    ) -> Generator[Translation, None, None]:
         if self.engine is None:
             raise InvalidInput("Distributed needs an engine; make it with Distributed.of")
         if isinstance(texts, str):
