@@ -145,6 +145,15 @@ def test_imports_point_one_way(path):
                 assert not any(covers(entry, imported) for entry in forbidden), imported
 
 
+@pytest.mark.parametrize(
+    ("library", "home"), [("ray", "scale/ray_engine.py"), ("pyarrow", "scale/formats.py")]
+)
+def test_an_extra_is_imported_in_one_place(library, home):
+    pattern = rf"^\s*(import|from) {library}\b"
+    found = [path for path in FILES if re.search(pattern, path.read_text(), re.MULTILINE)]
+    assert found == [SOURCE / home]
+
+
 def test_no_two_modules_import_each_other():
     graph = {module_name(path): imports(path) for path in FILES}
     done: set[str] = set()

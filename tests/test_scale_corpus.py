@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from cases import Small, one_warning
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.scale import Corpus, Distributed, Local, ModelSpec, Translate, chains, translate_corpus
 from npad.scale.units import Failed, Task, Unit
-from npad.scale.worker import Worker, fingerprint
+from npad.scale.worker import Worker, fingerprint, is_near_tie
 from runs import lines, npad, printed_here, refused, refused_here
 
 SPEC = ModelSpec("toy", "cpu")
@@ -193,8 +194,6 @@ def test_near_ties_are_counted(source, tmp_path):
     assert summary.near_ties == 0
     tie = package.Translation("a", -1.0, package.Hypothesis((1,), -1.0, True), "")
     near = replace(tie, log_prob=-1.00005)
-    from npad.scale.worker import is_near_tie
-
     assert is_near_tie(replace(tie, alternatives=(near,)))
     assert not is_near_tie(replace(tie, alternatives=(replace(near, log_prob=-1.001),)))
     cut = replace(near, hypothesis=replace(near.hypothesis, finished=False))
@@ -328,6 +327,22 @@ def test_an_engine_needs_files(source, capsys, monkeypatch):
     assert "a corpus must be a file" in refused_here(
         capsys, monkeypatch, *command("/dev/null", source.parent / "out", "--engine", "local")
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "rule"),
+    [
+        ("ray", ["--engine", "ray"], "install it: pip install 'npad[ray]'"),
+        ("pyarrow", ["--engine", "local"], "Parquet needs pyarrow; install it: pip install"),
+    ],
+)
+def test_an_extra_that_is_missing_is_one_line(
+    tmp_path, source, module, options, rule, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    source = source if module == "ray" else source.rename(tmp_path / "in.parquet")
+    line = refused_here(capsys, monkeypatch, *command(source, tmp_path / "out", *options))
+    assert rule in line
 
 
 def test_evaluate_on_an_engine_measures_the_same(source, tmp_path, capsys, monkeypatch):

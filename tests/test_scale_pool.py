@@ -190,13 +190,23 @@ def test_workers_that_all_die_at_the_start_are_not_started_for_ever():
 
 def test_a_cluster_without_room_is_not_waited_for_for_ever():
     class Full(Fake):
-        start_seconds = 0.0
+        start_seconds = 0.01
 
         def wait(self, workers, seconds):
             return []
 
     with Pool(Full(), 2) as pool, pytest.raises(WorkerError, match="--gpus-per-worker"):
         list(pool.map(units_of(["a"], TASK, 1)))
+
+
+def test_a_long_run_may_lose_all_its_workers(monkeypatch):
+    """The time that a worker may take to start counts from the loss, not from the beginning."""
+    clock = iter(range(0, 10**6, 100))
+    monkeypatch.setattr("npad.scale.pool.time.monotonic", lambda: float(next(clock)))
+    left = iter([Died("exit code -9")] * 2)
+    with Pool(Fake(lambda unit: next(left, None) if unit.first > 10 else None), 1) as pool:
+        assert len(texts(pool.map(units_of(map(str, range(20)), TASK, 1)))) == 20
+    assert pool.deaths == 2
 
 
 def test_a_pool_goes_on_after_a_map_that_was_abandoned():

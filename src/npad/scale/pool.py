@@ -38,7 +38,7 @@ Handle = Any  # what a crew knows a worker by; hashable
 class Crew(ABC):
     """Starts workers and talks to them; does not wait for any one of them."""
 
-    start_seconds: float = 600.0  # that the first worker may take
+    start_seconds: float = 600.0  # that a worker may take where there is no other
 
     @abstractmethod
     def start(self) -> Handle:
@@ -107,12 +107,12 @@ class Pool(Engine):
         self.ready: dict[Handle, Ready] = {}  # where the workers are that have loaded the model
         self.start_deaths = 0  # since a worker was last ready
         self.deaths = 0  # workers that died in all
+        self.alone_since: float | None = None  # when the pool was last seen without workers
 
     def start(self) -> None:
-        began = time.monotonic()
         while not self.ready:
             self._replenish()
-            self._ensure_starting(began)
+            self._ensure_starting()
             self._handle(deque())
 
     def map(self, units: Iterable[Unit]) -> Iterator[Result]:
@@ -120,7 +120,6 @@ class Pool(Engine):
         waiting: deque[Job] = deque()  # jobs that no worker runs
         order: deque[list[Job]] = deque()  # units that were read and not yet yielded, by parts
         exhausted = False
-        began = time.monotonic()
         try:
             while True:
                 while not exhausted and len(order) < AHEAD * self.workers:
@@ -141,7 +140,7 @@ class Pool(Engine):
                     order.popleft()
                     yield reduce(Result.joined, filter(None, results))
                     continue
-                self._ensure_starting(began)
+                self._ensure_starting()
                 self._handle(waiting)
         finally:
             for worker in list(self.busy):  # of a map that was abandoned
@@ -162,9 +161,14 @@ class Pool(Engine):
         while len(self.idle) + len(self.starting) + len(self.busy) < self.workers:
             self.starting.add(self.crew.start())
 
-    def _ensure_starting(self, began: float) -> None:
-        """Refuse to wait for ever for the first worker."""
-        if self.ready or time.monotonic() - began < self.crew.start_seconds:
+    def _ensure_starting(self) -> None:
+        """Refuse to wait for ever while there is no worker at all."""
+        if self.ready:
+            self.alone_since = None
+            return
+        now = time.monotonic()
+        self.alone_since = now if self.alone_since is None else self.alone_since
+        if now - self.alone_since < self.crew.start_seconds:
             return
         raise WorkerError(
             f"no worker started within {self.crew.start_seconds:.0f} s; the machines may have "

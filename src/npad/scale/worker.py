@@ -7,6 +7,7 @@ import os
 import socket
 import warnings
 from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,9 +97,15 @@ class Worker:
     def run(self, unit: Unit) -> Result:
         """Return the outcomes of a unit; a text that cannot be translated fails alone.
 
+        Its model calls are in the result alone: a counter that is active in this process counts
+        them once, when whoever asked for the result adds them.
+
         Raises:
             OutOfMemory: the unit does not fit, even in parts.
         """
+        return Context().run(self._run, unit)
+
+    def _run(self, unit: Unit) -> Result:
         decoder = unit.task.parse()
         if unit.chains is not None:
             decoder = ChainRange(decoder, *unit.chains)  # type: ignore[arg-type]
