@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +38,7 @@ if find_spec("ray") is None:
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 pytestmark = pytest.mark.ray
+NODES: list[subprocess.Popen] = []  # of the cluster
 RAY = str(Path(sys.executable).parent / "ray")
 
 
@@ -47,18 +49,24 @@ def cluster():
     address = f"127.0.0.1:{port}"
     limits = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats", "--block"]
     head = ["--head", f"--port={port}", "--include-dashboard=false", *limits]
-    nodes: list[subprocess.Popen] = []
     try:
         for arguments in (head, [f"--address={address}", *limits]):
             node = subprocess.Popen([RAY, "start", *arguments], stdout=subprocess.DEVNULL)
-            nodes.append(node)
+            NODES.append(node)
             wait_for(address, node)
         yield address
     finally:
-        for node in reversed(nodes):
-            node.terminate()  # with --block, it ends the processes of its node
-        for node in nodes:
-            node.wait(60)
+        for node in reversed(NODES):
+            lose(node)
+
+
+def lose(node: subprocess.Popen) -> None:
+    """Kill the processes of a node −9; their own children end with them."""
+    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+    for pid in (node.pid, *map(int, children)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    node.wait(60)
 
 
 def free_port() -> int:
@@ -231,3 +239,16 @@ def test_evaluate_runs_on_a_cluster(cluster, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["length_ratio"] == 1.0
     assert time.monotonic() - start < 60
+
+
+def test_a_lost_machine_costs_the_unit_it_had(engine):
+    """The last test: the cluster has one node from now on."""
+    texts, outputs = sentences(120), []
+    while len(engine.ready) < 2:
+        translations(engine, texts[:1], 1)
+    for result in engine.map(units_of(texts, TASK, 10)):
+        outputs += [outcome.text for outcome in result.outcomes]
+        if len(outputs) == 20:
+            lose(NODES.pop())
+    assert outputs == expected(texts, 10)
+    assert engine.deaths >= 1
