@@ -61,12 +61,19 @@ def cluster():
 
 
 def lose(node: subprocess.Popen) -> None:
-    """Kill the processes of a node −9; their own children end with them."""
-    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
-    for pid in (node.pid, *map(int, children)):
+    """Kill all processes of a node −9, workers included, as a machine that loses its power."""
+    for pid in descendants(node.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     node.wait(60)
+
+
+def descendants(pid: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+    return [pid, *(found for child in children for found in descendants(int(child)))]
 
 
 def free_port() -> int:
