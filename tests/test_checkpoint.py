@@ -365,3 +365,13 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
         (part / "file").write_text("whole")
         assert not (tmp_path / "new").exists()
     assert (tmp_path / "new/file").read_text() == "whole"
+
+
+def test_a_model_that_does_not_fit_in_memory_is_not_called_damaged(folder, monkeypatch):
+    def fail(**options):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 7 bytes")
+
+    monkeypatch.setattr(checkpoint, "ensure_weights_fit", lambda *_: None)
+    monkeypatch.setattr(checkpoint, "AttentionModel", fail)
+    with pytest.raises(OutOfMemory, match="load the model on a larger machine"):
+        checkpoint.load(folder)

@@ -33,7 +33,7 @@ from npad.experiments.data import ParallelText, concatenate
 from npad.experiments.paper import PAPER
 from npad.experiments.record import NotMeasured, Record
 from npad.models import toy
-from runs import ROOT, once, refused_here, reversal
+from runs import ROOT, once, printed_here, refused_here, reversal
 from runs import npad as command
 
 TOY: Any = npad.load("toy")
@@ -156,7 +156,7 @@ def test_every_source_is_tokenised_once(tmp_path, monkeypatch):
     """However many decoders translate it."""
     translator, read = counting_tokeniser(TOY)
     monkeypatch.setattr(reproduce, "load", lambda *_: translator)
-    plan: Any = SimpleNamespace(device="cpu", precision="float32")
+    plan: Any = SimpleNamespace(device="cpu", precision="float32", place=lambda there, _: there)
     here = bench(tmp_path, translator=lambda _: reproduce._translator(plan, tmp_path, SETS))
     for decoder in (Greedy(), Beam(2)):
         here.row("valid", decoder)
@@ -365,6 +365,24 @@ def test_each_row_tells_how_it_was_made(finished):
     assert all(
         one["value"]["signature"].startswith(one["key"][2] + "|model:model/best-") for one in rows
     )
+
+
+def test_an_engine_measures_the_same_rows(finished, tmp_path, capsys, monkeypatch):
+    rows = []
+    options = [*["--data", finished / "data", "--from", "src", "--model", finished / "run/model"]]
+    options += [*["--brief", "--seeds", 1, "--max-length", 4, "--device", "cpu"]]
+    for name, engine in (("here", []), ("there", ["--engine", "local"])):
+        printed_here(capsys, monkeypatch, "reproduce", tmp_path / name, *options, *engine)
+        lines = (tmp_path / name / "results.jsonl").read_text().splitlines()
+        entries = [json.loads(line) for line in lines if '"row"' in line]
+        rows.append({str(one["key"]): one["value"]["bleu"] for one in entries})
+    assert rows[0] == rows[1]
+    assert (
+        "engine local"
+        in json.loads((tmp_path / "there/setup.json").read_text())["about"]["machine"]
+    )
+    refusal = refused_here(capsys, monkeypatch, *arguments(finished), "--engine", "local")
+    assert refusal == "--engine measures one model; leave out --train-sigmas"
 
 
 def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):

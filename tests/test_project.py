@@ -45,6 +45,7 @@ CENTRAL = [
     "signature",
     "testing",
     "hf",
+    "scale",
     "schedules",
     "distributions",
     "Translator",
@@ -67,7 +68,7 @@ LAYERS = [
     ["pipelines", "hf"],
     ["evaluate"],
     ["training"],
-    ["experiments"],
+    ["experiments", "scale"],
     ["cli", "__main__"],
 ]
 # Inference never imports training, and no algorithm knows a concrete model.
@@ -76,6 +77,7 @@ FORBIDDEN = [
     ("models", {"search.npad", "search.beam", "rescoring", "training"}),
     ("evaluate", {"training"}),
     ("kernels", {"noise", "model", "search"}),
+    ("scale", {"training", "experiments"}),
 ]
 
 
@@ -143,6 +145,15 @@ def test_imports_point_one_way(path):
                 assert not any(covers(entry, imported) for entry in forbidden), imported
 
 
+@pytest.mark.parametrize(
+    ("library", "home"), [("ray", "scale/ray_engine.py"), ("pyarrow", "scale/formats.py")]
+)
+def test_an_extra_is_imported_in_one_place(library, home):
+    pattern = rf"^\s*(import|from) {library}\b"
+    found = [path for path in FILES if re.search(pattern, path.read_text(), re.MULTILINE)]
+    assert found == [SOURCE / home]
+
+
 def test_no_two_modules_import_each_other():
     graph = {module_name(path): imports(path) for path in FILES}
     done: set[str] = set()
@@ -169,7 +180,7 @@ def test_the_packages_are_those_in_the_picture_of_the_design():
     top = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
     packages = {path.parent.name for path in SOURCE.rglob("__init__.py")} - {"npad"}
     assert top | packages <= drawn
-    for name in ("search", "engine", "rescoring", "noise", "storage", "pipelines"):
+    for name in ("search", "engine", "rescoring", "noise", "storage", "pipelines", "scale"):
         assert {path.stem for path in (SOURCE / name).glob("*.py")} - {"__init__"} <= drawn
 
 

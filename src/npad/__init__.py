@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npad import hf as hf
+    from npad import scale as scale
     from npad import testing as testing
     from npad.decoding import decode as decode
     from npad.engine.cost import Counted as Counted
@@ -140,6 +141,7 @@ _NAMES = {
 _MODULES = {
     "distributions": "noise.distributions",
     "hf": "hf",
+    "scale": "scale",
     "schedules": "noise.schedules",
     "testing": "testing",
 }

@@ -24,11 +24,18 @@ from npad.cli.options import (
     Precision,
 )
 from npad.cli.outputs import one_line
+from npad.cli.placement import (
+    Address,
+    ChainParts,
+    EngineName,
+    GpusPerWorker,
+    Placement,
+    Workers,
+)
 from npad.cli.terminal import bar, console
-from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import Report, evaluate
-from npad.pipelines.loading import load
+from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output, read_lines
 
@@ -49,6 +56,11 @@ def command(
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
+    engine: EngineName = None,
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    chain_parts: ChainParts = 1,
     *,
     decoder: Decoder,
 ) -> None:
@@ -59,13 +71,17 @@ def command(
         npad evaluate test.en test.cs --model runs/en-cs
 
         npad evaluate test.en.xz test.cs.xz -m runs/en-cs -d npad --chains 50 --sigma 0.5 --json
+
+        npad evaluate test.en test.cs -m runs/en-cs --engine processes --workers 2
     """
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if len(sources) != len(references):
         counts = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
         raise InvalidInput(f"{counts}; line i of both must be a pair")
-    translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
+    where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
+    spec = ModelSpec(model, device, precision, max_source)
     with ExitStack() as open_files:
+        translator = open_files.enter_context(where.translator(spec))
         out = open_files.enter_context(open_output(output)) if output is not None else None
         with bar("evaluating", len(sources)) as progress:
             report, translations = evaluate(

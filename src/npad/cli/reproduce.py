@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +16,14 @@ from rich.markdown import Markdown
 
 from npad.cli.display import Display
 from npad.cli.options import Device, MaxLength, MaxRows, Precision
+from npad.cli.placement import (
+    Address,
+    ChainParts,
+    EngineName,
+    GpusPerWorker,
+    Placement,
+    Workers,
+)
 from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
@@ -80,6 +91,11 @@ def command(
     precision: Precision = "float32",
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
+    engine: EngineName = None,
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    chain_parts: ChainParts = 1,
     recipe: Annotated[
         str, _training("`paper` (Adadelta, as Cho, 2016) or `adam` (for little data).")
     ] = "adam",
@@ -118,6 +134,9 @@ def command(
         parse_sizes(vocabulary),
     )
     sigmas = _parse_sigmas(train_sigmas)
+    where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
+    if engine is not None and sigmas:
+        raise InvalidInput("--engine measures one model; leave out --train-sigmas")
     if model is not None and sigmas:
         raise InvalidInput(
             "--train-sigmas compares models that are trained here; leave out --model"
@@ -136,9 +155,11 @@ def command(
         max_rows=max_rows,
         device=resolved,
         precision=precision,
+        engine=where.description,
     )
     watch = Display()
-    with watch.live():
+    with ExitStack() as engines, watch.live():
+        plan = replace(plan, place=partial(where.place, engines, device, precision))
         bench = experiment.reproduce(folder, plan, watch, watch.measuring)
     Console().print(Markdown(tables.beside_paper(bench)))
     note(f"the report is in {folder}/README.md")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npad.cli.corpus import OutputForm, run_corpus
 from npad.cli.decoder_options import decodes
 from npad.cli.line_stream import input_lines, write_translations
 from npad.cli.options import (
@@ -22,11 +23,22 @@ from npad.cli.options import (
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
+from npad.cli.placement import (
+    Address,
+    ChainParts,
+    EngineName,
+    Field,
+    GpusPerWorker,
+    OnError,
+    Placement,
+    Workers,
+)
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
+from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
 
@@ -78,6 +90,13 @@ def command(
             min=1,
         ),
     ] = None,
+    engine: EngineName = None,
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    chain_parts: ChainParts = 1,
+    on_error: OnError = "skip",
+    field: Field = "text",
     *,
     decoder: Decoder,
 ) -> None:
@@ -85,6 +104,10 @@ def command(
 
     A blank line becomes an empty line. A text's result does not depend on the other lines. A line
     that is too long is reported, left empty in the output, and makes the exit code 1.
+
+    With --engine, --input is a corpus: lines, JSON lines (.jsonl) or a table (.parquet). It is
+    translated in units of --window lines by many workers. If the command is interrupted or killed,
+    the same command continues.
 
     Examples:
 
@@ -95,11 +118,20 @@ def command(
         npad translate -m runs/en-cs -i test.en.xz -o test.cs -d npad --inner beam --width 5 -M 10
 
         cat test.en | npad translate --model runs/en-cs --nbest 5 > nbest.txt
+
+        npad translate -i corpus.en -o corpus.de --engine ray --address 10.0.0.1:6379 -d npad
     """
     if text and input is not None:
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
+    where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
+    if engine is not None:
+        spec = ModelSpec(model, device, precision, max_source)
+        corpus = OutputForm.corpus(input, output, as_json, moses, nbest, field, on_error)
+        run_corpus(where, spec, corpus, decoder, max_length, max_rows, window)
+        return
+    where.ensure_unused(on_error != "skip", field != "text")
     translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
     write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
     lines, total = input_lines(text, input)

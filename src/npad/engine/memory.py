@@ -21,6 +21,8 @@ HALVED = (
     "out of memory: continuing with half the rows at a time, with the same results; "
     "set a lower max_rows to avoid the failed attempt"
 )
+# In the messages of torch's RuntimeErrors for lack of memory; the second is oneDNN's.
+SHORTAGES = ("allocate memory", "could not create a primitive")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 Item = TypeVar("Item")
@@ -57,7 +59,7 @@ def out_of_memory_errors(way_out: str = WAY_OUT) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+        if isinstance(error, torch.OutOfMemoryError) or any(s in str(error) for s in SHORTAGES):
             reason = str(error).splitlines()[0]
             raise OutOfMemory(f"this does not fit in memory; {way_out} ({reason})") from error
         raise

@@ -100,11 +100,10 @@ def timed_translations(
     outputs: list[Translation] = []
     chunk = chunk or max(1, len(sources))
     start_time = time.perf_counter()
-    for start in range(0, len(sources), chunk):
-        outputs += translator.translate(
-            sources[start : start + chunk], decoder, max_length, max_rows
-        )
-        progress(len(outputs), len(sources))
+    for translation in translator.stream(sources, decoder, max_length, max_rows, window=chunk):
+        outputs.append(translation)
+        if len(outputs) % chunk == 0 or len(outputs) == len(sources):
+            progress(len(outputs), len(sources))
     return outputs, time.perf_counter() - start_time
 
 

@@ -64,6 +64,9 @@ class Plan:
     max_rows: int = 1024
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "float32"  # of NPAD's noisy chains
+    engine: str = ""  # where translations run, in words; this process if empty
+    # (translator, the model's folder) -> a translator that runs there
+    place: Callable[[Translator, Path], Translator] = lambda translator, model: translator
 
 
 def reproduce(
@@ -115,7 +118,7 @@ def reproduce(
 
 def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translator:
     """Load a model, check that it can read every source, and warm it up."""
-    translator = load(model, plan.device, plan.precision).caching()
+    translator = plan.place(load(model, plan.device, plan.precision), model).caching()
     for name, pairs in sets.items():
         for i, size in translator.too_long(pairs.sources).items():
             raise InvalidInput(
@@ -202,7 +205,7 @@ def _about(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
         about["validation perplexity"] = f"{training['perplexity']:.3f}"
     cuda = plan.device.type == "cuda"
     processor = torch.cuda.get_device_name(plan.device) if cuda else platform.machine()
-    rows = f"{plan.max_rows:,} rows at a time"
+    rows = f"{plan.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
     about["machine"] = f"{processor}, {rows}, torch {torch.__version__}, npad {__version__}"
     return about
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import repeat
 from typing import NamedTuple
@@ -117,6 +118,29 @@ class Hypotheses:
         merged_lengths = merged.lengths.masked_fill(count == 0, -1)
         distinct = replace(merged, lengths=merged_lengths, count=count)
         return Distinct(distinct, torch.from_numpy(index).view(groups, n))
+
+    @classmethod
+    def from_list(cls, hypotheses: Sequence[Hypothesis]) -> Hypotheses:
+        """Return NPAD's candidates for one sentence as tensors, [1, n]: the inverse of `to_lists`.
+
+        Log-probabilities are float32 if that loses nothing, so that selectors compute as they do in
+        the search.
+        """
+        width = max((len(hypothesis.tokens) for hypothesis in hypotheses), default=0)
+        tokens = torch.zeros(1, len(hypotheses), width, dtype=torch.int64)
+        for place, hypothesis in enumerate(hypotheses):
+            tokens[0, place, : len(hypothesis.tokens)] = torch.tensor(hypothesis.tokens)
+        exact = torch.tensor([[h.log_prob for h in hypotheses]], dtype=torch.float64)
+        noisy = torch.tensor([[h.noisy_log_prob or 0.0 for h in hypotheses]], dtype=torch.float64)
+        return cls(
+            tokens,
+            lengths=torch.tensor([[len(h.tokens) for h in hypotheses]]),
+            finished=torch.tensor([[h.finished for h in hypotheses]]),
+            log_prob=exact.float() if torch.equal(exact.float().double(), exact) else exact,
+            chain=torch.tensor([[h.chain for h in hypotheses]]),
+            noisy_log_prob=noisy,
+            count=torch.tensor([[h.count for h in hypotheses]]),
+        )
 
     def to_lists(self) -> list[list[Hypothesis]]:
         """Return plain objects, one list per group."""

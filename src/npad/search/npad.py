@@ -114,10 +114,16 @@ class NPAD(Decoder):
         return f"NPAD-{self.chains} + {self.inner.title.replace(',', '')}"
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        candidates = self._runner().run(model, state, problems, self._chains())
+        candidates = self.search_chains(model, state, problems, self._chains())
+        return rank(candidates, self.selector)
+
+    def search_chains(
+        self, model: Model[Any], state: Any, problems: Problems, chains: Chains
+    ) -> Hypotheses:
+        """Return the distinct candidates of some chains, re-scored, in the order of the chains."""
+        candidates = self._runner().run(model, state, problems, chains)
         distinct = candidates.distinct().hypotheses
-        rescored = rescore(model, state, distinct, coverage=self._needs_coverage())
-        return rank(rescored, self.selector)
+        return rescore(model, state, distinct, coverage=self.needs_coverage)
 
     def _chains(self) -> Chains:
         """Return the chains' numbers, 0 for the clean chain, and their σ₀."""
@@ -129,12 +135,14 @@ class NPAD(Decoder):
         inner = self.inner
         if self.candidates == "all":
             inner = AllFinished(inner.all_candidates())
-        return ChainRunner(inner, self._perturbed, pairs=not self._needs_coverage())
+        return ChainRunner(inner, self._perturbed, pairs=not self.needs_coverage)
 
     def _perturbed(self, model: Model[Any]) -> Noisy[Any]:
         return Noisy(model, self.noise, self.seed, self.share_noise)
 
-    def _needs_coverage(self) -> bool:
+    @property
+    def needs_coverage(self) -> bool:
+        """Whether the selector reads the attention of the candidates."""
         return bool(getattr(self.selector, "needs_attention", False))
 
 

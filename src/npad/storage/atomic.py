@@ -92,7 +92,9 @@ def recover(folder: Path) -> None:
 
 
 @contextmanager
-def exclusive_lock(lock: Path, activity: str) -> Iterator[None]:
+def exclusive_lock(
+    lock: Path, activity: str, way_out: str = "wait for it, or choose another folder"
+) -> Iterator[None]:
     """Hold a lock file; the operating system releases it if this process is killed.
 
     The lock file is removed at the end. A process that opened it earlier would then lock a file
@@ -101,6 +103,7 @@ def exclusive_lock(lock: Path, activity: str) -> Iterator[None]:
     Args:
         lock: the path of the lock file.
         activity: what the holder is doing, for the error of a second process: "training in run".
+        way_out: what the second process may do instead.
 
     Raises:
         InvalidInput: another process holds the lock.
@@ -109,7 +112,7 @@ def exclusive_lock(lock: Path, activity: str) -> Iterator[None]:
     while True:
         handle = _open_lock(lock)
         try:
-            _acquire(handle, lock, activity)
+            _acquire(handle, lock, activity, way_out)
             if not _is_at_path(handle, lock):
                 continue
             try:
@@ -135,12 +138,11 @@ def _open_lock(lock: Path) -> int:
     return handle
 
 
-def _acquire(handle: int, lock: Path, activity: str) -> None:
+def _acquire(handle: int, lock: Path, activity: str, way_out: str) -> None:
     try:
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        way_out = "wait for it, or choose another folder"
         raise InvalidInput(f"another process is {activity}; {way_out}") from error
     except OSError as error:
         raise StorageError(f"cannot lock {lock}: {error.strerror}") from error

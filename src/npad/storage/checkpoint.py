@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from npad.engine.memory import total_memory
+from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import atomic_folder, remove
@@ -112,8 +112,9 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
         _ensure_options(about["model"])
         ensure_weights_fit(about["model"], folder / WEIGHTS)
         _verify_files(folder, about, WEIGHTS, *TOKENIZER_FILES)
-        model = AttentionModel(**about["model"], initialisation="none")
-        set_weights(model, unpack(_load_tensors(folder / WEIGHTS)))
+        with out_of_memory_errors("load the model on a larger machine"):
+            model = AttentionModel(**about["model"], initialisation="none")
+            set_weights(model, unpack(_load_tensors(folder / WEIGHTS)))
     except (NpadError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, StorageError | OutOfMemory):
             raise

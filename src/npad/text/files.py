@@ -34,13 +34,37 @@ def read_lines(path: str | Path) -> Iterator[str]:
     Raises:
         InvalidInput: the file cannot be read, is damaged or not UTF-8, or a line is too long.
     """
+    for line in read_lines_or_errors(path):
+        if isinstance(line, InvalidInput):
+            raise line
+        yield line
+
+
+def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
+    """Yield lines as `read_lines` does, but an error in the place of each line that is no text.
+
+    Raises:
+        InvalidInput: the file cannot be read or is damaged.
+    """
     with open_input(path) as file:
         number = 0
         while line := _read_line(file, path, number):
             number += 1
+            if len(line) > MAX_LINE_BYTES:
+                name = f"{display_name(path)}, line {number}"
+                rule = f"has more than {MAX_LINE_BYTES:,} bytes, the limit of a line"
+                yield InvalidInput(f"{name} {rule}; split it, one sentence a line")
+                while line and not line.endswith(b"\n"):
+                    line = _read_line(file, path, number)
+                continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
-            yield _decode(line, path, number)
+            try:
+                text = _decode(line, path, number)
+            except InvalidInput as error:
+                yield error
+            else:
+                yield text
 
 
 @contextmanager
@@ -93,19 +117,17 @@ def reading_errors(path: str | Path, line: int | None = None) -> Iterator[None]:
 
 
 def _read_line(file: IO[bytes], path: str | Path, number: int) -> bytes:
-    """Read the line after line `number`, with its line end; empty at the end of the file."""
+    """Read the line after line `number`, with its line end; empty at the end of the file.
+
+    Of a line that is too long, only the first `MAX_LINE_BYTES` + 1 bytes are read.
+    """
     try:
         with reading_errors(path, number):
-            line = file.readline(MAX_LINE_BYTES + 1)
+            return file.readline(MAX_LINE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(
             f"cannot read {display_name(path)} after line {number}: {error.strerror}"
         ) from error
-    if len(line) > MAX_LINE_BYTES:
-        name = f"{display_name(path)}, line {number + 1}"
-        rule = f"has more than {MAX_LINE_BYTES:,} bytes, the limit of a line"
-        raise InvalidInput(f"{name} {rule}; split it, one sentence a line")
-    return line
 
 
 def _decode(line: bytes, path: str | Path, number: int) -> str:

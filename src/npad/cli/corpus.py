@@ -1,0 +1,146 @@
+"""`npad translate --engine`: a corpus, its progress, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import typer
+
+from npad.cli.outputs import as_json, as_moses, as_text
+from npad.cli.placement import Placement
+from npad.cli.terminal import bar, note
+from npad.errors import InvalidInput
+from npad.pipelines.translation import Translation
+from npad.scale.corpus import Corpus, translate_corpus
+from npad.scale.formats import is_json_lines, is_parquet
+from npad.scale.progress import Progress
+from npad.scale.worker import ModelSpec
+from npad.search.decoder import Decoder
+from npad.validation import ensure_choice
+
+REPORTED = 20  # lines that failed, before only their number is told
+SECONDS_PER_NOTE = 60.0  # between two lines of progress where there is no terminal
+
+
+@dataclass(frozen=True)
+class OutputForm:
+    """What is written for each text."""
+
+    name: str
+    write: Callable[[IO[str], int, str, Translation, int], None]
+
+    @classmethod
+    def chosen(cls, output: Path, json: bool, moses: bool, nbest: int) -> OutputForm:
+        """Return the form that the options, or the end of the output's name, choose."""
+        if json or is_json_lines(output) or is_parquet(output):
+            return cls("json", as_json)
+        if moses or nbest > 1:
+            return cls("moses", as_moses)
+        return cls("text", as_text)
+
+    @classmethod
+    def corpus(
+        cls,
+        source: Path | None,
+        output: Path | None,
+        json: bool,
+        moses: bool,
+        nbest: int,
+        field: str,
+        on_error: str,
+    ) -> Corpus:
+        """Return a corpus that is written in the chosen form."""
+        if source is None or output is None:
+            raise InvalidInput("--engine translates a file into a file: give --input and --output")
+        form = cls.chosen(output, json, moses, nbest)
+        ensure_choice("--on-error", on_error, ("skip", "fail"))
+
+        def write(out: IO[str], number: int, text: str, best: Translation) -> None:
+            form.write(out, number, text, best, nbest)
+
+        return Corpus(
+            source,
+            output,
+            field,
+            write,
+            form=f"{form.name}, {nbest} best",
+            alternatives=0 if nbest == 1 else None,
+            on_error=cast(Any, on_error),
+        )
+
+
+def run_corpus(
+    where: Placement,
+    spec: ModelSpec,
+    corpus: Corpus,
+    decoder: Decoder,
+    max_length: int,
+    max_rows: int,
+    unit: int | None,
+) -> None:
+    """Translate a corpus, with progress and a report of lines that failed on stderr."""
+    reports = Reports()
+    spec = spec.fingerprinted()
+    with where.running(spec) as engine, shown_progress() as progress:
+        summary = translate_corpus(
+            corpus,
+            engine,
+            spec,
+            decoder,
+            max_length,
+            max_rows,
+            unit,
+            where.chain_parts,
+            progress,
+            reports.add,
+        )
+    if deaths := getattr(engine, "deaths", 0):
+        note(f"{deaths:,} workers died meanwhile; what they had was run again")
+    if summary.continued:
+        note(f"{summary.continued:,} of {summary.texts:,} lines were finished by an earlier run")
+    if summary.near_ties:
+        note(
+            f"{summary.near_ties:,} of {summary.texts:,} lines are near-ties: two hypotheses "
+            "within 1e-4; in float32, another --window or --max-rows may choose the other one"
+        )
+    if summary.failed:
+        note(f"{summary.failed:,} of {summary.texts:,} lines were not translated; they are empty")
+        raise typer.Exit(1)
+
+
+class Reports:
+    """Reports lines that failed, the first of them one by one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, line: int, reason: str) -> None:
+        self.count += 1
+        if self.count <= REPORTED:
+            note(f"line {line:,} is left empty: {reason}")
+        elif self.count == REPORTED + 1:
+            note("further lines that fail are counted only")
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[[Progress], None]]:
+    """Show sentences per second and the time left: as a bar, or as a line now and then."""
+    last = time.monotonic()
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_PER_NOTE:
+            note(str(progress))
+            last = time.monotonic()
+
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    with bar("translating") as update:
+        yield lambda progress: update(str(progress), progress.done, progress.total)

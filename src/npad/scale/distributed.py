@@ -1,0 +1,61 @@
+"""A translator whose texts are translated on an engine: for evaluation and experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, fields
+
+from npad.engine.cost import add_calls
+from npad.errors import InvalidInput
+from npad.pipelines.translation import Translation, Translator
+from npad.scale import chains
+from npad.scale.engine import Engine
+from npad.scale.units import Failed, Task
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.npad import NPAD
+
+
+@dataclass(frozen=True)
+class Distributed(Translator):
+    """A translator whose `translate` and `stream` run on an engine's workers.
+
+    Everything else, such as `score` and `too_long`, runs in this process, with the model that it
+    has loaded. The workers' model calls are added to this process' counters.
+
+    Attributes:
+        engine: its workers must have loaded the same model.
+        chain_parts: parts that NPAD's chains are divided into, each of them a unit.
+    """
+
+    engine: Engine | None = None
+    chain_parts: int = 1
+
+    @classmethod
+    def of(cls, translator: Translator, engine: Engine, chain_parts: int = 1) -> Distributed:
+        """Return a translator that runs on an engine."""
+        values = {field.name: getattr(translator, field.name) for field in fields(Translator)}
+        return cls(**values, engine=engine, chain_parts=chain_parts)
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 1024,
+        window: int | None = None,
+    ) -> Generator[Translation, None, None]:
+        if self.engine is None:
+            raise InvalidInput("Distributed needs an engine; make it with Distributed.of")
+        if isinstance(texts, str):
+            raise InvalidInput("stream takes an iterable of texts, not a single text")
+        decoder = Beam() if decoder is None else decoder
+        task = Task.of(decoder, max_length=max_length, max_rows=max_rows)
+        parts = min(self.chain_parts, decoder.chains) if isinstance(decoder, NPAD) else 1
+        size = task.unit_size(self.engine.workers, window)
+        for result in chains.run(self.engine, texts, task, size, parts):
+            add_calls(result.calls, result.rescored)
+            for number, outcome in enumerate(result.outcomes, start=result.first + 1):
+                if isinstance(outcome, Failed):
+                    raise InvalidInput(f"text {number}: {outcome.reason}")
+                yield outcome

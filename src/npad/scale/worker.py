@@ -1,0 +1,236 @@
+"""A worker: a model that is loaded once and translates units."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import warnings
+from collections.abc import Sequence
+from contextvars import Context
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from npad.engine.cost import count_calls
+from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory
+from npad.model import name_of
+from npad.pipelines.encoding import TooLong
+from npad.pipelines.loading import load
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import Translator
+from npad.scale.units import Failed, Outcome, Result, Unit
+from npad.search.chain_range import ChainRange
+from npad.search.decoder import Decoder
+from npad.storage import checkpoint
+from npad.storage.regular import file_digest
+from npad.version import __version__
+
+NEAR_TIE = 1e-4  # in float32, batch shapes may choose differently within this (docs/design.md)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a worker loads: a model by name, never a pickled one.
+
+    Attributes:
+        model: a name for `npad.load`. A folder must have the same path on every machine.
+        device: as `npad.load`.
+        precision: as `npad.load`.
+        max_source: tokens that a source may have.
+        threads: threads of torch in each worker; None leaves torch's own choice.
+        fingerprint: of the model that the driver sees; a worker that sees another refuses.
+    """
+
+    model: str
+    device: str = "auto"
+    precision: str = "float32"
+    max_source: int = 1000
+    threads: int | None = None
+    fingerprint: str | None = None
+
+    def fingerprinted(self) -> ModelSpec:
+        """Return this specification with the fingerprint of its model."""
+        return replace(self, fingerprint=fingerprint(self.model))
+
+
+def fingerprint(model: str) -> str:
+    """Return a digest of npad's version and a model's files.
+
+    A model that npad trained is known by its config.json, which holds the checksums of the other
+    files; a Hugging Face folder by all its files. A name on the Hugging Face hub, and the toy, are
+    known by name only.
+    """
+    reference = ModelReference.parse(model)
+    parts = [__version__]
+    if reference.folder is not None:
+        parts.append(file_digest(checkpoint.resolve(reference.folder) / checkpoint.CONFIG))
+    elif reference.pretrained is not None and Path(reference.pretrained).is_dir():
+        folder = Path(reference.pretrained)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        parts += [f"{path.relative_to(folder)}:{file_digest(path)}" for path in files]
+    else:
+        parts.append(reference.name)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class Worker:
+    """Translates units with one model.
+
+    Raises:
+        NpadError: the model cannot be loaded, or is not the driver's.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        if spec.threads is not None:
+            # Ray sets OMP_NUM_THREADS to an actor's num_cpus, and to 1 without any.
+            torch.set_num_threads(spec.threads)
+        if spec.fingerprint is not None and fingerprint(spec.model) != spec.fingerprint:
+            raise InvalidInput(
+                f"{spec.model} on {socket.gethostname()} is another model, or is read by another "
+                f"version of npad (here {__version__}), than the driver's; copy the driver's"
+            )
+        self.translator: Translator = load(spec.model, spec.device, spec.precision)
+        self.translator = self.translator.limited_to(spec.max_source)
+
+    def run(self, unit: Unit) -> Result:
+        """Return the outcomes of a unit; a text that cannot be translated fails alone.
+
+        Its model calls are in the result alone: a counter that is active in this process counts
+        them once, when whoever asked for the result adds them.
+
+        Raises:
+            OutOfMemory: the unit does not fit, even in parts.
+        """
+        return Context().run(self._run, unit)
+
+    def _run(self, unit: Unit) -> Result:
+        decoder = unit.task.parse()
+        if unit.chains is not None:
+            decoder = ChainRange(decoder, *unit.chains)  # type: ignore[arg-type]
+        texts = [text for text in unit.texts if isinstance(text, str)]
+        with count_calls() as calls:
+            translated = iter(self._outcomes(unit, texts, decoder))
+        outcomes = [next(translated) if isinstance(text, str) else text for text in unit.texts]
+        near_ties = 0 if unit.chains is not None else sum(map(is_near_tie, outcomes))
+        if unit.chains is None:
+            outcomes = [_cut(outcome, unit.task.alternatives) for outcome in outcomes]
+        return Result(
+            unit.first,
+            tuple(outcomes),
+            name_of(self.translator.model),
+            calls.search,
+            calls.rescoring,
+            near_ties,
+        )
+
+    def _outcomes(self, unit: Unit, texts: Sequence[str], decoder: Decoder) -> list[Outcome]:
+        """Translate texts together; if that raises, halve them to find the text it is due to."""
+        if not texts:
+            return []
+        task, translator = unit.task, self.translator
+        try:
+            stream = translator.stream_or_skip(
+                texts, decoder, task.max_length, task.max_rows, window=len(texts)
+            )
+            return [
+                Failed(f"it has {outcome.size}, and {translator.longest:,} tokens are allowed")
+                if isinstance(outcome, TooLong)
+                else outcome
+                for outcome in stream
+            ]
+        except MemoryError:
+            raise
+        except Exception as error:
+            if _is_fatal(error):
+                raise
+            if len(texts) == 1:
+                return [Failed(one_line(error))]
+        middle = len(texts) // 2
+        first = self._outcomes(unit, texts[:middle], decoder)
+        return first + self._outcomes(unit, texts[middle:], decoder)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has loaded its model."""
+
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A worker cannot load its model."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NoMemory:
+    """A unit did not fit in a worker's memory."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker is gone, or of no further use."""
+
+    reason: str
+
+
+def load_worker(spec: ModelSpec) -> tuple[Worker | None, Ready | Refused]:
+    """Load a worker; the reason if that is not possible is returned, not raised."""
+    try:
+        worker = Worker(spec)
+    except Exception as error:
+        return None, Refused(f"{one_line(error)} (on {socket.gethostname()})")
+    return worker, Ready(os.getpid(), socket.gethostname())
+
+
+def run_unit(worker: Worker, unit: Unit) -> Result | NoMemory | Died:
+    """Run a unit; why that is not possible is returned, not raised."""
+    try:
+        return worker.run(unit)
+    except MemoryError as error:  # OutOfMemory, too
+        reason = str(error) if isinstance(error, OutOfMemory) else "it does not fit in memory"
+        return NoMemory(reason)
+    except Exception as error:
+        return Died(one_line(error))
+
+
+def run_remotely(worker: Worker, unit: Unit) -> Result | NoMemory | Died:
+    """Run a unit where no one sees warnings: the result says whether memory was short."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MemoryWarning)
+        outcome = run_unit(worker, unit)
+    halved = any(issubclass(warning.category, MemoryWarning) for warning in caught)
+    return replace(outcome, halved=halved) if isinstance(outcome, Result) else outcome
+
+
+def is_near_tie(outcome: Outcome) -> bool:
+    """Return whether the two best hypotheses differ by less than `NEAR_TIE`."""
+    if isinstance(outcome, Failed) or not outcome.alternatives:
+        return False
+    second = outcome.alternatives[0]
+    same_end = outcome.hypothesis.finished == second.hypothesis.finished
+    return same_end and abs(outcome.log_prob - second.log_prob) < NEAR_TIE
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error as one line; its type is part of it unless it is npad's own."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if isinstance(error, NpadError) else f"{type(error).__name__}: {text}"
+
+
+def _is_fatal(error: Exception) -> bool:
+    """Return whether the worker is of no use after an error: CUDA's errors stay with a process."""
+    return isinstance(error, RuntimeError) and "CUDA error" in str(error)
+
+
+def _cut(outcome: Outcome, alternatives: int | None) -> Outcome:
+    if alternatives is None or isinstance(outcome, Failed):
+        return outcome
+    return replace(outcome, alternatives=outcome.alternatives[:alternatives])

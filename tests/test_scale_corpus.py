@@ -1,0 +1,357 @@
+"""Corpora in this process: formats, poisoned lines, continuation, and the command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+import npad as package
+from cases import Small, one_warning
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise
+from npad.scale import Corpus, Distributed, Local, ModelSpec, Translate, chains, translate_corpus
+from npad.scale.units import Failed, Task, Unit
+from npad.scale.worker import Worker, fingerprint, is_near_tie
+from runs import lines, npad, printed_here, refused, refused_here
+
+SPEC = ModelSpec("toy", "cpu")
+TEXTS = ["danke", "na ja", "", "ich verstehe nur bahnhof", "danke", "das ist mir wurst"] * 3
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in"
+    path.write_text("\n".join(TEXTS))  # without a line end at the end
+    return path
+
+
+def expected(decoder, texts=TEXTS):
+    return [t.text for t in package.load("toy").translate(texts, decoder)]
+
+
+BEAM = Beam(3)
+
+
+def run(source, output, decoder=BEAM, **more):
+    changes = {name: more.pop(name) for name in ("field", "on_error") if name in more}
+    with Local(SPEC) as engine:
+        return translate_corpus(Corpus(source, output, **changes), engine, SPEC, decoder, **more)
+
+
+def assert_same_translations(actual, expected):
+    """The same texts, tokens, chains, counts, signatures; scores to float32's last digits."""
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
+        scores = other.log_prob, other.hypothesis.noisy_log_prob
+        assert (one.log_prob, one.hypothesis.noisy_log_prob) == pytest.approx(scores, abs=1e-5)
+        hypothesis = replace(one.hypothesis, log_prob=other.log_prob, noisy_log_prob=scores[1])
+        rest = replace(one, log_prob=scores[0], hypothesis=hypothesis, alternatives=())
+        assert rest == replace(other, alternatives=())
+        assert_same_translations(one.alternatives, other.alternatives)
+
+
+NOISY = NPAD(Beam(2), chains=6, noise=Noise(0.4))
+
+
+@pytest.mark.parametrize(("unit", "parts"), [(1, 1), (4, 1), (None, 1), (4, 2), (5, 6)])
+def test_any_division_gives_the_same_output(source, tmp_path, unit, parts):
+    summary = run(source, tmp_path / "out", NOISY, unit=unit, chain_parts=parts)
+    assert lines(tmp_path / "out") == expected(NOISY)
+    assert (summary.texts, summary.failed, summary.continued) == (len(TEXTS), 0, 0)
+
+
+@pytest.mark.parametrize("selector", ["mbr", "length-normalised", "most-probable"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_chains_on_workers_are_npad_in_one_process(selector, parts):
+    decoder = Task(f"npad(chains=6,candidates=all,selector={selector},inner=beam(width=3))").parse()
+    texts = ["na ja", "", "danke", "ich verstehe nur bahnhof"]
+    whole = package.load("toy").translate(texts, decoder)
+    with Local(SPEC) as engine:
+        results = list(chains.run(engine, texts, Task.of(decoder), 3, parts))
+    merged = [outcome for result in results for outcome in result.outcomes]
+    assert_same_translations(merged, whole)
+
+
+def test_alternatives_are_cut_where_they_are_not_needed():
+    with Local(SPEC) as engine:
+        for parts in (1, 2):
+            task = Task.of(NOISY, alternatives=1)
+            (result,) = chains.run(engine, ["na ja"], task, 1, parts)
+            assert len(result.outcomes[0].alternatives) == 1
+
+
+def test_json_lines_and_lines_of_text_hold_the_same(source, tmp_path):
+    records = "".join(json.dumps({"de": text, "n": i}) + "\n" for i, text in enumerate(TEXTS))
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(records.encode()))
+    run(tmp_path / "in.jsonl.gz", tmp_path / "out", field="de")
+    assert lines(tmp_path / "out") == expected(Beam(3))
+
+
+BAD = b'{"text": "danke"}\nno json\n{"text": 3}\n[]\n{"text": "\\ud800"}\n\n{"text": "na ja"}\n'
+
+
+def test_poisoned_json_lines_are_told_by_number(tmp_path):
+    (tmp_path / "in.jsonl").write_bytes(BAD)
+    told = {}
+    summary = run(tmp_path / "in.jsonl", tmp_path / "out", report=told.__setitem__)
+    assert lines(tmp_path / "out") == ["thanks", "", "", "", "", "", "well yes"]
+    assert list(told) == [2, 3, 4, 5, 6]
+    assert summary.failed == 5
+    assert "no JSON object with a text 'text'" in told[3]
+    assert "half a surrogate pair" in told[5]
+
+
+def poisoned(path):
+    path.write_bytes(
+        b"danke\n\xff\xfe\nna ja\n" + b"x" * (2**20 + 5) + b"\nzero\0\n" + b"d" * 500 + b"\ndanke\n"
+    )
+
+
+def test_poisoned_lines_do_not_stop_the_rest(tmp_path):
+    poisoned(tmp_path / "in")
+    told = {}
+    summary = run(tmp_path / "in", tmp_path / "out", unit=2, report=told.__setitem__)
+    assert lines(tmp_path / "out")[::2] == ["thanks", "well yes", "", "thanks"]
+    assert (summary.texts, summary.failed) == (7, 4)
+    assert list(told) == [2, 4, 5, 6]
+    assert "not UTF-8" in told[2]
+    assert "more than 1,048,576 bytes" in told[4]
+    assert "a zero byte" in told[5]
+
+
+def test_with_on_error_fail_the_first_poisoned_line_stops_and_skip_continues(tmp_path):
+    poisoned(tmp_path / "in")
+    with pytest.raises(InvalidInput, match=r"line 2: .*not UTF-8.*use --on-error skip"):
+        run(tmp_path / "in", tmp_path / "out", unit=1, on_error="fail")
+    summary = run(tmp_path / "in", tmp_path / "out", unit=3)
+    assert (summary.continued, summary.failed) == (1, 4)
+    assert lines(tmp_path / "out")[::2] == ["thanks", "well yes", "", "thanks"]
+
+
+class Fragile:
+    """An `encode` that fails for one text."""
+
+    def __init__(self, encode):
+        self.encode = encode
+
+    def __call__(self, texts):
+        if "poison" in texts:
+            raise ValueError("cannot\nread this")
+        return self.encode(texts)
+
+
+def fragile(spec=SPEC):
+    engine = Local(spec)
+    engine.start()
+    translator = engine.worker.translator
+    engine.worker.translator = replace(translator, encode=Fragile(translator.encode))
+    return engine
+
+
+def test_a_text_that_breaks_the_model_fails_alone():
+    texts = ("danke", "na ja", "poison", Failed("unread"), "danke")
+    (result,) = fragile().map([Unit(0, texts, Task.of(Greedy()))])
+    told = [o.reason if isinstance(o, Failed) else o.text for o in result.outcomes]
+    assert told == ["thanks", "well yes", "ValueError: cannot read this", "unread", "thanks"]
+
+
+def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
+    decoder = NPAD(noise=Noise(0.3, site="nowhere"))
+    with pytest.raises(InvalidInput, match=r"no text can be translated: .*nowhere"):
+        run(source, tmp_path / "out", decoder)
+
+
+def test_memory_that_is_short_halves_units_and_then_fails_the_text():
+    worker = Worker(SPEC)
+    model = worker.translator.model
+    unit = Unit(0, ("danke", "na ja", "danke", "na ja"), Task.of(NPAD(chains=4)))
+    with Local(SPEC) as engine:
+        engine.worker = worker
+        whole = next(engine.map([unit])).outcomes
+        worker.translator = replace(worker.translator, model=Small(model, 6))
+        with one_warning():
+            assert [o.text for o in next(engine.map([unit])).outcomes] == [o.text for o in whole]
+        worker.translator = replace(worker.translator, model=Small(model, 0))
+        with one_warning():
+            outcomes = next(engine.map([unit])).outcomes
+    assert all("does not fit in memory" in outcome.reason for outcome in outcomes)
+
+
+def test_a_text_that_is_too_long_is_told(source, tmp_path):
+    spec, told = replace(SPEC, max_source=6), {}
+    with Local(spec) as engine:
+        corpus = Corpus(source, tmp_path / "out")
+        summary = translate_corpus(corpus, engine, spec, Greedy(), report=told.__setitem__)
+    assert summary.failed == 6
+    assert told[4] == "it has 24 tokens, and 6 tokens are allowed"
+
+
+def test_near_ties_are_counted(source, tmp_path):
+    summary = run(source, tmp_path / "out", Beam(3, nbest=2))
+    assert summary.near_ties == 0
+    tie = package.Translation("a", -1.0, package.Hypothesis((1,), -1.0, True), "")
+    near = replace(tie, log_prob=-1.00005)
+    assert is_near_tie(replace(tie, alternatives=(near,)))
+    assert not is_near_tie(replace(tie, alternatives=(replace(near, log_prob=-1.001),)))
+    cut = replace(near, hypothesis=replace(near.hypothesis, finished=False))
+    assert not is_near_tie(replace(tie, alternatives=(cut,)))
+    assert not is_near_tie(tie)
+    assert not is_near_tie(Failed(""))
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"text": "danke\nanders\n"}, "an input of digest"),
+        ({"decoder": Beam(4)}, "the decoder beam"),
+        ({"max_length": 7}, "max_length 200, not 7"),
+    ],
+)
+def test_a_changed_input_or_decoder_is_refused(source, tmp_path, change, rule):
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "out", unit=4, progress=stop)
+    if "text" in change:
+        source.write_text(change.pop("text"))
+    with pytest.raises(InvalidInput, match=rule):
+        run(source, tmp_path / "out", **change)
+
+
+def test_a_changed_model_is_another_one(trained, tmp_path):
+    assert fingerprint(str(trained)) == fingerprint(str(trained))
+    assert len({fingerprint(str(trained)), fingerprint("en-de"), fingerprint("toy")}) == 3
+    with pytest.raises(InvalidInput, match=r"toy on .* is another model"):
+        Worker(replace(SPEC, fingerprint=fingerprint("en-de")))
+    Worker(SPEC.fingerprinted())
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "weights").write_bytes(b"1")
+    before = fingerprint(f"hf:{tmp_path / 'hf'}")
+    (tmp_path / "hf" / "weights").write_bytes(b"2")
+    assert fingerprint(f"hf:{tmp_path / 'hf'}") != before
+
+
+def test_an_empty_corpus_has_an_empty_output(tmp_path):
+    (tmp_path / "in").write_text("")
+    assert run(tmp_path / "in", tmp_path / "out").texts == 0
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_a_translator_on_an_engine_counts_and_translates_as_its_own():
+    own = package.load("toy")
+    with Local(SPEC) as engine:
+        there = Distributed.of(own, engine)
+        with package.count_calls() as own_calls:
+            expected = own.translate(TEXTS[:5], NOISY)
+        with package.count_calls() as calls:
+            assert_same_translations(there.translate(TEXTS[:5], NOISY), expected)
+        divided = Distributed.of(own, engine, chain_parts=3).caching()
+        assert_same_translations(divided.translate(TEXTS[:5], NOISY), expected)
+        assert divided.translate(["danke"])[0].text == "thanks"
+        with pytest.raises(InvalidInput, match="text 2: "):
+            Distributed.of(own, fragile()).translate(["danke", "poison"])
+        with pytest.raises(InvalidInput, match="a single text"):
+            list(there.stream("danke"))
+    assert calls.search > 0
+    assert calls.search == pytest.approx(own_calls.search, rel=0.5)  # other batches, other rows
+
+
+def test_the_class_for_pipelines_adds_its_columns():
+    translate = Translate("toy", "npad(chains=3)", column="de", output="en", device="cpu")
+    batch = translate({"de": ["danke", None, "na ja"], "line": [7, 8, 9]})
+    assert list(batch["en"]) == ["thanks", "", "well yes"]
+    assert batch["line"] == [7, 8, 9]
+    assert list(batch["en_error"]) == ["", "it is no text", ""]
+    assert [score < 0 for score in batch["en_log_prob"]] == [True, False, True]
+    with pytest.raises(InvalidInput, match="no column 'de'; it has en"):
+        translate({"en": ["a"]})
+
+
+def command(source, output, *more):
+    return ("translate", "-m", "toy", "-i", source, "-o", output, *more)
+
+
+def test_the_command_writes_what_it_writes_without_an_engine(source, tmp_path, capsys, monkeypatch):
+    for end, form in [("text", []), ("moses", ["--nbest", 2]), ("json", ["--json", "--nbest", 2])]:
+        for engine in ([], ["--engine", "local", "--window", 4]):
+            name = tmp_path / f"{end}{len(engine)}"
+            printed_here(capsys, monkeypatch, *command(source, name, *form, *engine))
+        assert lines(tmp_path / f"{end}0") == lines(tmp_path / f"{end}4")
+    printed_here(capsys, monkeypatch, *command(source, tmp_path / "o.jsonl", "--engine", "local"))
+    assert [json.loads(line)["id"] for line in lines(tmp_path / "o.jsonl")] == list(range(18))
+
+
+def test_the_command_reports_lines_and_continues(tmp_path):
+    poisoned(tmp_path / "in")
+    arguments = command(tmp_path / "in", tmp_path / "out", "--engine", "local", "--window", 1)
+    line = refused(*arguments, "--on-error", "fail")
+    assert "line 2" in line
+    assert line.endswith("1 texts are finished: the same command continues after them")
+    done = npad(*arguments, code=1)
+    told = done.stderr.splitlines()
+    assert [text.split(":")[1].split()[:2] for text in told[:4]] == [
+        ["line", number] for number in "2456"
+    ]
+    assert told[4] == "npad: 1 of 7 lines were finished by an earlier run"
+    assert told[5] == "npad: 4 of 7 lines were not translated; they are empty"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (["--engine", "cloud"], "--engine must be one of 'local', 'processes', 'ray', not 'cloud'"),
+        (["--workers", 2], "--workers needs --engine"),
+        (["--on-error", "fail"], "--on-error needs --engine"),
+        (["--field", "de"], "--field needs --engine"),
+        (["--chain-parts", 2], "--chain-parts needs --engine"),
+        (["--engine", "local", "--workers", 2], "--engine local has one worker"),
+        (["--engine", "processes", "--address", "auto"], "--address does not go with"),
+        (["--engine", "local", "--gpus-per-worker", 1], "--gpus-per-worker does not go with"),
+        (["--engine", "local", "--on-error", "stop"], "--on-error must be one of 'skip', 'fail'"),
+        (["--engine", "local", "--chain-parts", 2], "2 parts of chains need NPAD"),
+    ],
+)
+def test_options_that_do_not_go_together(source, tmp_path, options, rule, capsys, monkeypatch):
+    assert rule in refused_here(capsys, monkeypatch, *command(source, tmp_path / "out", *options))
+
+
+def test_an_engine_needs_files(source, capsys, monkeypatch):
+    rule = "give --input and --output"
+    assert rule in refused_here(
+        capsys, monkeypatch, "translate", "-m", "toy", "danke", "--engine", "local"
+    )
+    assert "a corpus must be a file" in refused_here(
+        capsys, monkeypatch, *command("/dev/null", source.parent / "out", "--engine", "local")
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "rule"),
+    [
+        ("ray", ["--engine", "ray"], "install it: pip install 'npad[ray]'"),
+        ("pyarrow", ["--engine", "local"], "Parquet needs pyarrow; install it: pip install"),
+    ],
+)
+def test_an_extra_that_is_missing_is_one_line(
+    tmp_path, source, module, options, rule, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    source = source if module == "ray" else source.rename(tmp_path / "in.parquet")
+    line = refused_here(capsys, monkeypatch, *command(source, tmp_path / "out", *options))
+    assert rule in line
+
+
+def test_evaluate_on_an_engine_measures_the_same(source, tmp_path, capsys, monkeypatch):
+    (tmp_path / "ref").write_text("thanks\n" * len(TEXTS))
+    arguments = ["evaluate", source, tmp_path / "ref", "-m", "toy", "-d", "npad", "-M", 4, "--json"]
+    plain, there = (
+        json.loads(printed_here(capsys, monkeypatch, *arguments, *more))
+        for more in ([], ["--engine", "local", "--chain-parts", 2])
+    )
+    for name in ("nll", "bleu", "chrf", "unique", "signature", "sentences"):
+        assert plain[name] == there[name]
+    assert there["calls"] > 0
