@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -57,7 +58,7 @@ def test_answers_improve_from_the_clean_chain():
     assert answers == sorted(answers, key=lambda answer: answer.seconds)
     clean = decode(build(), SOURCE, Greedy(), 9)
     assert [one[0].tokens for one in answers[0].hypotheses] == [one[0].tokens for one in clean]
-    for before, after in zip(answers, answers[1:], strict=False):
+    for before, after in itertools.pairwise(answers):
         for old, new in zip(before.hypotheses, after.hypotheses, strict=True):
             assert key(new[0]) >= key(old[0])
 
@@ -84,10 +85,11 @@ def test_a_deadline_is_kept_to_a_step(deadline):
 def test_another_search_between_two_answers_changes_nothing():
     model, decoder = build(), DECODERS["greedy"]
     expected = decode(model, SOURCE, decoder, 9)
-    last = None
-    for last in anytime(model, SOURCE, decoder, max_length=9):
+    answers = []
+    for answer in anytime(model, SOURCE, decoder, max_length=9):
         decode(model, SOURCE[::-1], Beam(3), 9)
-    assert_same(last.hypotheses, expected)
+        answers.append(answer)
+    assert_same(answers[-1].hypotheses, expected)
 
 
 def test_the_consumers_code_is_not_in_inference_mode():
@@ -96,7 +98,7 @@ def test_the_consumers_code_is_not_in_inference_mode():
 
 
 def test_ids_key_the_noise():
-    ids = [7, 5, 3, 1][: len(SOURCE)]
+    ids = [7, 5, 3, 1, 9]
     *_, last = anytime(build(), SOURCE, DECODERS["greedy"], max_length=9, ids=ids)
     assert_same(last.hypotheses, decode(build(), SOURCE, DECODERS["greedy"], 9, ids=ids))
 

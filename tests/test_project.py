@@ -61,7 +61,7 @@ LAYERS = [
     ["model", "engine.memory", "engine.devices"],
     ["engine.cuda_graphs", "engine.next_token", "engine.cost", "noise"],
     ["search", "engine", "rescoring"],
-    ["decoding", "scoring", "signatures", "testing"],
+    ["answering", "decoding", "scoring", "signatures", "testing"],
     ["text", "storage.atomic", "storage.regular", "storage.sealed", "storage.jsonl"],
     ["models"],
     ["storage"],

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from npad import hf as hf
     from npad import scale as scale
     from npad import testing as testing
+    from npad.answering import Answer as Answer
+    from npad.answering import anytime as anytime
     from npad.decoding import decode as decode
     from npad.engine.cost import Counted as Counted
     from npad.engine.cost import ModelCalls as ModelCalls
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from npad.version import __version__ as __version__
 
 _NAMES = {
+    "answering": ["Answer", "anytime"],
     "decoding": ["decode"],
     "engine.cost": ["Counted", "ModelCalls", "count_calls"],
     "errors": [
