@@ -22,7 +22,7 @@ from rich.table import Table
 
 from npad import NPAD, Beam, Greedy, decode
 from npad.experiments.speed import matrix_rate, untrained
-from npad.models.cgru import linear as product
+from npad.models import linear as product
 from npad.models.cgru.fast import Prepared
 
 
