@@ -53,6 +53,7 @@ from npad.scale import (
     chains,
     translate_corpus,
 )
+from npad.scale.pool import Pool
 from npad.scale.units import units_of
 from npad.search.hypotheses import Hypothesis
 
@@ -79,15 +80,15 @@ def sentences(count: int) -> list[str]:
     return made
 
 
-def engine_of(name: str, workers: int) -> Engine:
+def engine_of(name: str, workers: int) -> Pool:
     return Processes(SPEC, workers) if name == "processes" else RayCluster(SPEC, None, workers)
 
 
-def started(engine: Engine) -> Engine:
+def started(engine: Pool) -> Pool:
     """Wait until every worker has loaded its model, and warm them up."""
     engine.start()
     task, texts = Task.of(DECODER, alternatives=0), sentences(8)
-    while len(getattr(engine, "ready", [0])) < engine.workers:
+    while len(engine.ready) < engine.workers:
         list(engine.map(units_of(texts, task, 1)))
     list(engine.map(units_of(sentences(64), task, 16)))
     return engine
@@ -284,14 +285,14 @@ def kills(name: str, count: int) -> dict[str, float]:
 
         def killing() -> tuple[list[str], int]:
             outputs: list[str] = []
-            killed = 0
+            killed: set[int] = set()
             for result in engine.map(units_of(texts, task, size)):
                 outputs += texts_of(iter([result]))
-                busy = sorted(engine.ready[worker].pid for worker in engine.busy)  # type: ignore[attr-defined]
-                if killed < 10 and busy:
-                    os.kill(busy[0], signal.SIGKILL)
-                    killed += 1
-            return outputs, killed
+                alive = {engine.ready[worker].pid for worker in engine.busy} - killed
+                if len(killed) < 10 and alive:
+                    os.kill(min(alive), signal.SIGKILL)
+                    killed.add(min(alive))
+            return outputs, len(killed)
 
         seconds, (outputs, killed) = timed(killing)
     differing = sum(a != b for a, b in zip(outputs, expected, strict=True))

@@ -49,15 +49,16 @@ def expected(texts, size):
 
 def kill_ten(pool: Pool, texts, size) -> tuple[list[str], int]:
     """Translate, and kill a busy worker after each of the first results, ten in all."""
-    outputs, kills = [], 0
+    outputs, killed = [], set()
     for result in pool.map(units_of(texts, TASK, size)):
         assert result.first == len(outputs)
         outputs += [o.reason if isinstance(o, Failed) else o.text for o in result.outcomes]
-        if kills < 10 and pool.busy:
-            worker = sorted(pool.busy, key=lambda w: pool.ready[w].pid)[0]
-            os.kill(pool.ready[worker].pid, signal.SIGKILL)
-            kills += 1
-    return outputs, kills
+        # A worker that was killed is busy until the pool notices.
+        alive = sorted({pool.ready[worker].pid for worker in pool.busy} - killed)
+        if len(killed) < 10 and alive:
+            os.kill(alive[0], signal.SIGKILL)
+            killed.add(alive[0])
+    return outputs, len(killed)
 
 
 def driver(source: Path, output: Path, *options: object) -> list[str]:

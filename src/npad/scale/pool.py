@@ -137,7 +137,7 @@ class Pool(Engine):
                     self._send(waiting.popleft())
                 results = [job.result for job in order[0]]
                 if all(results):
-                    order.popleft()
+                    order.popleft().clear()  # a job and its parts hold each other
                     yield reduce(Result.joined, filter(None, results))
                     continue
                 self._ensure_starting()
