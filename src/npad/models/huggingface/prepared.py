@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -23,4 +25,6 @@ def prepare(model: nn.Module) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, Product(child.weight, child.bias))
+                product: Any = Product(child.weight, child.bias)
+                product.weight, product.bias = child.weight, child.bias  # a tied weight stays tied
+                setattr(parent, name, product)
