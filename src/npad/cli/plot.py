@@ -9,12 +9,13 @@ import torch
 import typer
 
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint, jsonl
 from npad.text.subwords import END
+from npad.training import run as training
 
 MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
 
@@ -69,6 +70,7 @@ def attention(
         source_side.pieces([*source, END]),
         target_side.pieces([*output_tokens, END]),
         output,
+        title=f"Attention of {model}",
     )
     print(f"{target}\n{output}")
 
@@ -90,5 +92,14 @@ def loss(
     records = jsonl.read(run / "log.jsonl")
     if not records:
         raise InvalidInput(f"{run} has no training log (log.jsonl)")
-    plots.losses(records, path)
+    plots.losses(records, path, title=f"Training of {run.resolve().name}{_data(run)}")
     print(path)
+
+
+def _data(folder: Path) -> str:
+    """Return what a run was trained on, for the title of a plot; empty if it is not recorded."""
+    try:
+        data = training.Plan.load(folder).data
+    except NpadError:
+        return ""
+    return f" on {Path(data if isinstance(data, str) else data['train'][0]).name}"
