@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
+from npad.cli.plot import loss_title
 from npad.evaluate import plots
 from npad.evaluate.labels import DISTANCE, label_offsets
 from npad.evaluate.plots import COLOURS, Curve, Panel, Point
 from npad.experiments import report
+from npad.training.recipe import Recipe
+from npad.training.run import Plan
 from runs import ROOT
 
 RESULTS = ROOT / "docs/results/multi30k-adam"
@@ -155,3 +158,11 @@ def test_labels_keep_away_from_lines_and_from_each_other():
     assert all(math.hypot(*offset) == pytest.approx(DISTANCE) for offset in (first, second))
     assert abs(first[1]) > 5
     assert math.dist(first, (second[0], second[1] + 1)) > DISTANCE / 2
+
+
+def test_the_title_of_a_loss_names_the_run_and_its_data(tmp_path):
+    assert loss_title(tmp_path / "run") == "Training of run"
+    for data in ("/a/store", {"train": ["/a/store", "/a/b"]}):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        Plan(data, {}, Recipe()).save(tmp_path / "run")
+        assert loss_title(tmp_path / "run") == "Training of run on store"

@@ -92,14 +92,15 @@ def loss(
     records = jsonl.read(run / "log.jsonl")
     if not records:
         raise InvalidInput(f"{run} has no training log (log.jsonl)")
-    plots.losses(records, path, title=f"Training of {run.resolve().name}{_data(run)}")
+    plots.losses(records, path, loss_title(run))
     print(path)
 
 
-def _data(folder: Path) -> str:
-    """Return what a run was trained on, for the title of a plot; empty if it is not recorded."""
+def loss_title(folder: Path) -> str:
+    """Return the title of a run's loss: its name, and what it was trained on if that is known."""
+    title = f"Training of {folder.resolve().name}"
     try:
         data = training.Plan.load(folder).data
     except NpadError:
-        return ""
-    return f" on {Path(data if isinstance(data, str) else data['train'][0]).name}"
+        return title
+    return f"{title} on {Path(data if isinstance(data, str) else data['train'][0]).name}"
