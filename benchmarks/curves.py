@@ -20,12 +20,13 @@ from typing import Any
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
-from npad.evaluate.plots import Panel, curves
+from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.experiments.speed import Sizes, clock, untrained
 from npad.models.cgru.fast import Prepared
 
 CHAINS = (1, 2, 5, 10, 20, 50, 100)
 BATCHES = (1, 4, 16, 64, 128)
+SHADES = {"plain": 0.4, "npad": 1.0, "eole": 0.7}  # by what decodes
 
 
 def measure(sizes: Sizes, device: torch.device, repeats: int) -> dict[str, Any]:
@@ -53,6 +54,12 @@ def measure(sizes: Sizes, device: torch.device, repeats: int) -> dict[str, Any]:
     return results
 
 
+def throughput(name: str, rates: list[tuple[int, float]]) -> Curve:
+    """Return the curve of a strategy and an engine, such as `beam 5, eole`."""
+    strategy, engine = name.split(", ")
+    return Curve(strategy.split()[0], [Point(*rate) for rate in rates], SHADES[engine])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -61,6 +68,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--of", type=Path)
     parser.add_argument("--peers", type=Path)
+    parser.add_argument(
+        "--title", default="Untrained conditional GRU", help="the model and machine, in the plot"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     sizes = {
         "units": 1024,
@@ -84,11 +94,15 @@ def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1))
     multiples = {
-        name: [(chains, seconds / points[0][1], 0.0) for chains, seconds in points]
+        name: Curve(
+            "NPAD",
+            [Point(chains, seconds / points[0][1]) for chains, seconds in points],
+            SHADES[name],
+        )
         for name, points in results["latency"].items()
     }
     tokens = {
-        name: [(batch, rate, 0.0) for batch, rate in points]
+        name: throughput(name, [(batch, rate) for batch, rate in points])
         for name, points in results["tokens"].items()
     }
     if arguments.peers:
@@ -102,14 +116,18 @@ def main() -> None:
                 }
                 written = max(trials) * peers["length"]  # tokens per trial
                 name = "greedy, eole" if beam == 1 else f"beam {beam}, eole"
-                tokens[name] = [
-                    (batch, written / seconds, 0.0) for batch, seconds in trials.items()
-                ]
+                rates = [(batch, written / seconds) for batch, seconds in trials.items()]
+                tokens[name] = throughput(name, rates)
     panels = [
-        Panel("chains", "time of one sentence, greedy search = 1", multiples, log=True),
-        Panel("sentences at a time", "tokens/s", tokens, log=True),
+        Panel(
+            "chains of NPAD",
+            "time of a sentence, greedy = 1 (lower is better)",
+            {f"NPAD, {name}": curve for name, curve in multiples.items()},
+            log=True,
+        ),
+        Panel("sentences at a time", "tokens/s (higher is better)", tokens, log=True),
     ]
-    curves(panels, arguments.picture)
+    curves(panels, arguments.picture, arguments.title)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,18 @@ def rewrite(page: Path, kind: str = "") -> None:
         page.write_text(text)
 
 
+def test_the_advice_on_decoders_quotes_recorded_results():
+    readme = (ROOT / "README.md").read_text()
+    advice = re.search(r"\*\*Which decoder\?\*\*.*?\n\n", readme, re.DOTALL)
+    assert advice
+    assert readme.index(advice[0]) < 200
+    reports = [ROOT / "docs/results" / name / "README.md" for name in ("en-de", "multi30k-adam")]
+    measured = set(re.findall(r"\b\d\d\.\d\d\b", "".join(path.read_text() for path in reports)))
+    quoted = re.findall(r"\b\d\d\.\d\d\b", advice[0])
+    assert len(quoted) == 8
+    assert set(quoted) <= measured
+
+
 if __name__ == "__main__":
     real = "--real" in sys.argv
     for one in [Path(name) for name in sys.argv[1:] if name != "--real"] or PAGES:

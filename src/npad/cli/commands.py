@@ -68,6 +68,10 @@ class LazyGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, stub, arguments = super().resolve_command(ctx, args)
+        if name is not None and any(".py:" in argument for argument in arguments):
+            with importing():
+                from npad.cli.own_decoders import register_own_decoders
+            register_own_decoders(arguments)
         return name, stub if name is None else build(name), arguments
 
 

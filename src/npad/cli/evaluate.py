@@ -24,6 +24,7 @@ from npad.cli.options import (
     Precision,
 )
 from npad.cli.outputs import one_line
+from npad.cli.pairs import read_pairs
 from npad.cli.placement import (
     Address,
     ChainParts,
@@ -33,11 +34,22 @@ from npad.cli.placement import (
     Workers,
 )
 from npad.cli.terminal import bar, console
-from npad.errors import InvalidInput
+from npad.evaluate.bootstrap import Difference
+from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
-from npad.text.files import open_output, read_lines
+from npad.text.files import open_output
+
+LEGEND = """\
+NLL           mean -log p under the clean model; lower is better
+BLEU, chrF    of the outputs against the references; higher is better
+[low, high]   95 % interval: bootstrap over the sentences, 1,000 test sets
+length ratio  words of the outputs over words of the references
+distinct-n    distinct n-grams over all n-grams of the outputs
+model calls   rows (sentences, chains, beam slots) through one step of the model
+re-scored     calls of the clean model that scores what noisy chains found
+"""
 
 
 @decodes()
@@ -74,10 +86,7 @@ def command(
 
         npad evaluate test.en test.cs -m runs/en-cs --engine processes --workers 2
     """
-    sources, references = list(read_lines(source)), list(read_lines(reference))
-    if len(sources) != len(references):
-        counts = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
-        raise InvalidInput(f"{counts}; line i of both must be a pair")
+    sources, references = read_pairs(source, reference)
     where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
     spec = ModelSpec(model, device, precision, max_source)
     with ExitStack() as open_files:
@@ -93,29 +102,35 @@ def command(
                 max_rows,
                 partial(progress, "evaluating"),
             )
+        nll, bleu = intervals(translations, references)
         if as_json:
-            print(json.dumps(asdict(report)))
+            print(json.dumps(asdict(report) | _intervals_as_json(nll, bleu)))
         else:
-            console().print(_table(report))
+            console().print(_table(report, nll, bleu), "")
+            console().print(LEGEND, end="")
         if out is not None:
             out.writelines(one_line(translation.text) + "\n" for translation in translations)
 
 
-def _table(report: Report) -> Table:
+def _intervals_as_json(nll: Difference, bleu: Difference) -> dict[str, list[float]]:
+    return {"nll_interval": [nll.low, nll.high], "bleu_interval": [bleu.low, bleu.high]}
+
+
+def _table(report: Report, nll: Difference, bleu: Difference) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     rows = {
         "sentences": f"{report.sentences:,}",
-        "NLL": f"{report.nll:.3f}",
-        "BLEU": f"{report.bleu:.2f}",
+        "NLL": f"{report.nll:.3f} [{nll.low:.3f}, {nll.high:.3f}]",
+        "BLEU": f"{report.bleu:.2f} [{bleu.low:.2f}, {bleu.high:.2f}]",
         "chrF": f"{report.chrf:.2f}",
         "length ratio": f"{report.length_ratio:.3f}",
         "distinct-1, -2": f"{report.distinct_1:.3f}, {report.distinct_2:.3f}",
         "unique hypotheses": f"{report.unique:.1f} per sentence",
         "finished": f"{report.finished:.1%}",
-        "model calls": f"{report.calls:,}",
-        "re-scored": f"{report.rescored:,}",
+        "model calls": f"{_a_sentence(report.calls, report)}, {report.calls:,} in all",
+        "re-scored": f"{_a_sentence(report.rescored, report)}, {report.rescored:,} in all",
         "time": f"{report.seconds:.1f} s",
         "decoding": report.signature,
         "BLEU by": report.bleu_signature,
@@ -124,3 +139,7 @@ def _table(report: Report) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _a_sentence(count: int, report: Report) -> str:
+    return f"{count / report.sentences:,.1f} a sentence"

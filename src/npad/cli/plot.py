@@ -9,12 +9,13 @@ import torch
 import typer
 
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint, jsonl
 from npad.text.subwords import END
+from npad.training import run as training
 
 MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
 
@@ -69,6 +70,7 @@ def attention(
         source_side.pieces([*source, END]),
         target_side.pieces([*output_tokens, END]),
         output,
+        title=f"Attention of {model}",
     )
     print(f"{target}\n{output}")
 
@@ -90,5 +92,15 @@ def loss(
     records = jsonl.read(run / "log.jsonl")
     if not records:
         raise InvalidInput(f"{run} has no training log (log.jsonl)")
-    plots.losses(records, path)
+    plots.losses(records, path, loss_title(run))
     print(path)
+
+
+def loss_title(folder: Path) -> str:
+    """Return the title of a run's loss: its name, and what it was trained on if that is known."""
+    title = f"Training of {folder.resolve().name}"
+    try:
+        data = training.Plan.load(folder).data
+    except NpadError:
+        return title
+    return f"{title} on {Path(data if isinstance(data, str) else data['train'][0]).name}"

@@ -13,6 +13,7 @@ import typer
 from npad.cli.decoder_options import flag_of
 from npad.cli.display import Display
 from npad.cli.options import Device
+from npad.cli.plot import loss_title
 from npad.cli.prepare import (
     Joint,
     Longest,
@@ -270,7 +271,7 @@ def _print_summary(folder: Path, progress: Progress, reason: str) -> None:
     out = console()
     out.print(f"Stopped after {reason}. {folder}/{best}", soft_wrap=True)
     try:
-        plots.losses(jsonl.read(folder / "log.jsonl"), folder / "loss.png")
+        plots.losses(jsonl.read(folder / "log.jsonl"), folder / "loss.png", loss_title(folder))
         out.print(f"The curve is in {folder}/loss.png", soft_wrap=True)
     except NpadError as error:
         note(str(error))

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from npad.evaluate.bleu import Bleu, Counts
 
 TIE = 1e-3  # nats, the largest difference between two float32 sums of the same output
+MAX_DRAWN = 1 << 23  # sentences drawn at a time: 64 MiB, whatever the size of the test set
 LEVEL = 95  # per cent of the resampled test sets whose difference lies in the interval
 
 
@@ -54,13 +55,19 @@ def paired(
     differences = np.where(np.abs(differences) < TIE, 0.0, differences)
     n = len(differences)
     random = np.random.default_rng(seed)
-    drawn = random.multinomial(n, np.full(n, 1 / n), size=samples)  # [samples, sentences]
-    bleu, bleu_samples = 0.0, np.zeros(samples)
-    for weight, system in zip(weights, counts, strict=True):
-        bleu += weight * Bleu.score(system.sum(0))
-        bleu_samples += weight * np.array([Bleu.score(summed) for summed in drawn @ system])
+    bleu = sum(
+        weight * Bleu.score(system.sum(0)) for weight, system in zip(weights, counts, strict=True)
+    )
+    nll_samples, bleu_samples = np.zeros(samples), np.zeros(samples)
+    for start in range(0, samples, part := max(1, MAX_DRAWN // n)):
+        stop = min(start + part, samples)
+        drawn = random.multinomial(n, np.full(n, 1 / n), size=stop - start)  # [part, sentences]
+        nll_samples[start:stop] = drawn @ differences / n
+        for weight, system in zip(weights, counts, strict=True):
+            scores = [Bleu.score(summed) for summed in drawn @ system]
+            bleu_samples[start:stop] += weight * np.array(scores)
     return (
-        Difference(float(differences.mean()), *_interval(drawn @ differences / n)),
+        Difference(float(differences.mean()), *_interval(nll_samples)),
         Difference(bleu, *_interval(bleu_samples)),
     )
 

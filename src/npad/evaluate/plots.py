@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npad.errors import InvalidInput, StorageError
+import numpy as np
+from numpy.typing import NDArray
 
-COLOURS = ("#1f4e79", "#c8553d", "#3a7d44", "#8a5a9e", "#b08900", "#5b6770", "#2a9d8f")
-MARKERS = "osD^vPX"
+from npad.errors import InvalidInput, StorageError
+from npad.evaluate.labels import label_offsets
+
+# The colour of each strategy, the same in every figure.
+COLOURS = {
+    "greedy": "#5b6770",
+    "sampling": "#b08900",
+    "beam": "#8a5a9e",
+    "diverse": "#2a9d8f",
+    "NPAD": "#1f4e79",  # over greedy search
+    "NPAD over beam": "#c8553d",
+    "training": "#9db4c8",
+    "validation": "#1f4e79",
+}
+MARKERS = "oD^svPX"  # of the first, second, … curve of a strategy
+MIN_LINE_POINTS = 3  # a line through two points would show a trend that nobody measured
+MAX_TICKS = 8  # of a logarithmic axis, one per point; with more points they are 1, 2, 5, 10, …
+POINTS_PER_INCH = 72
+MIN_PERPLEXITY_RATIO = 1.5  # of the largest to the smallest perplexity on an axis
 
 
 def attention(
-    weights: Sequence[Sequence[float]], source: Sequence[str], target: Sequence[str], path: Path
+    weights: Sequence[Sequence[float]],
+    source: Sequence[str],
+    target: Sequence[str],
+    path: Path,
+    title: str = "",
 ) -> None:
     """Draw attention weights as a heat map.
 
@@ -23,6 +47,7 @@ def attention(
         source: source tokens.
         target: output tokens.
         path: the image file; its suffix is the format.
+        title: the model, above the plot.
 
     Raises:
         InvalidInput: matplotlib is not installed.
@@ -36,56 +61,88 @@ def attention(
     axes.set_xlabel("source")
     axes.set_ylabel("output")
     axes.tick_params(length=0)
+    axes.set_title(title, fontsize="medium")
     figure.colorbar(image, ax=axes, label="weight", fraction=0.05, pad=0.02)
     _save(figure, path)
 
 
-def losses(records: Sequence[dict[str, Any]], path: Path) -> None:
+def losses(records: Sequence[dict[str, Any]], path: Path, title: str = "") -> None:
     """Draw training and validation perplexity against updates.
 
     Args:
         records: the entries of a run's log.
         path: the image file; its suffix is the format.
+        title: the run, above the plot.
 
     Raises:
         InvalidInput: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
     figure, axes = _figure((7, 4.2))
-    training = [
-        (record["update"], record["perplexity"]) for record in records if "perplexity" in record
-    ]
-    valid = [
-        (record["update"], record["valid_perplexity"])
-        for record in records
-        if "valid_perplexity" in record
-    ]
-    if training:
-        axes.plot(*zip(*training, strict=True), color="#9db4c8", linewidth=1.2, label="training")
-    if valid:
+    shown = []
+    for name, key in (("training", "perplexity"), ("validation", "valid_perplexity")):
+        points = [(record["update"], record[key]) for record in records if key in record]
+        if not points:
+            continue
+        shown += [perplexity for _, perplexity in points]
+        few = len(points) < MIN_LINE_POINTS
         axes.plot(
-            *zip(*valid, strict=True),
-            color="#1f4e79",
-            linewidth=2,
-            marker="o",
+            *zip(*points, strict=True),
+            color=COLOURS[name],
+            linestyle="none" if few else "-",
+            linewidth=2 if name == "validation" else 1.2,
+            marker="o" if few or name == "validation" else "",
             markersize=4,
-            label="validation",
+            label=name,
         )
-        update, lowest = min(valid, key=lambda point: point[1])
-        note = {
-            "xytext": (0, 14),
-            "textcoords": "offset points",
-            "ha": "center",
-            "color": "#1f4e79",
-        }
-        axes.annotate(f"{lowest:.2f}", (update, lowest), **note)
+        if name == "validation":
+            update, lowest = min(points, key=lambda point: point[1])
+            axes.annotate(
+                f"lowest {lowest:.2f}",
+                (update, lowest),
+                xytext=(0, 14),
+                textcoords="offset points",
+                ha="center",
+                color=COLOURS[name],
+            )
     axes.set_yscale("log")
+    if shown and max(shown) < min(shown) * MIN_PERPLEXITY_RATIO:
+        centre, factor = (max(shown) * min(shown)) ** 0.5, MIN_PERPLEXITY_RATIO**0.5
+        axes.set_ylim(centre / factor, centre * factor)
     axes.set_xlabel("update")
-    axes.set_ylabel("perplexity per token")
+    axes.set_ylabel("perplexity per token (lower is better)")
+    axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    if shown:
+        axes.legend(frameon=False)
     _save(figure, path)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured point."""
+
+    x: float
+    y: float
+    spread: float = 0.0  # half the length of its error bar; 0: none
+    label: str = ""  # beside the point: chains, or width
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points of one strategy; shades tell several curves of it apart."""
+
+    strategy: str  # a name in COLOURS
+    points: Sequence[Point]
+    shade: float = 1.0  # 1: the strategy's colour; towards 0: white
+
+    @property
+    def colour(self) -> tuple[float, float, float]:
+        """The strategy's colour, mixed with white."""
+        text = COLOURS[self.strategy]
+        red, green, blue = (int(text[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        return tuple(1 - self.shade * (1 - part) for part in (red, green, blue))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -94,67 +151,131 @@ class Panel:
 
     x: str  # label of the x axis
     y: str  # label of the y axis
-    series: Mapping[str, Sequence[tuple[float, float, float]]]  # by name: x, y, spread of y
+    curves: Mapping[str, Curve]  # by name in the legend
+    levels: Mapping[str, Curve] = field(default_factory=dict)  # one point each: a horizontal line
     log: bool = False  # whether the x axis is logarithmic
+    min_span: float = 0.0  # of the y axis, so that noise does not fill it
 
 
-def curves(panels: Sequence[Panel], path: Path) -> None:
+def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "") -> None:
     """Draw panels side by side, with error bars and a common legend.
 
-    A series of one point is drawn as a horizontal line across its panel.
+    Two points are not joined by a line.
 
     Args:
         panels: at least one.
         path: the image file; its suffix is the format.
+        title: the model and the data, above the panels.
+        note: how to read the points, below the title.
 
     Raises:
         InvalidInput: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
-    figure, all_axes = _figure((5.2 * len(panels), 4.0), len(panels))
-    for panel, axes in zip(panels, all_axes if len(panels) > 1 else [all_axes], strict=True):
-        for i, (name, points) in enumerate(panel.series.items()):
-            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-            if len(points) == 1:
-                axes.axhline(
-                    points[0][1], color=colour, linewidth=1, linestyle=(0, (4, 3)), label=name
-                )
-                continue
-            x, y, spread = zip(*points, strict=True)
-            axes.errorbar(
-                x,
-                y,
-                spread,
-                color=colour,
-                marker=marker,
-                markersize=4.5,
-                linewidth=1.5,
-                capsize=2,
-                label=name,
-            )
-        if panel.log:
-            axes.set_xscale("log")
-            ticks = sorted(
-                {x for points in panel.series.values() for x, _, _ in points if len(points) > 1}
-            )
-            if len(ticks) <= 8:
-                axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-                axes.minorticks_off()
-        elif all(float(x).is_integer() for points in panel.series.values() for x, _, _ in points):
-            axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlabel(panel.x)
-        axes.set_ylabel(panel.y)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    handles, names = axes.get_legend_handles_labels()
+    figure, all_axes = _figure((5.2 * len(panels), 4.4), len(panels))
+    pairs = list(zip(panels, all_axes if len(panels) > 1 else [all_axes], strict=True))
+    for panel, axes in pairs:
+        _draw_panel(panel, axes)
+    if title or note:
+        figure.suptitle("\n".join(line for line in (title, note) if line), fontsize="medium")
+    legend: dict[str, Any] = {}
+    for _, axes in pairs:
+        handles, names = axes.get_legend_handles_labels()
+        legend |= dict(zip(names, handles, strict=True))
+    rows = math.ceil(len(legend) / (3 * len(panels)))
     figure.legend(
-        handles,
-        names,
+        legend.values(),
+        legend,
         loc="outside lower center",
-        ncols=min(len(names), 3 * len(panels)),
+        ncols=math.ceil(len(legend) / rows),
         frameon=False,
     )
+    figure.draw_without_rendering()  # lays out the axes, which places of labels depend on
+    for panel, axes in pairs:
+        _label_points(panel, axes)
     _save(figure, path)
+
+
+def _draw_panel(panel: Panel, axes: Any) -> None:
+    drawn = Counter[str]()  # curves so far, by strategy
+    for name, curve in panel.curves.items():
+        marker = MARKERS[drawn[curve.strategy] % len(MARKERS)]
+        drawn[curve.strategy] += 1
+        spreads = [point.spread for point in curve.points]
+        axes.errorbar(
+            [point.x for point in curve.points],
+            [point.y for point in curve.points],
+            spreads if any(spreads) else None,
+            color=curve.colour,
+            marker=marker,
+            markersize=5,
+            linewidth=1.5,
+            linestyle="-" if len(curve.points) >= MIN_LINE_POINTS else "none",
+            capsize=2,
+            label=name,
+        )
+    for name, level in panel.levels.items():
+        axes.axhline(
+            level.points[0].y, color=level.colour, linewidth=1, linestyle=(0, (4, 3)), label=name
+        )
+    axes.margins(0.08)  # room for labels
+    _scale(panel, axes)
+    axes.set_xlabel(panel.x)
+    axes.set_ylabel(panel.y)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label_points(panel: Panel, axes: Any) -> None:
+    """Write the labels beside their points; the layout must be final."""
+
+    def on_page(x: float, y: float) -> NDArray[np.float64]:
+        pixels = np.asarray(axes.transData.transform((x, y)), dtype=np.float64)
+        return pixels * (POINTS_PER_INCH / float(axes.figure.dpi))
+
+    lines, labelled = [], []
+    for curve in panel.curves.values():
+        corners = [on_page(point.x, point.y) for point in curve.points]
+        joined = len(corners) >= MIN_LINE_POINTS
+        lines += [np.stack(corners)] if joined else [corner[None] for corner in corners]
+        for point, corner in zip(curve.points, corners, strict=True):
+            ends = [on_page(point.x, point.y + sign * point.spread) for sign in (-1, 1)]
+            lines += [np.stack([end, corner]) for end in ends if point.spread]
+            labelled += [(point, corner, curve.colour)] if point.label else []
+    anchors = np.array([corner for _, corner, _ in labelled]).reshape(-1, 2)
+    offsets = label_offsets(anchors, lines)
+    for (point, _, colour), offset in zip(labelled, offsets, strict=True):
+        axes.annotate(
+            point.label,
+            (point.x, point.y),
+            xytext=offset,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize="small",
+            color=colour,
+        )
+
+
+def _scale(panel: Panel, axes: Any) -> None:
+    """Set the ticks of x and the span of y."""
+    low, high = axes.get_ylim()
+    if high - low < panel.min_span:
+        centre = (low + high) / 2
+        axes.set_ylim(centre - panel.min_span / 2, centre + panel.min_span / 2)
+    ticks = sorted({point.x for curve in panel.curves.values() for point in curve.points})
+    if panel.log:
+        from matplotlib.ticker import LogLocator, NullLocator
+
+        axes.set_xscale("log")
+        if len(ticks) <= MAX_TICKS:
+            axes.set_xticks(ticks)
+        else:
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(lambda x, position: f"{x:,g}")
+    elif all(float(tick).is_integer() for tick in ticks):
+        axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def ensure_matplotlib() -> None:

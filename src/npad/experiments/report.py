@@ -106,14 +106,37 @@ def render(folder: Path) -> str:
         NotMeasured: a result is missing.
     """
     setup = Setup.load(folder)
-    bench = Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length)
-    return _markdown(bench, setup)
+    return _markdown(_recorded(folder, setup), setup)
+
+
+def _recorded(folder: Path, setup: Setup) -> Bench:
+    """Return a bench of recorded results, which measures nothing."""
+    return Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length)
 
 
 def write(bench: Bench, setup: Setup) -> None:
     """Write README.md and its plots into the bench's folder; measure missing results."""
     write_atomic(bench.folder / "README.md", _markdown(bench, setup))
-    figures.draw(bench, bench.folder, setup.brief)
+    draw(bench, setup)
+
+
+def draw(bench: Bench, setup: Setup) -> None:
+    """Draw the report's plots into the bench's folder; measure missing results."""
+    set_name = bench.tests[0]
+    sentences = f"{setup.sets[set_name]:,} sentences of {set_name}"
+    title = f"{setup.title}: {setup.model} on {sentences}"
+    figures.draw(bench, bench.folder, setup.brief, title)
+
+
+def redraw(folder: Path) -> None:
+    """Draw the plots of a folder's recorded results again; no model is needed.
+
+    Raises:
+        InvalidInput: the folder has no setup.json, or matplotlib is not installed.
+        NotMeasured: a result is missing.
+    """
+    setup = Setup.load(folder)
+    draw(_recorded(folder, setup), setup)
 
 
 def _markdown(bench: Bench, setup: Setup) -> str:

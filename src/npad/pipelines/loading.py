@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import torch
 
 from npad.engine.devices import PRECISIONS, device_named
+from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
 from npad.models.huggingface.steered import Steered
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.names import ModelReference
+from npad.pipelines.python_files import PythonName
 from npad.pipelines.translation import Translator
 from npad.storage import checkpoint
 from npad.text.subwords import Detokeniser
-from npad.validation import ensure_choice
+from npad.validation import brief, ensure_choice
 
 
 def load(
@@ -29,7 +33,8 @@ def load(
         name: `en-de` (English to German, everyday sentences); `toy`, an exact model of four German
             phrases; a folder that `npad train` wrote; `hf:NAME_OR_PATH`, a Hugging Face model with
             its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
-            one. A decoder-only model continues the text.
+            one. A decoder-only model continues the text. `my.py:make` runs that Python file and
+            takes the translator from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
             Everything else, and every score, is in float32.
@@ -43,6 +48,8 @@ def load(
     device = device_named(device)
     if reference.pretrained is not None:
         translator = _load_pretrained(reference.pretrained, device)
+    elif reference.python is not None:
+        translator = _load_python(reference.python, device)
     elif reference.folder is not None:
         translator = _load_folder(reference.folder, device)
     else:
@@ -57,6 +64,20 @@ def _load_folder(folder: Path, device: torch.device) -> Translator:
     saved = checkpoint.load(folder, device)
     source, target = saved.subwords
     return Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
+
+
+def _load_python(name: PythonName, device: torch.device) -> Translator:
+    """Return a translator that a user's Python file defines, or that its function returns."""
+    value = name.load()
+    if callable(value) and not isinstance(value, Translator):
+        takes_device = "device" in name.call(partial(signature, value)).parameters
+        value = name.call(value, **({"device": device} if takes_device else {}))
+    if not isinstance(value, Translator):
+        raise InvalidInput(
+            f"{name} gave {brief(value)}, and must give an npad.Translator: a model with the "
+            "functions `encode` and `detokenise`"
+        )
+    return value
 
 
 def _load_pretrained(name: str, device: torch.device) -> Translator:

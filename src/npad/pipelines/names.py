@@ -1,7 +1,7 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
-`en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face; anything else is a
-folder.
+`en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `my.py:make` is from a
+Python file; anything else is a folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npad.errors import InvalidInput
+from npad.pipelines.python_files import PythonName
 from npad.validation import ensure_path
 
 SHIPPED = {
@@ -23,15 +24,16 @@ HUGGING_FACE = "hf:"
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A parsed model name: a folder, a Hugging Face name, or neither for the toy."""
+    """A parsed model name: a folder, a Hugging Face or Python name, or none for the toy."""
 
     name: str  # as the user wrote it
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
+    python: PythonName | None = None
 
     @classmethod
     def parse(cls, name: str | Path) -> ModelReference:
-        """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, or the path of a folder.
+        """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `FILE.py:NAME`, or a folder's path.
 
         Raises:
             InvalidInput: `name` is not a path, or `hf:` is not followed by a name.
@@ -41,6 +43,9 @@ class ModelReference:
         if text == TOY:
             return cls(text)
         if not text.startswith(HUGGING_FACE):
+            python = PythonName.parse(text) if isinstance(name, str) else None
+            if python is not None:
+                return cls(text, python=python)
             return cls(text, folder=SHIPPED.get(text, Path(name)))
         pretrained = text.removeprefix(HUGGING_FACE)
         if not pretrained:
@@ -54,7 +59,7 @@ class ModelReference:
             purpose: what only such a model can do, for the error message: "be packed".
 
         Raises:
-            InvalidInput: the name is `toy` or from Hugging Face.
+            InvalidInput: the name is `toy`, from Hugging Face or in a Python file.
         """
         if self.folder is None:
             raise InvalidInput(

@@ -59,8 +59,8 @@ def fingerprint(model: str) -> str:
     """Return a digest of npad's version and a model's files.
 
     A model that npad trained is known by its config.json, which holds the checksums of the other
-    files; a Hugging Face folder by all its files. A name on the Hugging Face hub, and the toy, are
-    known by name only.
+    files; a Hugging Face folder by all its files; a Python file by its name and its text. A name on
+    the Hugging Face hub, and the toy, are known by name only.
     """
     reference = ModelReference.parse(model)
     parts = [__version__]
@@ -72,6 +72,8 @@ def fingerprint(model: str) -> str:
         parts += [f"{path.relative_to(folder)}:{file_digest(path)}" for path in files]
     else:
         parts.append(reference.name)
+        if reference.python is not None:
+            parts.append(file_digest(reference.python.path))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

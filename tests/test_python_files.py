@@ -1,0 +1,209 @@
+"""Models and decoders from a user's Python file: `--model my.py:make`, `--decoder my.py:Make`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import npad as library
+from npad import InvalidInput
+from npad.cli.own_decoders import register_own_decoders
+from npad.pipelines.names import ModelReference
+from npad.pipelines.python_files import PythonName
+from npad.search.registry import DECODERS
+from runs import npad, refused_here
+
+FILE = '''
+from __future__ import annotations
+
+import torch
+from dataclasses import dataclass, field, replace
+
+import npad
+from neighbour import SUFFIX
+
+toy = npad.load("toy")
+
+
+def make(device):
+    assert isinstance(device, torch.device)
+    return replace(toy, detokenise=lambda tokens: toy.detokenise(tokens) + SUFFIX)
+
+
+def without_arguments():
+    return toy
+
+
+def fails():
+    raise ValueError("no\\nweights")
+
+
+def number():
+    return 3
+
+
+@dataclass(frozen=True)
+class Twice(npad.Decoder):
+    """A beam of twice the given width."""
+
+    half: int = field(default=2, metadata={"help": "Half the width", "title": "{}"})
+
+    @property
+    def rows(self):
+        return 2 * self.half
+
+    def search(self, model, state, problems):
+        return npad.Beam(2 * self.half).search(model, state, problems)
+
+
+@dataclass(frozen=True)
+class Required(Twice):
+    other: int = field(kw_only=True)
+
+
+class Plain(npad.Decoder):
+    pass
+
+
+ready = npad.NPAD(Twice(1), chains=3, noise=npad.Noise(0.3))
+'''
+TEXT = "ich verstehe nur bahnhof"
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "neighbour.py").write_text("SUFFIX = '!'\n")
+    path = tmp_path / "my.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays():
+    """Forget what a test ran in this process."""
+    paths, kinds, modules = list(sys.path), dict(DECODERS.kinds), set(sys.modules)
+    yield
+    sys.path[:] = paths
+    DECODERS.kinds.clear()
+    DECODERS.kinds.update(kinds)
+    for name in set(sys.modules) - modules:
+        if name.startswith("npad_file_") or name == "neighbour":
+            del sys.modules[name]
+
+
+def test_a_model_of_a_file_translates(file):
+    done = npad("translate", "-m", f"{file}:make", "-d", f"{file}:Twice", "--half", 3, TEXT)
+    best = library.load("toy").translate([TEXT], library.Beam(6))[0]
+    assert done.stdout == best.text + "!\n"
+
+
+@pytest.mark.parametrize("name", ["make", "without_arguments", "toy"])
+def test_load_takes_a_translator_or_a_function(file, name):
+    (best,) = library.load(f"{file}:{name}").translate([TEXT])
+    assert best.text.removesuffix("!") == library.load("toy").translate([TEXT])[0].text
+
+
+@pytest.mark.parametrize(
+    ("chosen", "title"),
+    [
+        (["-d", "FILE:Twice"], "twice, 2"),
+        (["-d", "FILE:Twice(half=4)"], "twice, 4"),
+        (["--decoder=FILE:ready"], "NPAD-3 + twice 1"),
+        (["-d", "npad(inner=FILE:Twice(half=3),chains=2)"], "NPAD-2 + twice 3"),
+    ],
+)
+def test_compare_takes_decoders_of_a_file(file, chosen, title, capsys):
+    chosen = [text.replace("FILE", str(file)) for text in chosen]
+    done = npad("compare", "-m", "toy", *chosen, TEXT)
+    rows = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line[:1] == "│"]
+    assert rows[0].startswith(title.split(" ")[0])
+    assert len(rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.py:make", "there is no file missing.py; give a Python file"),
+        ("FILE:nothing", "has no 'nothing'; it has "),
+        ("FILE:fails", "raised ValueError in line 23: no weights"),
+        ("FILE:number", "gave 3, and must give an npad.Translator"),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_one_line(file, name, message, capsys, monkeypatch):
+    name = name.replace("FILE", str(file))
+    said = refused_here(capsys, monkeypatch, "translate", "-m", name, TEXT)
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.py:Make", "there is no file missing.py"),
+        ("FILE:nothing", "has no 'nothing'; it has "),
+        ("FILE:fails", "raised ValueError in line 23: no weights"),
+        ("FILE:number", "is 3, and must be a decoder"),
+        ("FILE:Required", "needs a default for its field 'other'"),
+        ("FILE:Plain", "must be a dataclass with a method `search`"),
+    ],
+)
+def test_a_decoder_that_cannot_be_made_is_one_line(file, name, message, capsys, monkeypatch):
+    name = name.replace("FILE", str(file))
+    said = refused_here(capsys, monkeypatch, "translate", "-m", "toy", "-d", name, TEXT)
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\nraise RuntimeError('a\\nb')", "raised RuntimeError in line 2: a b"),
+        ("x = (", "raised SyntaxError in line 1"),
+        ("import sys\nsys.exit(3)", "raised SystemExit in line 2: 3"),
+        ("import no_such_module", "raised ModuleNotFoundError in line 1"),
+        ("", "has no 'make'; it defines nothing"),
+    ],
+)
+def test_a_file_that_fails_is_one_line(tmp_path, text, message, capsys, monkeypatch):
+    (tmp_path / "bad.py").write_text(text)
+    model = f"{tmp_path / 'bad.py'}:make"
+    assert message in refused_here(capsys, monkeypatch, "translate", "-m", model, TEXT)
+
+
+def test_names_of_other_models_run_nothing(tmp_path, monkeypatch):
+    (tmp_path / "my.py").write_text("raise RuntimeError")
+    monkeypatch.chdir(tmp_path)
+    for name in ("my.py", "my.py:", "my.py:1x", "my:make", "hf:my.py:make"):
+        assert ModelReference.parse(name).python is None
+    assert ModelReference.parse(Path("my.py:make")).python is None
+
+
+def test_only_the_options_of_decoders_run_a_file(file):
+    name = f"{file}:Twice"
+    for arguments in (["translate", name], ["-o", name], ["--", "-d", name], [f"--text={name}"]):
+        register_own_decoders(arguments)
+    assert name not in DECODERS
+    register_own_decoders(["-d", name])
+    assert name in DECODERS
+
+
+def test_a_registry_runs_no_file(file):
+    with pytest.raises(InvalidInput, match="decoder must be one of"):
+        DECODERS.parse(f"{file}:Twice")
+
+
+def test_a_file_runs_once(tmp_path):
+    (tmp_path / "once.py").write_text("a, b = [], []")
+    first = PythonName.parse(f"{tmp_path}/once.py:a")
+    assert first.load() is first.load()
+
+
+def test_an_engine_refuses_a_decoder_of_a_file(file, capsys, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text(TEXT + "\n")
+    files = tmp_path / "in", tmp_path / "in"
+    said = refused_here(
+        capsys,
+        monkeypatch,
+        *("evaluate", *files, "-m", "toy", "-d", f"{file}:Twice", "--engine", "local"),
+    )
+    assert "twice" in said
