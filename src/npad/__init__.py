@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from npad.search.selectors import MostProbable as MostProbable
     from npad.search.selectors import Rerank as Rerank
     from npad.search.selectors import Selector as Selector
+    from npad.search.selectors import WithCut as WithCut
     from npad.signatures import signature as signature
     from npad.version import __version__ as __version__
 
@@ -137,6 +138,7 @@ _NAMES = {
         "MostProbable",
         "Rerank",
         "Selector",
+        "WithCut",
     ],
     "signatures": ["signature"],
     "version": ["__version__"],

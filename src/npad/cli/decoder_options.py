@@ -12,11 +12,15 @@ import typer
 
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
+from npad.pipelines.loading import defaults_of
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
+from npad.search.npad import NPAD
 from npad.search.registry import DECODERS
-from npad.specs import Registry, label, name_of_kind, parse_value
+from npad.specs import Registry, label, name_of_kind, parse_value, split_commas
 
 PANEL = "How to decode"  # of the help
+NPAD_DEFAULTS = Defaults()  # of npad's own models
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class DecoderOption:
         flags = [self.flag, *self.field.metadata.get("flags", ())]
         kind = self._plain_kind()
         if kind is bool:
-            on_by_default = self.field.default is True
-            flags = [f"{self.flag}/--no-{self.flag[2:]}" if on_by_default else self.flag]
+            negatable = self.field.default is True or self.field.metadata.get("negatable", False)
+            flags = [f"{self.flag}/--no-{self.flag[2:]}" if negatable else self.flag]
         options: dict[str, Any] = {"help": self._help(owners), "rich_help_panel": PANEL}
         if kind is not bool:
             options["metavar"] = "NAME" if kind is str and self.name != "sigma" else "N"
@@ -139,8 +143,8 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of all registered decoders to a marked command.
 
     A command marked by `decodes` receives the decoder that the options describe, as `decoder`; one
-    marked by `compares` receives every compared decoder, as `decoders`. Other commands are returned
-    unchanged.
+    marked by `compares` receives every compared decoder, as `decoders`. What the options leave open
+    is the default of the command's `model`. Other commands are returned unchanged.
     """
     options = all_options()
     if hasattr(command, "default_decoder"):
@@ -155,16 +159,19 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
         def decoding(decoder: str, **values: Any) -> None:
             settings = {option.name: values.pop(option.name) for option in options}
             settings["nbest"] = values.get("nbest")
-            command(decoder=make_decoder(decoder, _without_none(settings)), **values)
+            defaults = defaults_of(values["model"])
+            command(decoder=make_decoder(decoder, _without_none(settings), defaults), **values)
 
         return _with_parameters(decoding, command, [extra, *options], "decoder")
     if hasattr(command, "compared_defaults"):
-        defaults = command.compared_defaults
+        compared = command.compared_defaults
 
         @functools.wraps(command)
         def comparing(**values: Any) -> None:
             settings = {option.name: values.pop(option.name) for option in options}
-            command(decoders=compared_decoders(defaults | _without_none(settings)), **values)
+            settings = compared | _without_none(settings)
+            decoders = compared_decoders(settings, defaults_of(values["model"]))
+            command(decoders=decoders, **values)
 
         return _with_parameters(comparing, command, options, "decoders")
     return command
@@ -184,7 +191,9 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., N
     return mark
 
 
-def compared_decoders(settings: dict[str, Any]) -> list[Decoder]:
+def compared_decoders(
+    settings: dict[str, Any], defaults: Defaults = NPAD_DEFAULTS
+) -> list[Decoder]:
     """Return every compared decoder, each with those settings that it has an option for.
 
     A decoder with an inner one, such as NPAD, comes twice, with greedy and with beam search, unless
@@ -201,12 +210,12 @@ def compared_decoders(settings: dict[str, Any]) -> list[Decoder]:
     for name, kind in compared.items():
         names = option_names(kind)
         if "inner" not in names:
-            decoders.append(make_decoder(name, _restrict(settings, names)))
+            decoders.append(make_decoder(name, _restrict(settings, names), defaults))
             continue
         for inner in [settings["inner"]] if "inner" in settings else ["greedy", "beam"]:
             inner_names = option_names(DECODERS.kinds[inner]) if inner in DECODERS else set()
             restricted = _restrict(settings, names | inner_names)
-            decoders.append(make_decoder(name, restricted | {"inner": inner}))
+            decoders.append(make_decoder(name, restricted | {"inner": inner}, defaults))
     return decoders
 
 
@@ -237,12 +246,15 @@ def _with_parameters(
     return wrapped
 
 
-def make_decoder(name: str, settings: dict[str, Any]) -> Decoder:
+def make_decoder(
+    name: str, settings: dict[str, Any], defaults: Defaults = NPAD_DEFAULTS
+) -> Decoder:
     """Return the decoder that --decoder and its options describe.
 
     Args:
         name: a registered name, or one with its fields in brackets.
         settings: the values of the options that are set, and `nbest`, the outputs per text.
+        defaults: the model's, for what is left open.
 
     Raises:
         InvalidInput: an option does not go with the decoder, or breaks a rule.
@@ -255,11 +267,21 @@ def make_decoder(name: str, settings: dict[str, Any]) -> Decoder:
             if not hasattr(decoder, "nbest"):
                 _refuse({"nbest"}, f"--decoder {name}", option_names(type(decoder)))
             decoder = replace(decoder, nbest=nbest)
-        return cast(Decoder, decoder)
-    return _build(name, dict(settings), f"--decoder {name}")
+        return _with_defaults(decoder, name, defaults)
+    return _build(name, dict(settings), f"--decoder {name}", defaults)
 
 
-def _build(name: str, settings: dict[str, Any], choice: str) -> Decoder:
+def _with_defaults(decoder: Decoder, spec: str, defaults: Defaults) -> Decoder:
+    """Return a decoder that is given with its fields, with the defaults of those not written."""
+    if not isinstance(decoder, NPAD):
+        return decoder
+    inside = spec.strip().partition("(")[2].removesuffix(")")
+    written = {field.partition("=")[0].strip() for field in split_commas(inside)}
+    values: dict[str, Any] = {"noise": defaults.noise, "selector": defaults.selector}
+    return replace(decoder, **{name: values[name] for name in values.keys() - written})
+
+
+def _build(name: str, settings: dict[str, Any], choice: str, defaults: Defaults) -> Decoder:
     """Build a decoder, and consume the settings.
 
     choice: the option that chose it, for error messages: `--inner beam`.
@@ -278,21 +300,23 @@ def _build(name: str, settings: dict[str, Any], choice: str) -> Decoder:
     seed = settings.get("seed")  # an inner decoder's, too
     for field in fields(kind):
         if types[field.name] is Noise:
-            values[field.name] = _noise(kind, settings)
+            values[field.name] = _noise(kind, settings, defaults)
         elif types[field.name] is not Decoder and "help" in field.metadata:
             option = DecoderOption(field, types[field.name])
             if option.name in settings:
                 values[field.name] = option.parse(settings.pop(option.name))
+            elif kind is NPAD and option.name == "selector":
+                values[field.name] = defaults.selector
     inner_fields = [f for f in fields(kind) if types[f.name] is Decoder and "help" in f.metadata]
     for field in inner_fields:
-        values[field.name] = _inner(field.name, settings, seed)
+        values[field.name] = _inner(field.name, settings, seed, defaults)
     offered = option_names(kind) | ({"nbest"} if "nbest" in types else set())
     _refuse(set(settings), choice, offered)
     decoder: Decoder = kind(**values)
     return decoder
 
 
-def _inner(field: str, settings: dict[str, Any], seed: int | None) -> Decoder:
+def _inner(field: str, settings: dict[str, Any], seed: int | None, defaults: Defaults) -> Decoder:
     """Return the decoder of a field such as `inner`, from the settings that are left."""
     name = str(settings.pop(field, "greedy"))
     if name == "npad":
@@ -306,13 +330,19 @@ def _inner(field: str, settings: dict[str, Any], seed: int | None) -> Decoder:
     inherited = {"seed": seed} if seed is not None and "seed" in types else {}
     inner_settings = settings | inherited
     settings.clear()
-    return _build(name, inner_settings, f"{flag_of(field)} {name}")
+    return _build(name, inner_settings, f"{flag_of(field)} {name}", defaults)
 
 
-def _noise(kind: type, settings: dict[str, Any]) -> Noise:
-    """Return the default noise of a decoder, changed by the settings, which are consumed."""
-    default = next(f for f in fields(kind) if f.name == "noise").default_factory
-    assert callable(default)
+def _noise(kind: type, settings: dict[str, Any], defaults: Defaults) -> Noise:
+    """Return the default noise, changed by the settings, which are consumed.
+
+    NPAD's default is the model's; another decoder's is its own.
+    """
+    default: Noise = defaults.noise
+    if kind is not NPAD:
+        factory = next(f for f in fields(kind) if f.name == "noise").default_factory
+        assert callable(factory)
+        default = factory()
     options = {option.name: option for option in options_of(Noise)}
     changes = {
         option.field.name: option.parse(settings.pop(name))
@@ -320,12 +350,12 @@ def _noise(kind: type, settings: dict[str, Any]) -> Noise:
         if name in settings
     }
     distribution = changes.get("distribution")
-    if distribution is not None and distribution.relative_only and not changes.get("relative"):
+    relative = changes.get("relative", default.relative)
+    if distribution is not None and distribution.relative_only and not relative:
         raise InvalidInput(
             f"--noise {label(distribution)} is a share of what it perturbs: add --relative"
         )
-    noise: Noise = replace(default(), **changes)
-    return noise
+    return replace(default, **changes)
 
 
 def _refuse(names: set[str], choice: str, offered: set[str]) -> None:

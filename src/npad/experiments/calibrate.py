@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from npad.engine.cost import ModelCalls, count_calls
 from npad.errors import InvalidInput
 from npad.pipelines.translation import Translator
+from npad.search.defaults import Defaults
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.validation import MAX_SEED, as_list, brief, ensure_callable, ensure_integer, ensure_number
@@ -60,7 +61,7 @@ def calibrate(
         translator: the model.
         sources: sentences to calibrate on; blank ones are skipped.
         decoder: its inner decoder, chains, schedule and distribution are kept; NPAD with ten
-            chains over greedy search by default.
+            chains over greedy search and the model's default noise by default.
         budget: model calls to spend, approximately.
         sigmas: the σ₀ to choose from.
         max_length: longest output in tokens, end token included.
@@ -71,11 +72,13 @@ def calibrate(
     Raises:
         InvalidInput: an argument is wrong, a source is too long, or the budget is too small.
     """
-    decoder = NPAD(Greedy(), 10) if decoder is None else decoder
     if not isinstance(translator, Translator):
         raise InvalidInput(
             f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}"
         )
+    if decoder is None:
+        defaults = Defaults.of(translator.model)
+        decoder = NPAD(Greedy(), 10, defaults.noise, selector=defaults.selector)
     if not isinstance(decoder, NPAD):
         raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
     ensure_integer("budget", budget, 1)

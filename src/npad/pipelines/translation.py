@@ -29,7 +29,7 @@ from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.selectors import MBR
+from npad.search.selectors import with_texts
 from npad.signatures import signature
 from npad.validation import brief, ensure_callable, ensure_integer
 
@@ -366,13 +366,10 @@ class Translator:
 
     def _with_texts(self, decoder: Decoder) -> Decoder:
         """Let MBR compare texts instead of tokens."""
-        if (
-            isinstance(decoder, NPAD)
-            and isinstance(decoder.selector, MBR)
-            and decoder.selector.text is None
-        ):
-            return replace(decoder, selector=replace(decoder.selector, text=self.detokenise))
-        return decoder
+        if not isinstance(decoder, NPAD):
+            return decoder
+        selector = with_texts(decoder.selector, self.detokenise)
+        return decoder if selector is decoder.selector else replace(decoder, selector=selector)
 
 
 def _iterator(texts: Iterable[str]) -> Iterator[str]:

@@ -26,4 +26,5 @@ SELECTORS = Registry(
     selectors.LengthNormalised,
     selectors.GNMTLength,
     selectors.MBR,
+    selectors.WithCut,
 )
