@@ -16,7 +16,7 @@ from npad import (
     Sampling,
     WithCut,
 )
-from npad.cli.decoder_options import compared_decoders, make_decoder
+from npad.cli.decoder_choice import compared_decoders, make_decoder
 from npad.search.defaults import Defaults
 
 SHARE = Noise(0.1, relative=True)

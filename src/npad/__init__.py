@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from npad.search.independent import walk as walk
     from npad.search.npad import NPAD as NPAD
     from npad.search.sampling import Sampling as Sampling
+    from npad.search.selected import Selected as Selected
     from npad.search.selectors import MBR as MBR
     from npad.search.selectors import GNMTLength as GNMTLength
     from npad.search.selectors import LengthNormalised as LengthNormalised
@@ -131,6 +132,7 @@ _NAMES = {
     "search.independent": ["walk"],
     "search.npad": ["NPAD"],
     "search.sampling": ["Sampling"],
+    "search.selected": ["Selected"],
     "search.selectors": [
         "MBR",
         "GNMTLength",

@@ -95,6 +95,11 @@ class NPAD(Decoder):
         )
         if isinstance(self.inner, NPAD):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
+        if getattr(self.inner, "needs_coverage", False):
+            raise InvalidInput(
+                "a selector that reads attention ranks clean hypotheses: give it to NPAD, "
+                "not to its inner decoder"
+            )
         selector = innermost_selector(self.selector)
         by_length = isinstance(selector, LengthNormalised | GNMTLength)
         if isinstance(self.inner, Exact) and by_length:
