@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
-from npad.cli.decoder_options import make_decoder
+from npad import (
+    MBR,
+    NPAD,
+    Beam,
+    Dropout,
+    Greedy,
+    InvalidInput,
+    MostProbable,
+    Noise,
+    Sampling,
+    WithCut,
+)
+from npad.cli.decoder_choice import compared_decoders, make_decoder
+from npad.search.defaults import Defaults
+
+SHARE = Noise(0.1, relative=True)
+OPEN_ENDED = Defaults(SHARE, WithCut())
 
 
 def test_a_seed_reaches_the_inner_decoder():
@@ -47,3 +62,36 @@ def test_options_that_do_not_go_together(name, settings, message):
 
 def test_the_beam_of_an_inner_decoder():
     assert make_decoder("npad", {"inner": "beam", "width": 3}) == NPAD(Beam(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("npad", {}, NPAD(noise=SHARE, selector=WithCut())),
+        ("npad", {"sigma": "0.5"}, NPAD(noise=Noise(0.5, relative=True), selector=WithCut())),
+        ("npad", {"relative": False}, NPAD(noise=Noise(0.1), selector=WithCut())),
+        ("npad", {"selector": "most-probable"}, NPAD(noise=SHARE, selector=MostProbable())),
+        ("npad(chains=3)", {}, NPAD(chains=3, noise=SHARE, selector=WithCut())),
+        (
+            "npad(noise=noise(sigma=0.2),share_noise=yes)",
+            {},
+            NPAD(noise=Noise(0.2), share_noise=True, selector=WithCut()),
+        ),
+        ("npad(selector=mbr)", {}, NPAD(noise=SHARE, selector=MBR())),
+        (
+            "npad",
+            {"noise": "dropout"},
+            NPAD(noise=Noise(0.1, distribution=Dropout(), relative=True), selector=WithCut()),
+        ),
+    ],
+)
+def test_what_is_left_open_is_the_models_default(name, settings, expected):
+    assert make_decoder(name, settings, OPEN_ENDED) == expected
+
+
+def test_compared_decoders_take_the_models_default_and_relative():
+    noises = [one.noise for one in compared_decoders({}, OPEN_ENDED) if isinstance(one, NPAD)]
+    assert noises == [SHARE, SHARE]
+    relative = compared_decoders({"relative": True, "sigma": "0.2"})
+    noises = [one.noise for one in relative if isinstance(one, NPAD)]
+    assert noises == [Noise(0.2, relative=True)] * 2

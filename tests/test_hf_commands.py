@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from npad import NPAD, Greedy, Noise, load
+from npad import NPAD, Greedy, MostProbable, Noise, WithCut, load
 from npad.cli.main import main
+from npad.pipelines.loading import defaults_of
+from npad.search.defaults import Defaults
 from runs import printed_here
 from test_huggingface import build, save
 
@@ -54,3 +56,30 @@ def test_noisy_chains_in_low_precision(folders, kind, precision):
     for translation, plain in zip(found, greedy, strict=True):
         assert translation.log_prob >= plain.log_prob - 1e-4
         assert f"{kind}+{precision}" in translation.signature
+
+
+@pytest.mark.parametrize(("kind", "selector"), [("bart", MostProbable()), ("llama", WithCut())])
+def test_the_default_noise_is_the_models(folders, kind, selector, capsys, monkeypatch):
+    """Relative noise of 0.1, as in npad.hf; the same by name, loaded, and in low precision."""
+    name = f"hf:{folders / kind}"
+    expected = Defaults(Noise(0.1, relative=True), selector)
+    assert defaults_of(name) == expected
+    assert Defaults.of(load(name).model) == expected
+    assert Defaults.of(load(name, precision="bfloat16").model) == expected
+    command = ["-m", name, "--max-length", "6", "w5 w6"]
+    record = json.loads(
+        printed_here(capsys, monkeypatch, "translate", "-d", "npad", "-M", "3", "--json", *command)
+    )
+    decoder = NPAD(Greedy(), 3, Noise(0.1, relative=True), selector=selector)
+    by_hand = load(name).translate(["w5 w6"], decoder, 6)[0]
+    assert (record["log_prob"], record["signature"]) == (by_hand.log_prob, by_hand.signature)
+    shown = printed_here(capsys, monkeypatch, "info", name)
+    assert "--sigma 0.1 (--relative" in shown
+    described = json.loads(printed_here(capsys, monkeypatch, "info", "--json", name))
+    assert described["default_noise"] == {"sigma": 0.1, "relative": True}
+    assert ("with-cut" in described["default_selector"]) == (kind == "llama")
+
+
+def test_the_default_noise_of_npads_own_models():
+    for name in ("toy", "en-de"):
+        assert defaults_of(name) == Defaults.of(load(name).model) == Defaults(Noise(0.3))

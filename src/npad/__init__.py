@@ -69,12 +69,14 @@ if TYPE_CHECKING:
     from npad.search.independent import walk as walk
     from npad.search.npad import NPAD as NPAD
     from npad.search.sampling import Sampling as Sampling
+    from npad.search.selected import Selected as Selected
     from npad.search.selectors import MBR as MBR
     from npad.search.selectors import GNMTLength as GNMTLength
     from npad.search.selectors import LengthNormalised as LengthNormalised
     from npad.search.selectors import MostProbable as MostProbable
     from npad.search.selectors import Rerank as Rerank
     from npad.search.selectors import Selector as Selector
+    from npad.search.selectors import WithCut as WithCut
     from npad.signatures import signature as signature
     from npad.version import __version__ as __version__
 
@@ -130,6 +132,7 @@ _NAMES = {
     "search.independent": ["walk"],
     "search.npad": ["NPAD"],
     "search.sampling": ["Sampling"],
+    "search.selected": ["Selected"],
     "search.selectors": [
         "MBR",
         "GNMTLength",
@@ -137,6 +140,7 @@ _NAMES = {
         "MostProbable",
         "Rerank",
         "Selector",
+        "WithCut",
     ],
     "signatures": ["signature"],
     "version": ["__version__"],

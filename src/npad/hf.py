@@ -17,10 +17,12 @@ from npad.decoding import decode
 from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, Inputs, generate_output
+from npad.models.huggingface.parts import RELATIVE_NOISE
 from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
@@ -62,7 +64,8 @@ def generate(
 
     Args:
         model: a `PreTrainedModel` that generates.
-        decoder: ten chains of greedy search with relative noise of 0.1 by default.
+        decoder: by default ten chains of greedy search with the model's default noise, 0.1 of the
+            RMS; of a decoder-only model, sequences cut at the limit compete with finished ones.
         num_return_sequences: rows of the result an input.
         max_new_tokens: the generation config's by default, or else 20.
         ids: an integer an input, which keys its noise; its position by default.
@@ -76,7 +79,9 @@ def generate(
     ensure_integer("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
-    decoder = NPAD(Greedy(), 10, Noise(0.1, relative=True)) if decoder is None else decoder
+    if decoder is None:
+        defaults = Defaults.of(adapter)
+        decoder = NPAD(Greedy(), 10, defaults.noise, selector=defaults.selector)
     prefix = adapter.prefix(source)
     max_length = _max_new_tokens(adapter, max_new_tokens, prefix.shape[1])
     ensure_fits(len(source) * num_return_sequences, 16 * max_length + 512, adapter.device)
@@ -116,7 +121,7 @@ def npad(
     stopping_criteria: Any = None,
     generation_config: Any = None,
     npad_chains: int = 10,
-    npad_sigma: float = 0.1,
+    npad_sigma: float = RELATIVE_NOISE,
     npad_site: str = "hidden",
     npad_seed: int = 0,
     npad_max_rows: int | None = None,
@@ -167,7 +172,12 @@ def npad(
         inner = Greedy() if beams == 1 else Beam(beams, "pool")
         noise = Noise(npad_sigma, site=npad_site, relative=True)
         npad_decoder = NPAD(
-            inner, npad_chains, noise, seed=npad_seed, candidates="best" if n == 1 else "all"
+            inner,
+            npad_chains,
+            noise,
+            seed=npad_seed,
+            selector=Defaults.of(adapter).selector,
+            candidates="best" if n == 1 else "all",
         )
     criterion = _combined_criteria(stopping_criteria)
     steered: Any = adapter

@@ -158,6 +158,10 @@ class Capabilities:
     reserve: Callable[[Any, int], Any] | None = None
     # step_pair(state, tokens) -> logits of the noisy rows and of their clean pairs (PairedClean)
     step_pair: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None
+    # σ₀ of NPAD's noise by default, as a share of the RMS of what it perturbs; None: npad's own,
+    # absolute default (see `npad.search.defaults`)
+    relative_noise: float | None = None
+    open_ended: bool = False  # it continues a text: being cut at max_length is no fault
     normalised: bool = False  # `step` returns log-probabilities that must not be normalised again
     steered: bool = False  # `step` returns modified scores; `judge` returns the model's own
     capturable: bool = False  # `step` and `select` may be captured in a CUDA graph
@@ -185,6 +189,8 @@ class Capabilities:
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),
             reserve=_method(model, "reserve"),
+            relative_noise=getattr(model, "relative_noise", None),
+            open_ended=bool(getattr(model, "open_ended", False)),
             normalised=bool(getattr(model, "normalised", False)),
             steered=bool(getattr(model, "steered", False)),
             capturable=bool(getattr(model, "capturable", False)),

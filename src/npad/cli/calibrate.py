@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from npad.cli.decoder_choice import options_for
 from npad.cli.decoder_options import decodes
 from npad.cli.options import (
     DEFAULT_MODEL,
@@ -26,11 +27,18 @@ from npad.cli.options import (
 from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.evaluate.bootstrap import LEVEL, Difference
 from npad.experiments.calibrate import GRID, Trial, calibrate
 from npad.pipelines.loading import load
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
 from npad.search.npad import NPAD
 from npad.text.files import read_lines
+
+LEGEND = f"""\
+gain             NLL without noise minus NLL, with its {LEVEL} % interval over resampled sentences
+behind the best  NLL minus the round's best; a tie if the interval includes 0
+"""
 
 
 @decodes("npad")
@@ -59,7 +67,8 @@ def command(
     """Find the σ₀ with which NPAD's output is most probable.
 
     Successive halving within a budget of model calls: all candidates are tried on a few sentences,
-    the better half on more sentences, and so on. No references are needed.
+    the better half on more sentences, and so on. Of those that tie with the best in the last round,
+    the smallest is chosen. No references are needed.
 
     Examples:
 
@@ -89,25 +98,38 @@ def command(
             max_rows,
             progress=partial(progress, "calibrating"),
         )
+    options = None
+    if calibration.sigma is not None:
+        noise = replace(decoder.noise, sigma=calibration.sigma)
+        options = options_for(replace(decoder, noise=noise), Defaults.of(translator.model))
     if as_json:
-        print(json.dumps(asdict(calibration)))
+        print(json.dumps(asdict(calibration) | {"options": options}))
         return
-    console().print(_trials_table(calibration.trials))
-    console().print(
-        f"σ₀ = {calibration.sigma:g}, by {calibration.calls:,} model calls. "
-        f"Use it: --decoder npad --sigma {calibration.sigma:g}"
-    )
+    out = console()
+    out.print(_trials_table(calibration.trials), LEGEND, sep="\n")
+    spent = f"by {calibration.calls:,} model calls"
+    if options is None:
+        out.print(f"No σ₀ gained anything over the inner decoder, {spent}: try others, or more")
+        out.print("sentences or chains.")
+        return
+    out.print(f"σ₀ = {calibration.sigma:g}, {spent}. Use it:")
+    out.print(options, soft_wrap=True)
+
+
+def _with_interval(difference: Difference) -> str:
+    return f"{difference.value:.3f} [{difference.low:.3f}, {difference.high:.3f}]"
 
 
 def _trials_table(trials: Sequence[Trial]) -> Table:
     """Return the trials as a table, with a line between rounds."""
     table = Table()
-    for name in ("σ₀", "sentences", "NLL", "without noise", "gain"):
+    for name in ("σ₀", "sentences", "NLL", "without noise", "gain", "behind the best"):
         table.add_column(name, justify="right")
     next_sizes = [trial.sentences for trial in trials[1:]]
     for trial, next_size in zip_longest(trials, next_sizes):
-        gain = trial.inner - trial.nll
-        figures = (f"{trial.nll:.3f}", f"{trial.inner:.3f}", f"{gain:.3f}")
+        behind = _with_interval(trial.behind) + (", a tie" if trial.ties else "")
+        behind = behind if trial.behind.high > 0 else "the best"
+        figures = (f"{trial.nll:.3f}", f"{trial.inner:.3f}", _with_interval(trial.gain), behind)
         ends_round = next_size is not None and next_size != trial.sentences
         table.add_row(f"{trial.sigma:g}", f"{trial.sentences:,}", *figures, end_section=ends_round)
     return table

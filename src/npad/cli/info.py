@@ -13,6 +13,8 @@ from npad.model import name_of
 from npad.models.huggingface.steered import Steered
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
+from npad.search.defaults import Defaults
+from npad.specs import label
 from npad.storage import checkpoint
 
 
@@ -36,8 +38,12 @@ def command(
     loaded = _unwrap(load(model).model)
     config = _config(ModelReference.parse(model))
     name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
+    defaults = Defaults.of(loaded)
+    noise, selector = defaults.noise, label(defaults.selector)
     if as_json:
-        print(json.dumps(config | {"name": name, "parameters": parameters, "sites": sites}))
+        record = {"name": name, "parameters": parameters, "sites": sites}
+        record["default_noise"] = {"sigma": noise.sigma, "relative": noise.relative}
+        print(json.dumps(config | record | {"default_selector": selector}))
         return
     rows = {"name": name, "kind": _kind(loaded), "parameters": f"{parameters:,}"}
     rows |= {
@@ -45,6 +51,9 @@ def command(
         for option, value in config.get("model", {}).items()
     }
     rows["noise sites"] = ", ".join(f"{site} ({width})" for site, width in sites.items())
+    relative = " (--relative, of the RMS)" if noise.relative else ""
+    rows["default noise"] = f"--sigma {noise.sigma:g}{relative}"
+    rows["default selector"] = selector
     if "training" in config:
         rows |= _training_rows(config["training"])
     if config:

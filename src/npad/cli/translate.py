@@ -113,6 +113,8 @@ def command(
 
         npad translate "How do I get to the station?"
 
+        npad translate --decoder beam --selector length-normalised "How do I get to the station?"
+
         npad translate --decoder npad --chains 50 --sigma 0.3 "How do I get to the station?"
 
         npad translate -m runs/en-cs -i test.en.xz -o test.cs -d npad --inner beam --width 5 -M 10

@@ -2,6 +2,8 @@
 
 Every σ₀ is tried on a few sentences; each round keeps the better half and tries it on more. All
 σ₀ decode the same sentences with the same random numbers, so that small differences show early.
+Differences come with intervals by paired bootstrap over the sentences. A σ₀ whose interval to the
+best one includes 0 ties with it, and of those that tie the smallest is chosen.
 """
 
 from __future__ import annotations
@@ -10,32 +12,62 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from npad.engine.cost import ModelCalls, count_calls
 from npad.errors import InvalidInput
+from npad.evaluate.bootstrap import LEVEL, TIE, Difference
 from npad.pipelines.translation import Translator
+from npad.search.defaults import Defaults
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.validation import MAX_SEED, as_list, brief, ensure_callable, ensure_integer, ensure_number
 
+FloatArray = NDArray[np.float64]
+
 GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)  # σ₀ tried by default
+RESAMPLES = 1000  # of the sentences, for an interval
 PILOT_SENTENCES = 16  # from which the model calls per sentence are estimated
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One σ₀ on the first sentences: mean NLL of NPAD's outputs and of its inner decoder's."""
+    """One σ₀ on the first sentences: mean NLL of NPAD's outputs and of its inner decoder's.
+
+    Attributes:
+        sigma: σ₀.
+        sentences: how many sentences were decoded.
+        nll: mean NLL of NPAD's outputs.
+        inner: mean NLL of the inner decoder's outputs.
+        gain: inner minus nll, with the bootstrap interval of its mean.
+        behind: nll minus that of the round's best σ₀, with its interval; 0 for the best.
+    """
 
     sigma: float
     sentences: int
     nll: float
     inner: float
+    gain: Difference
+    behind: Difference
+
+    @property
+    def ties(self) -> bool:
+        """Whether the round's sentences do not tell this σ₀ from the best one."""
+        return self.behind.low <= 0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The best σ₀, all trials in order, and the model calls spent, re-scoring included."""
+    """The smallest σ₀ that ties with the best, and how it was found.
 
-    sigma: float
+    Attributes:
+        sigma: the σ₀; None if no σ₀ of the last round gained anything.
+        trials: all trials, in order.
+        calls: the model calls spent, re-scoring included.
+    """
+
+    sigma: float | None
     trials: list[Trial]
     calls: int
 
@@ -51,7 +83,7 @@ def calibrate(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """Find the σ₀ whose outputs have the highest clean log-probability.
+    """Find the smallest σ₀ whose outputs have, as far as is known, the highest log-probability.
 
     Rounds get equal shares of the budget; the last one compares at least two σ₀. References are
     not needed, since NPAD maximises probability.
@@ -60,7 +92,7 @@ def calibrate(
         translator: the model.
         sources: sentences to calibrate on; blank ones are skipped.
         decoder: its inner decoder, chains, schedule and distribution are kept; NPAD with ten
-            chains over greedy search by default.
+            chains over greedy search and the model's default noise by default.
         budget: model calls to spend, approximately.
         sigmas: the σ₀ to choose from.
         max_length: longest output in tokens, end token included.
@@ -71,11 +103,13 @@ def calibrate(
     Raises:
         InvalidInput: an argument is wrong, a source is too long, or the budget is too small.
     """
-    decoder = NPAD(Greedy(), 10) if decoder is None else decoder
     if not isinstance(translator, Translator):
         raise InvalidInput(
             f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}"
         )
+    if decoder is None:
+        defaults = Defaults.of(translator.model)
+        decoder = NPAD(Greedy(), 10, defaults.noise, selector=defaults.selector)
     if not isinstance(decoder, NPAD):
         raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
     ensure_integer("budget", budget, 1)
@@ -119,8 +153,8 @@ class _Meter:
     def spent(self) -> int:
         return self.calls.search + self.calls.rescoring
 
-    def nll(self, texts: Sequence[str], sigma: float) -> float:
-        """Return the mean NLL of the outputs at `sigma`; 0 is the inner decoder alone."""
+    def nll(self, texts: Sequence[str], sigma: float) -> FloatArray:
+        """Return the NLL of the outputs at `sigma` [sentences]; 0 is the inner decoder alone."""
         decoder = replace(
             self.decoder,
             noise=replace(self.decoder.noise, sigma=sigma),
@@ -129,7 +163,7 @@ class _Meter:
         with count_calls(self.calls):
             translations = self.translator.translate(texts, decoder, self.max_length, self.max_rows)
         self.progress(min(self.spent, self.budget), self.budget)
-        return -sum(translation.log_prob for translation in translations) / len(texts)
+        return np.array([-translation.log_prob for translation in translations])
 
 
 def _halve(meter: _Meter, texts: Sequence[str], sigmas: Sequence[float]) -> Calibration:
@@ -144,18 +178,54 @@ def _halve(meter: _Meter, texts: Sequence[str], sigmas: Sequence[float]) -> Cali
             f"give {minimum:,} or more"
         )
     rounds = max(1, len(sigmas).bit_length() - 1)
-    survivors, trials, previous_size = list(sigmas), [], 0
+    survivors, last_round, previous_size = list(sigmas), list[Trial](), 0
+    trials: list[Trial] = []
     for number in range(rounds):
-        size = int((budget - meter.spent) / (rounds - number) / (len(survivors) * cost))
-        sample = texts[:size]
+        share = (budget - meter.spent) / (rounds - number)
+        sample = texts[: max(1, int(share / (len(survivors) * cost)))]
         if len(sample) <= previous_size:  # fewer sentences than in the round before
             break
         start, inner = meter.spent, meter.nll(sample, 0.0)
-        scores = {sigma: meter.nll(sample, sigma) for sigma in survivors}
+        nll = {sigma: meter.nll(sample, sigma) for sigma in survivors}
         cost = (meter.spent - start) / len(survivors) / len(sample)
         previous_size = len(sample)
-        trials += [Trial(sigma, len(sample), score, inner) for sigma, score in scores.items()]
-        survivors = sorted(survivors, key=scores.__getitem__)[: max(1, len(survivors) // 2)]
+        last_round = _trials(nll, inner)
+        trials += last_round
+        ranked = sorted(last_round, key=lambda trial: (trial.nll, trial.sigma))
+        survivors = [trial.sigma for trial in ranked[: max(1, len(ranked) // 2)]]
         if len(sample) == len(texts):  # another round would repeat this one
             break
-    return Calibration(survivors[0], trials, meter.spent)
+    return Calibration(_smallest_tie(last_round), trials, meter.spent)
+
+
+def _trials(nll: dict[float, FloatArray], inner: FloatArray) -> list[Trial]:
+    """Return the trials of a round from the NLL of each σ₀, and of no noise, [sentences]."""
+    best = min(nll, key=lambda sigma: (nll[sigma].mean(), sigma))
+    return [
+        Trial(
+            sigma,
+            len(values),
+            float(values.mean()),
+            float(inner.mean()),
+            gain=mean_difference(inner - values),
+            behind=mean_difference(values - nll[best]),
+        )
+        for sigma, values in nll.items()
+    ]
+
+
+def _smallest_tie(trials: Sequence[Trial]) -> float | None:
+    """Return the smallest σ₀ that gains and ties with the best; None if none gains."""
+    return min((t.sigma for t in trials if t.ties and t.gain.value > 0), default=None)
+
+
+def mean_difference(differences: FloatArray) -> Difference:
+    """Return the mean of paired differences [sentences], with its bootstrap interval.
+
+    A difference below TIE counts as none. All calls draw the same sentences.
+    """
+    values = np.where(np.abs(differences) < TIE, 0.0, differences)
+    random, n = np.random.default_rng(0), len(values)
+    means = [values[random.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
+    low, high = np.percentile(means, [(100 - LEVEL) / 2, (100 + LEVEL) / 2])
+    return Difference(float(values.mean()), float(low), float(high))

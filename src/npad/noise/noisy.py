@@ -49,7 +49,11 @@ class Noise:
     """
 
     sigma: float | tuple[float, ...] = field(
-        metadata={"help": "noise σ₀; or one per chain: 0,0.1,0.2", "flags": ("-s",), "shown": "0.3"}
+        metadata={
+            "help": "noise σ₀; or one per chain: 0,0.1,0.2",
+            "flags": ("-s",),
+            "shown": "0.3; 0.1 and --relative for hf: models",
+        }
     )
     schedule: Schedule = field(
         default_factory=Annealed, metadata={"help": "σ over time, as a share of σ₀"}
@@ -62,7 +66,8 @@ class Noise:
         default="hidden", metadata={"help": "where noise enters, one of the model's sites"}
     )
     relative: bool = field(
-        default=False, metadata={"help": "σ is a share of the RMS of what it perturbs"}
+        default=False,
+        metadata={"help": "σ is a share of the RMS of what it perturbs", "negatable": True},
     )
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from npad.models.low_precision import LowPrecision
 from npad.pipelines.names import ModelReference
 from npad.pipelines.python_files import PythonName
 from npad.pipelines.translation import Translator
+from npad.search.defaults import Defaults
 from npad.storage import checkpoint
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_choice
@@ -57,6 +58,23 @@ def load(
     if precision == "float32":
         return translator
     return replace(translator, model=LowPrecision(translator.model, precision))
+
+
+def defaults_of(name: str | Path) -> Defaults:
+    """Return what decoders default to on a model, by its name and without its weights.
+
+    Equal to `Defaults.of(load(name).model)`.
+
+    Raises:
+        InvalidInput: the configuration of a Hugging Face model cannot be loaded safely.
+    """
+    reference = ModelReference.parse(name)
+    if reference.pretrained is None:
+        return Defaults()
+    from npad.models.huggingface.loading import continues_text  # needs the extra `hf`
+    from npad.models.huggingface.parts import RELATIVE_NOISE
+
+    return Defaults.from_facts(RELATIVE_NOISE, continues_text(reference.pretrained))
 
 
 def _load_folder(folder: Path, device: torch.device) -> Translator:

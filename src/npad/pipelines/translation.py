@@ -25,11 +25,11 @@ from npad.pipelines.encoding import (
 from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.pipelines.windows import SubmittedBatch, WindowDecoder
 from npad.scoring import score
-from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.selectors import MBR
+from npad.search.selected import Selected, default_decoder
+from npad.search.selectors import with_texts
 from npad.signatures import signature
 from npad.validation import brief, ensure_callable, ensure_integer
 
@@ -160,7 +160,8 @@ class Translator:
 
         Args:
             texts: the texts; a single string is refused.
-            decoder: the search; `Beam(5)` by default.
+            decoder: the search; by default `Beam(5)`, in which outputs cut at `max_length` compete
+                with finished ones if the model continues texts.
             max_length: tokens that an output may have, its end token included.
             max_rows: rows (sentences × chains × beams) decoded at a time, fewer if sources are long
                 or memory is short; it decides memory and speed, not the result.
@@ -222,7 +223,7 @@ class Translator:
         on_long: Callable[[int, TooLong], None],
     ) -> Generator[Translation | TooLong, None, None]:
         """Check the arguments at once; read the texts when the first translation is asked for."""
-        decoder = Beam() if decoder is None else decoder
+        decoder = default_decoder(self.model) if decoder is None else decoder
         ensure_decoder(decoder)
         ensure_integer("max_length", max_length, 1)
         ensure_integer("max_rows", max_rows, 1)
@@ -366,13 +367,10 @@ class Translator:
 
     def _with_texts(self, decoder: Decoder) -> Decoder:
         """Let MBR compare texts instead of tokens."""
-        if (
-            isinstance(decoder, NPAD)
-            and isinstance(decoder.selector, MBR)
-            and decoder.selector.text is None
-        ):
-            return replace(decoder, selector=replace(decoder.selector, text=self.detokenise))
-        return decoder
+        if not isinstance(decoder, NPAD | Selected):
+            return decoder
+        selector = with_texts(decoder.selector, self.detokenise)
+        return decoder if selector is decoder.selector else replace(decoder, selector=selector)
 
 
 def _iterator(texts: Iterable[str]) -> Iterator[str]:

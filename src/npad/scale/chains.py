@@ -12,7 +12,7 @@ from npad.scale.units import Failed, Outcome, Result, Task, candidates_of, units
 from npad.scale.worker import is_near_tie
 from npad.search.chain_range import merge
 from npad.search.npad import NPAD
-from npad.search.selectors import MBR, MostProbable
+from npad.search.selectors import MostProbable, WithCut, cut_competes, with_texts
 from npad.signatures import signature
 
 
@@ -80,8 +80,7 @@ def _merge(outcomes: Sequence[Outcome], decoder: NPAD, model: str) -> Outcome:
         return replace(translations[0], signature=signed)
     candidates = [c for translation in translations for c in candidates_of(translation)]
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
-    if isinstance(decoder.selector, MBR) and decoder.selector.text is None:
-        decoder = replace(decoder, selector=replace(decoder.selector, text=texts.__getitem__))
+    decoder = replace(decoder, selector=with_texts(decoder.selector, texts.__getitem__))
     hypotheses = merge(decoder, [candidate.hypothesis for candidate in candidates])
     return Translation.of(hypotheses, (texts[h.tokens] for h in hypotheses), signed)
 
@@ -93,7 +92,9 @@ def _is_blank(translation: Translation) -> bool:
 
 def _without_selector(decoder: NPAD) -> str:
     """Return the decoder that workers run: the driver selects."""
-    return Task.of(replace(decoder, selector=MostProbable())).decoder
+    # What the chains hand over depends on whether cut hypotheses compete.
+    selector = WithCut() if cut_competes(decoder.selector) else MostProbable()
+    return Task.of(replace(decoder, selector=selector)).decoder
 
 
 class Named:

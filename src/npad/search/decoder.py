@@ -90,6 +90,11 @@ class Frontier(Protocol):
         """Return the hypotheses."""
 
 
+def has_candidates(kind: type[Decoder]) -> bool:
+    """Return whether decoders of a class have several hypotheses that a selector can rank."""
+    return kind.returns_several or kind.all_candidates is not Decoder.all_candidates
+
+
 def ensure_decoder(decoder: object, name: str = "decoder") -> None:
     """Require a decoder, and not its class or its name."""
     if isinstance(decoder, type) and issubclass(decoder, Decoder):

@@ -81,13 +81,19 @@ class Hypotheses:
         """Merge each `size` consecutive groups into one."""
         return tree_map(lambda x: x.reshape(len(x) // size, size * x.shape[1], *x.shape[2:]), self)
 
-    def best_first(self, score: Tensor | None = None) -> Hypotheses:
-        """Sort stably by (exists, finished, score), descending; `score` defaults to log_prob."""
+    def best_first(self, score: Tensor | None = None, cut_competes: bool = False) -> Hypotheses:
+        """Sort stably by (exists, finished, score), descending; `score` defaults to log_prob.
+
+        If `cut_competes`, sort by (exists, score): hypotheses cut at max_length rank among the
+        finished ones.
+        """
         if self.lengths.shape[1] == 1:
             return self
         score = self.log_prob if score is None else score
         order = descending(score)
-        rank = self.exists.long() + (self.exists & self.finished).long()
+        rank = self.exists.long()
+        if not cut_competes:
+            rank = rank + (self.exists & self.finished).long()
         return self.at(order.gather(1, descending(rank.gather(1, order))))
 
     def distinct(self) -> Distinct:

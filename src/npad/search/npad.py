@@ -25,6 +25,9 @@ from npad.search.selectors import (
     LengthNormalised,
     MostProbable,
     Selector,
+    cut_competes,
+    innermost_selector,
+    needs_attention,
     rank,
 )
 from npad.validation import MAX_SEED, brief, ensure_bool, ensure_choice, ensure_integer, ensure_part
@@ -44,11 +47,11 @@ class NPAD(Decoder):
         noise: the noise of chains 1, 2, …
         clean_chain: run chain 0 without noise. With the selector `MostProbable`, the result is then
             never below the inner decoder's in the order (finished, clean log-probability), up to
-            near-ties in float32.
+            near-ties in float32; with `WithCut()`, in the order of log-probability alone.
         seed: the seed of the noise.
         selector: scores the candidates.
         candidates: "best" takes what each chain returns, "all" every finished hypothesis of its
-            beam.
+            beam. With `WithCut`, hypotheses cut at max_length count, too.
         share_noise: give all hypotheses of a chain's beam the same noise.
     """
 
@@ -92,9 +95,15 @@ class NPAD(Decoder):
         )
         if isinstance(self.inner, NPAD):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
-        by_length = isinstance(self.selector, LengthNormalised | GNMTLength)
+        if getattr(self.inner, "needs_coverage", False):
+            raise InvalidInput(
+                "a selector that reads attention ranks clean hypotheses: give it to NPAD, "
+                "not to its inner decoder"
+            )
+        selector = innermost_selector(self.selector)
+        by_length = isinstance(selector, LengthNormalised | GNMTLength)
         if isinstance(self.inner, Exact) and by_length:
-            kind = type(self.selector).__name__
+            kind = type(selector).__name__
             raise InvalidInput(
                 f"Exact proves the most probable hypothesis, not the best by {kind}; "
                 "use MostProbable()"
@@ -132,9 +141,12 @@ class NPAD(Decoder):
         return Chains(numbers, sigma.masked_fill(numbers == 0, 0))
 
     def _runner(self) -> ChainRunner:
-        inner = self.inner
+        inner, competes = self.inner, cut_competes(self.selector)
         if self.candidates == "all":
-            inner = AllFinished(inner.all_candidates())
+            inner = inner.all_candidates()
+            inner = inner if competes else AllFinished(inner)
+        elif competes:
+            inner = CutCompeting(inner)
         return ChainRunner(inner, self._perturbed, pairs=not self.needs_coverage)
 
     def _perturbed(self, model: Model[Any]) -> Noisy[Any]:
@@ -143,7 +155,7 @@ class NPAD(Decoder):
     @property
     def needs_coverage(self) -> bool:
         """Whether the selector reads the attention of the candidates."""
-        return bool(getattr(self.selector, "needs_attention", False))
+        return needs_attention(self.selector)
 
 
 @dataclass(frozen=True)
@@ -161,3 +173,20 @@ class AllFinished(Decoder):
         ended = hypotheses.finished & hypotheses.exists
         cut = ~ended & ended.any(1, keepdim=True)
         return replace(hypotheses, lengths=hypotheses.lengths.masked_fill(cut, -1))
+
+
+@dataclass(frozen=True)
+class CutCompeting(Decoder):
+    """Return as many hypotheses as the inner decoder, by log-probability alone, cut ones too."""
+
+    inner: Decoder
+
+    @property
+    def rows(self) -> int:
+        return self.inner.rows
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        every = self.inner.all_candidates().search(model, state, problems)
+        groups, n = every.lengths.shape
+        kept = torch.arange(min(n, getattr(self.inner, "nbest", n)), device=every.lengths.device)
+        return every.best_first(cut_competes=True).at(kept.expand(groups, -1))

@@ -16,9 +16,12 @@ from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
+from npad.search.selected import Selected
 from npad.specs import Registry
 
-DECODERS = Registry("decoder", Decoder, Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf)
+DECODERS = Registry(
+    "decoder", Decoder, Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf, Selected
+)
 SELECTORS = Registry(
     "selector",
     selectors.Selector,
@@ -26,4 +29,5 @@ SELECTORS = Registry(
     selectors.LengthNormalised,
     selectors.GNMTLength,
     selectors.MBR,
+    selectors.WithCut,
 )

@@ -1,22 +1,22 @@
-"""Selectors: score NPAD's candidates, higher is better.
+"""Selectors: score the candidates of a search, higher is better.
 
-Whatever the selector, finished candidates rank before those cut at `max_length`.
+Finished candidates rank before those cut at `max_length`, unless the selector is `WithCut(…)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.search.hypotheses import Hypotheses, Hypothesis
-from npad.validation import brief, ensure_callable, ensure_number
+from npad.validation import brief, ensure_callable, ensure_number, ensure_part
 
 FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case
 MAX_LETTER = 0x10FFFF  # the last code point of Unicode
@@ -25,7 +25,8 @@ MAX_LETTER = 0x10FFFF  # the last code point of Unicode
 class Selector(Protocol):
     """A function that scores distinct candidates.
 
-    If it has a true attribute `needs_attention`, the candidates' `coverage` is filled in.
+    If it has a true attribute `needs_attention`, the candidates' `coverage` is filled in; if it has
+    a true attribute `cut_competes`, candidates cut at `max_length` rank among the finished ones.
     """
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
@@ -148,6 +149,59 @@ class Rerank:
         return scores.to(candidates.log_prob.device)
 
 
+@dataclass(frozen=True)
+class WithCut:
+    """Select by another selector, with candidates cut at `max_length` among the finished ones.
+
+    The order of `generate` in transformers, for models that continue a text: there, being cut is no
+    fault. With `MostProbable` it is the order of log-probability alone, in which NPAD is never
+    worse than its inner decoder, either. A cut candidate has not paid for its end token.
+    """
+
+    selector: Selector = field(default_factory=MostProbable)
+
+    cut_competes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        ensure_part(
+            "selector", self.selector, "a function of the candidates, such as MostProbable()"
+        )
+
+    @property
+    def needs_attention(self) -> bool:
+        return needs_attention(self.selector)
+
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        return self.selector(candidates)
+
+
+def needs_attention(selector: Selector) -> bool:
+    """Return whether a selector reads the attention of the candidates."""
+    return bool(getattr(selector, "needs_attention", False))
+
+
+def cut_competes(selector: Selector) -> bool:
+    """Return whether candidates cut at max_length rank among the finished ones."""
+    return bool(getattr(selector, "cut_competes", False))
+
+
+def innermost_selector(selector: Selector) -> Selector:
+    """Return the selector that scores, without `WithCut` around it."""
+    while isinstance(selector, WithCut):
+        selector = selector.selector
+    return selector
+
+
+def with_texts(selector: Selector, text: Callable[[tuple[int, ...]], str]) -> Selector:
+    """Let MBR compare texts instead of tokens, unless it has a `text` of its own."""
+    if isinstance(selector, WithCut):
+        inner = with_texts(selector.selector, text)
+        return selector if inner is selector.selector else WithCut(inner)
+    if isinstance(selector, MBR) and selector.text is None:
+        return replace(selector, text=text)
+    return selector
+
+
 def _ensure_text(text: object) -> str:
     if not isinstance(text, str):
         raise InvalidInput(f"MBR's text function must return a text, not {brief(text)}")
@@ -165,12 +219,13 @@ def _weighted_mean(utilities: list[Any], weights: list[int]) -> float:
 
 
 def rank(candidates: Hypotheses, selector: Selector) -> Hypotheses:
-    """Sort distinct candidates [sentences, n] by a selector, finished ones first.
+    """Sort distinct candidates [sentences, n] by a selector, finished ones first unless `WithCut`.
 
     Raises:
         InvalidInput: the selector did not return a number for every candidate.
     """
-    candidates = candidates.best_first()  # the order in which ties stay
+    competes = cut_competes(selector)
+    candidates = candidates.best_first(cut_competes=competes)  # the order in which ties stay
     if isinstance(selector, MostProbable):
         return candidates
     scores: object = selector(candidates)
@@ -183,7 +238,7 @@ def rank(candidates: Hypotheses, selector: Selector) -> Hypotheses:
         raise InvalidInput(
             f"the selector {name} returned NaN; it must return a number for every hypothesis"
         )
-    return candidates.best_first(scores)
+    return candidates.best_first(scores, competes)
 
 
 def _length(candidates: Hypotheses) -> Tensor:

@@ -77,6 +77,16 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
     return steered(HuggingFace(model)), tokenizer
 
 
+def continues_text(name: str) -> bool:
+    """Return whether a model is decoder-only, from its configuration alone.
+
+    Raises:
+        InvalidInput: the configuration cannot be loaded safely.
+    """
+    base, _ = _split_languages(name)
+    return not _config(base, TEXT_FILES).is_encoder_decoder
+
+
 def speech_model(
     name: str, device: str | torch.device = "cpu", language: str | None = None
 ) -> tuple[Any, Any]:

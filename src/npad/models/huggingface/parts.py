@@ -14,6 +14,8 @@ from npad.errors import InvalidInput
 from npad.model import Special
 from npad.validation import ensure_bool
 
+RELATIVE_NOISE = 0.1  # σ₀ by default, a share of the RMS; docs/results/huggingface.md
+
 
 class Parts:
     """The parts of a `PreTrainedModel` that generates.
@@ -21,6 +23,8 @@ class Parts:
     Raises:
         InvalidInput: the model cannot generate, is compiled or quantised, or has no end token.
     """
+
+    relative_noise = RELATIVE_NOISE
 
     def __init__(
         self, model: Any, persist: bool = True, decoder_prefix: Sequence[int] | None = None
@@ -59,6 +63,11 @@ class Parts:
         if self.is_encoder_decoder:
             self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
         self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether it continues its prompt, so that being cut at max_length is no fault."""
+        return not self.is_encoder_decoder
 
     @property
     def device(self) -> torch.device:

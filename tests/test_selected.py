@@ -1,0 +1,209 @@
+"""Selectors for every decoder that has candidates."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import npad
+from cases import recurrent, summaries, tables
+from npad import (
+    MBR,
+    NPAD,
+    Beam,
+    BestOf,
+    Diverse,
+    Exact,
+    GNMTLength,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    MostProbable,
+    Noise,
+    Sampling,
+    Selected,
+    WithCut,
+    decode,
+)
+from npad.cli.decoder_choice import make_decoder
+from npad.cli.main import main
+from npad.search.defaults import Defaults
+from npad.search.registry import DECODERS
+from npad.search.selected import is_mbr_on_a_beam
+from npad.specs import label
+from runs import printed_here
+
+TOY = npad.load("toy")
+INNERS = [Beam(4), Beam(4, "pool"), Diverse(3, 0.5), Sampling(6), BestOf((Greedy(), Beam(3)))]
+SELECTORS = [LengthNormalised(), GNMTLength(), MBR(), MostProbable()]
+OPEN_ENDED = Defaults(Noise(0.1, relative=True), WithCut())
+
+
+def outputs(found):
+    return [[(one.tokens, one.finished, one.count) for one in each] for each in found]
+
+
+@pytest.mark.parametrize("selector", [*SELECTORS, WithCut(LengthNormalised())], ids=label)
+@pytest.mark.parametrize("inner", INNERS, ids=label)
+def test_it_is_npad_with_the_clean_chain_alone(inner, selector):
+    """And all candidates: the same list, the same scores, without the re-scoring."""
+    model, source = recurrent(), summaries(5)
+    decoder = Selected(inner, selector)
+    found = decode(model, source, decoder, max_length=7)
+    alone = NPAD(inner, 1, Noise(0.0), candidates="all", selector=selector)
+    expected = decode(model, source, alone, max_length=7)
+    assert outputs(found) == outputs(expected)
+    with npad.count_calls() as calls:
+        decode(model, source, decoder, max_length=7)
+    assert calls.rescoring == 0
+
+
+@given(model=tables(max_vocabulary=3, max_depth=3), alpha=st.floats(0, 2))
+def test_a_wide_beam_finds_the_best_by_normalised_length(model, alpha):
+    """Of all finished outputs, enumerated."""
+    found = decode(model, [0], Selected(Beam(81, "pool"), LengthNormalised(alpha)), 4)[0][0]
+    scores = [
+        output.log_prob / (len(output.tokens) + 1) ** alpha
+        for output in model.outputs(0, 4)
+        if output.finished
+    ]
+    assert found.log_prob / (len(found.tokens) + found.finished) ** alpha == pytest.approx(
+        max(scores), abs=1e-6
+    )
+
+
+@given(model=tables(), max_length=st.integers(1, 4))
+def test_cut_outputs_compete_in_a_beam(model, max_length):
+    """A wide one finds the most probable of all outputs, cut ones included."""
+    best = decode(model, [0], Selected(Beam(300), WithCut()), max_length)[0][0]
+    assert best.log_prob == pytest.approx(
+        max(output.log_prob for output in model.outputs(0, max_length)), abs=1e-9
+    )
+
+
+def test_mbr_compares_texts():
+    """Its utility sees what the translator writes, not token letters."""
+    seen = []
+
+    def utility(hypothesis, reference):
+        seen.append(hypothesis)
+        return 0.0
+
+    TOY.translate(["na ja"], Selected(Beam(3), MBR(utility)))
+    assert "well yes" in seen
+
+
+def test_attention_is_read_where_the_selector_needs_it():
+    texts = ["Tom is studying at Harvard."]
+    model = npad.load("en-de")
+    selector = GNMTLength(0.6, beta=0.2)
+    (found,) = model.translate(texts, Selected(Beam(4), selector))
+    (expected,) = model.translate(texts, NPAD(Beam(4), 1, candidates="all", selector=selector))
+    assert found.text == expected.text
+    assert found.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
+    with pytest.raises(
+        InvalidInput, match="a selector that reads attention ranks clean hypotheses"
+    ):
+        NPAD(Selected(Beam(4), selector))
+
+
+def test_what_has_no_candidates_is_refused():
+    with pytest.raises(InvalidInput, match="Greedy returns one hypothesis, so there is nothing to"):
+        Selected(Greedy())
+    with pytest.raises(InvalidInput, match="Exact returns one hypothesis"):
+        Selected(Exact())
+    with pytest.raises(InvalidInput, match="NPAD has a selector of its own"):
+        Selected(NPAD())
+    with pytest.raises(InvalidInput, match="selector must be a function of the candidates"):
+        Selected(Beam(5), "length-normalised")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("beam", {"selector": "length-normalised"}, Selected(Beam(), LengthNormalised())),
+        (
+            "beam",
+            {"width": 3, "nbest": 2, "selector": "mbr"},
+            Selected(Beam(3, nbest=2), MBR()),
+        ),
+        ("beam", {"selector": "most-probable"}, Beam()),
+        ("diverse", {"selector": "gnmt-length"}, Selected(Diverse(), GNMTLength())),
+        ("sampling", {"selector": "mbr", "seed": 3}, Selected(Sampling(seed=3), MBR())),
+        ("beam(width=3)", {"selector": "length-normalised"}, Selected(Beam(3), LengthNormalised())),
+        ("selected", {"selector": "mbr", "width": 3}, Selected(Beam(3), MBR())),
+        ("selected", {"inner": "sampling", "samples": 9}, Selected(Sampling(9))),
+        (
+            "npad",
+            {"inner": "beam", "selector": "length-normalised"},
+            NPAD(Beam(), selector=LengthNormalised()),
+        ),
+        ("best-of", {"selector": "mbr"}, Selected(BestOf(), MBR())),
+    ],
+)
+def test_the_option_wraps_the_decoder(name, settings, expected):
+    decoder = make_decoder(name, settings)
+    assert decoder == expected
+    assert DECODERS.parse(label(decoder)) == decoder
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("beam", {}, Selected(Beam(), WithCut())),
+        ("beam(width=3)", {}, Selected(Beam(3), WithCut())),
+        ("beam", {"selector": "most-probable"}, Beam()),
+        ("greedy", {}, Greedy()),
+        ("sampling", {"selector": "mbr"}, Selected(Sampling(), MBR())),
+    ],
+)
+def test_a_model_that_continues_text_lets_cut_outputs_compete(name, settings, expected):
+    assert make_decoder(name, settings, OPEN_ENDED) == expected
+
+
+def test_a_decoder_without_candidates_has_no_selector():
+    with pytest.raises(InvalidInput, match="--selector does not go with --decoder greedy"):
+        make_decoder("greedy", {"selector": "mbr"})
+    with pytest.raises(InvalidInput, match=r"--selector does not go with --decoder exact\(budget"):
+        make_decoder("exact(budget=5)", {"selector": "mbr"})
+    with pytest.raises(InvalidInput, match="NPAD has a selector of its own"):
+        make_decoder("selected", {"inner": "npad"})
+
+
+def test_mbr_on_one_beam_is_recognised():
+    for decoder in (
+        Selected(Beam(5), MBR()),
+        Selected(Diverse(5), WithCut(MBR())),
+        NPAD(Beam(5), 1, candidates="all", selector=MBR()),
+    ):
+        assert is_mbr_on_a_beam(decoder)
+    for decoder in (
+        Beam(5),
+        Selected(Beam(5), LengthNormalised()),
+        Selected(Sampling(), MBR()),
+        NPAD(Beam(5), 1, selector=MBR()),
+        NPAD(Beam(5), 10, candidates="all", selector=MBR()),
+    ):
+        assert not is_mbr_on_a_beam(decoder)
+
+
+def test_the_command_warns_of_mbr_on_a_beam_in_one_line(capsys, monkeypatch):
+    for decoder, warned in (("beam", 1), ("sampling", 0)):
+        monkeypatch.setattr(
+            "sys.argv",
+            ["npad", "translate", "-m", "toy", "-d", decoder, "--selector", "mbr", "na ja"],
+        )
+        with pytest.raises(SystemExit, match="0"):
+            main()
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == warned
+        assert all(line.startswith("npad: warning: MBR on one beam's list") for line in lines)
+
+
+def test_the_help_shows_it(capsys, monkeypatch):
+    shown = " ".join(printed_here(capsys, monkeypatch, "translate", "--help").split())
+    assert "--decoder beam --selector length-normalised" in shown
+    assert "sampling, beam, diverse, npad, best-of, selected: which candidate" in shown.replace(
+        "│ │ ", ""
+    )

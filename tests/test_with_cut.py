@@ -1,0 +1,126 @@
+"""The order in which hypotheses cut at max_length compete with the finished ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import npad
+from cases import PLAIN, by_name, recurrent, summaries, tables
+from npad import (
+    MBR,
+    NPAD,
+    Beam,
+    Exact,
+    GNMTLength,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    MostProbable,
+    Noise,
+    Sampling,
+    WithCut,
+    decode,
+)
+from npad.models.table import TableModel
+from npad.scale.chains import _without_selector
+from npad.search.selectors import with_texts
+
+inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
+# The first token 1 (0.9) goes on without an end within three tokens; the end at once has 0.1.
+ENDLESS = TableModel({0: {(): [0.1, 0.9], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0]}})
+
+
+def by_log_prob(hypotheses):
+    return sorted((one.log_prob for one in hypotheses), reverse=True)
+
+
+@inners
+@given(
+    model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 4)
+)
+def test_npad_is_never_below_its_inner_decoder_in_this_order(inner, model, sigma, seed, max_length):
+    """By log-probability alone, and all that is returned comes in that order."""
+    plain = decode(model, [0], inner, max_length, ids=[9])[0]
+    decoder = NPAD(inner, 6, Noise(sigma), seed=seed, selector=WithCut())
+    found = decode(model, [0], decoder, max_length, ids=[9])[0]
+    assert [one.log_prob for one in found] == by_log_prob(found)
+    assert found[0].log_prob >= max(one.log_prob for one in plain) - 1e-9
+
+
+@inners
+@given(model=tables(), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
+def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
+    best = [
+        decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed, selector=WithCut()), 3)[0][0]
+        for m in (1, 2, 4, 8)
+    ]
+    assert [one.log_prob for one in best] == sorted(one.log_prob for one in best)
+
+
+@given(model=tables(max_vocabulary=3, max_depth=4), max_length=st.integers(1, 4))
+def test_a_wide_beam_finds_the_enumerated_argmax(model, max_length):
+    """Among all outputs, cut ones included."""
+    decoder = NPAD(Beam(81), 1, Noise(0.0), selector=WithCut())
+    best = decode(model, [0], decoder, max_length)[0][0]
+    truth = max(output.log_prob for output in model.outputs(0, max_length))
+    assert best.log_prob == pytest.approx(truth, abs=1e-9)
+
+
+@pytest.mark.parametrize("inner", [Greedy(), Beam(2), Beam(2, "compete"), Beam(2, "pool")])
+def test_a_cut_chain_beats_a_less_probable_end(inner):
+    finished_first = decode(ENDLESS, [0], NPAD(inner, 20, Noise(3.0)), 2)[0]
+    competing = decode(ENDLESS, [0], NPAD(inner, 20, Noise(3.0), selector=WithCut()), 2)[0]
+    assert (finished_first[0].tokens, finished_first[0].finished) == ((), True)
+    assert (competing[0].tokens, competing[0].finished) == ((1, 1), False)
+    assert competing[0].log_prob == pytest.approx(math.log(0.9))
+
+
+def test_all_candidates_include_the_cut_ones():
+    decoder = NPAD(Beam(2), 1, Noise(0.0), candidates="all")
+    assert [one.finished for one in decode(ENDLESS, [0], decoder, 2)[0]] == [True]
+    competing = NPAD(Beam(2), 1, Noise(0.0), candidates="all", selector=WithCut())
+    assert [one.finished for one in decode(ENDLESS, [0], competing, 2)[0]] == [False, True]
+
+
+def test_a_chain_hands_over_as_many_as_its_decoder_returns():
+    model, source = recurrent(), summaries(3)
+    for inner, most in ((Beam(4), 1), (Beam(4, nbest=2), 2), (Sampling(4), 4)):
+        found = decode(model, source, NPAD(inner, 1, Noise(0.0), selector=WithCut()), 4)
+        assert max(map(len, found)) <= most
+        assert any(len(hypotheses) == most for hypotheses in found)
+
+
+@pytest.mark.parametrize("selector", [LengthNormalised(), GNMTLength(), MBR()])
+def test_any_selector_can_let_cut_ones_compete(selector):
+    """The scores are those of the selector, without regard to the end."""
+    model, source = recurrent(vocabulary=7), summaries(4)
+    decoder = NPAD(Beam(3), 4, Noise(0.5), candidates="all", selector=WithCut(selector))
+    for hypotheses in decode(model, source, decoder, max_length=4):
+        candidates = npad.search.hypotheses.Hypotheses.from_list(hypotheses)
+        scores = selector(candidates)[0].tolist()
+        assert scores == pytest.approx(sorted(scores, reverse=True))
+
+
+def test_what_it_wraps_still_counts():
+    assert WithCut(GNMTLength(0.6, beta=0.2)).needs_attention
+    assert not WithCut().needs_attention
+    with pytest.raises(InvalidInput, match="not the best by LengthNormalised"):
+        NPAD(Exact(), selector=WithCut(LengthNormalised()))
+    with pytest.raises(InvalidInput, match="selector must be a function of the candidates"):
+        WithCut(3)
+
+
+def test_mbr_inside_compares_texts():
+    assert with_texts(WithCut(MBR()), str) == WithCut(MBR(text=str))
+    assert with_texts(MBR(text=repr), str) == MBR(text=repr)
+    for selector in (MostProbable(), WithCut(LengthNormalised())):
+        assert with_texts(selector, str) is selector
+
+
+def test_workers_let_cut_ones_compete_where_the_driver_does():
+    assert "with-cut" in _without_selector(NPAD(selector=WithCut(MBR())))
+    assert "with-cut" not in _without_selector(NPAD(selector=MBR()))
