@@ -125,6 +125,10 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
+    for path in filter(_is_file, text or ()):
+        note(
+            f"{path} is a file, but its name is translated; for its lines: npad translate -i {path}"
+        )
     where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
     if engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
@@ -161,3 +165,11 @@ def command(
         )
     if skipped:
         raise typer.Exit(1)
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a text is the path of a file."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or with a character that none has
+        return False
