@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -148,7 +150,11 @@ def command(
         limit = source_limit(translator, max_source)
         note(f"line {line} has {excess.size}, more than {limit}; it is left empty")
 
-    with open_output(output) as out, bar("translating", total, files) as progress:
+    with (
+        _continuable(input, output),
+        open_output(output) as out,
+        bar("translating", total, files) as progress,
+    ):
         skipped = write_translations(
             translator,
             lines,
@@ -165,6 +171,17 @@ def command(
         )
     if skipped:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _continuable(input: Path | None, output: Path | None) -> Iterator[None]:
+    """Add to an interrupt how a file can be translated so that an interrupt loses nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if input is not None and _is_file(str(input)) and output is not None:
+            error.add_note("with --engine local, the same command continues after an interrupt")
+        raise
 
 
 def _is_file(text: str) -> bool:
