@@ -107,16 +107,17 @@ def render(folder: Path) -> str:
     """
     setup = Setup.load(folder)
     bench = Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length)
-    return _markdown(bench, setup)
+    return markdown_of(bench, setup)
 
 
 def write(bench: Bench, setup: Setup) -> None:
     """Write README.md and its plots into the bench's folder; measure missing results."""
-    write_atomic(bench.folder / "README.md", _markdown(bench, setup))
+    write_atomic(bench.folder / "README.md", markdown_of(bench, setup))
     figures.draw(bench, bench.folder, setup.brief)
 
 
-def _markdown(bench: Bench, setup: Setup) -> str:
+def markdown_of(bench: Bench, setup: Setup) -> str:
+    """Return the report; every result that it shows is asked of the bench."""
     sections = {name: section(bench) for name, section in _sections(setup).items()}
     # Claims come first in the report, but last here: they choose from the sections' results.
     claims = {
