@@ -15,7 +15,10 @@ DEFAULT_MODEL = "en-de"
 ModelName = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`."
+        "--model",
+        "-m",
+        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, or `chat:NAME_OR_PATH`, "
+        "asked by its chat template.",
     ),
 ]
 Device = Annotated[

@@ -1,7 +1,7 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
-`en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face; anything else is a
-folder.
+`en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
+is asked through its chat template; anything else is a folder.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ SHIPPED = {
 }
 TOY = "toy"
 HUGGING_FACE = "hf:"
+CHAT = "chat:"
+EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
 @dataclass(frozen=True)
@@ -28,24 +30,27 @@ class ModelReference:
     name: str  # as the user wrote it
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
+    chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
 
     @classmethod
     def parse(cls, name: str | Path) -> ModelReference:
-        """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, or the path of a folder.
+        """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, or a folder.
 
         Raises:
-            InvalidInput: `name` is not a path, or `hf:` is not followed by a name.
+            InvalidInput: `name` is not a path, or `hf:` or `chat:` is not followed by a name.
         """
         ensure_path("name", name)
         text = str(name)
         if text == TOY:
             return cls(text)
-        if not text.startswith(HUGGING_FACE):
-            return cls(text, folder=SHIPPED.get(text, Path(name)))
-        pretrained = text.removeprefix(HUGGING_FACE)
-        if not pretrained:
-            raise InvalidInput("hf: needs a model's name or folder, such as hf:facebook/bart-base")
-        return cls(text, pretrained=pretrained)
+        for prefix, example in EXAMPLES.items():
+            if text.startswith(prefix):
+                pretrained = text.removeprefix(prefix)
+                if not pretrained:
+                    rule = f"{prefix} needs a model's name or folder"
+                    raise InvalidInput(f"{rule}, such as {prefix}{example}")
+                return cls(text, pretrained=pretrained, chat=prefix == CHAT)
+        return cls(text, folder=SHIPPED.get(text, Path(name)))
 
     def require_folder(self, purpose: str) -> Path:
         """Return the folder of a model that npad trained.
