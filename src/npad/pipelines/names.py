@@ -6,7 +6,9 @@ is asked through its chat template; anything else is a folder.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from npad.errors import InvalidInput
@@ -18,6 +20,14 @@ SHIPPED = {
     if path.is_dir()
 }
 TOY = "toy"
+# models by name: their languages, and whom to credit
+ABOUT = {
+    "en-de": {
+        "languages": "English to German, everyday sentences",
+        "credit": "sentences of Tatoeba (tatoeba.org) and its contributors, CC BY 2.0 FR",
+    },
+    TOY: {"languages": "German to English, four phrases"},
+}
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
 EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
@@ -50,7 +60,11 @@ class ModelReference:
                     rule = f"{prefix} needs a model's name or folder"
                     raise InvalidInput(f"{rule}, such as {prefix}{example}")
                 return cls(text, pretrained=pretrained, chat=prefix == CHAT)
-        return cls(text, folder=SHIPPED.get(text, Path(name)))
+        folder = SHIPPED.get(text, Path(name))
+        similar = get_close_matches(text, (*SHIPPED, TOY), 1)
+        if similar and not os.path.lexists(folder):
+            raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
+        return cls(text, folder=folder)
 
     def require_folder(self, purpose: str) -> Path:
         """Return the folder of a model that npad trained.
