@@ -43,6 +43,7 @@ PLAIN = {
     "exact": Exact(2_000),
     "tight": Exact(8, Beam(1)),
 }
+RANDOM = (Sampling, BestOf)  # draw other numbers in every chain, even without noise
 # A registered decoder without a case of its own inherits the theorems at its default.
 COVERED = {NPAD, *map(type, PLAIN.values())}
 PLAIN |= {name: kind() for name, kind in DECODERS.kinds.items() if kind not in COVERED}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -110,3 +112,32 @@ def test_mistakes_are_one_line(option, message):
     done = npad("bench", "--device=cpu", option, code=2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_slow_round_does_not_count(monkeypatch):
+    times = iter([0.0, 1.0, 0.0, 9.0, 0.0, 2.0])
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: next(times))
+    assert speed.clock(lambda: None, 3, torch.device("cpu")) == 2.0
+    assert speed.ROUNDS >= 5
+
+
+def test_a_share_is_of_the_fastest_product(monkeypatch):
+    monkeypatch.setattr(speed, "_times", lambda *_: [3.0, 1.0, 2.0])
+    assert speed.matrix_rate(torch.device("cpu"), torch.float32) == 2 * 2048**3
+
+
+def test_the_command_explains_its_columns_or_prints_json(capsys, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    options = [f"--{name}={value}" for name, value in SMALL.items()]
+    options += ["-d", "greedy", "-d", "beam", "--rounds", "2"]
+    shown = printed_here(capsys, monkeypatch, "bench", *options)
+    header = next(line for line in shown.splitlines() if "strategy" in line)
+    columns = [column.strip() for column in header.strip("┃").split("┃")][1:]
+    legend = shown.partition("\nlatency")[1] + shown.partition("\nlatency")[2]
+    for column in columns:
+        assert f"\n{column} " in legend
+    assert "medians of 2 rounds" in legend
+    printed = printed_here(capsys, monkeypatch, "bench", *options, "--json").splitlines()
+    records = [json.loads(line) for line in printed]
+    assert [record["strategy"] for record in records] == ["greedy", "beam, 5"]
+    assert all(record["latency"] > 0 and record["rounds"] == 2 for record in records)

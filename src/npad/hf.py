@@ -16,7 +16,7 @@ from torch import Tensor
 from npad.decoding import decode
 from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput
-from npad.models.huggingface.adapter import HuggingFace, Inputs, generate_output
+from npad.models.huggingface.adapter import GenerationConfig, HuggingFace, Inputs, generate_output
 from npad.models.huggingface.parts import RELATIVE_NOISE
 from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
@@ -31,6 +31,15 @@ from npad.validation import ensure_integer
 
 # new tokens, if neither the call nor the generation config sets a number; `generate`'s default
 DEFAULT_NEW_TOKENS = 20
+# options of transformers' `generate` -> what to write instead
+INSTEAD = {
+    "max_length": "set max_new_tokens, which does not count the prompt",
+    "num_beams": "pass decoder=Beam(5), or decoder=NPAD(Beam(5))",
+    **dict.fromkeys(
+        ("do_sample", "temperature", "top_k", "top_p"), "pass decoder=Sampling(temperature=0.5)"
+    ),
+    **dict.fromkeys(("num_beam_groups", "diversity_penalty"), "pass decoder=Diverse(5, eta=0.5)"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Generated:
 
 def generate(
     model: Any,
-    *,
+    *unnamed: Any,
     decoder: Decoder | None = None,
     num_return_sequences: int = 1,
     max_new_tokens: int | None = None,
@@ -64,6 +73,7 @@ def generate(
 
     Args:
         model: a `PreTrainedModel` that generates.
+        *unnamed: refused; inputs have names.
         decoder: by default ten chains of greedy search with the model's default noise, 0.1 of the
             RMS; of a decoder-only model, sequences cut at the limit compete with finished ones.
         num_return_sequences: rows of the result an input.
@@ -76,6 +86,9 @@ def generate(
     Raises:
         InvalidInput: the model, the decoder or an input is not valid.
     """
+    if unnamed:
+        raise InvalidInput("pass inputs by name: npad.hf.generate(model, input_ids=…) or **inputs")
+    _refuse_options(inputs)
     ensure_integer("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
@@ -87,6 +100,15 @@ def generate(
     ensure_fits(len(source) * num_return_sequences, 16 * max_length + 512, adapter.device)
     results = decode(adapter, source, decoder, max_length, ids, max_rows)
     return _generated(adapter, prefix, decoder, results, num_return_sequences)
+
+
+def _refuse_options(inputs: dict[str, Any]) -> None:
+    """Refuse options of transformers' `generate`, and name what takes their place."""
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) or not hasattr(GenerationConfig(), name):
+            continue
+        instead = INSTEAD.get(name, "or call model.generate(…, custom_generate=npad.hf.npad)")
+        raise InvalidInput(f"{name} is no argument of npad.hf.generate; {instead}")
 
 
 def _generated(
@@ -196,6 +218,15 @@ def _refuse_unused(config: Any, model_kwargs: dict[str, Any]) -> None:
     if config.do_sample:
         raise InvalidInput(
             "do_sample does not go with npad.hf.npad, which explores by noise; pass do_sample=False"
+        )
+    if (getattr(config, "num_beam_groups", None) or 1) > 1:
+        raise InvalidInput(
+            "num_beam_groups does not go with npad.hf.npad; "
+            "pass npad_decoder=Diverse(5, eta=0.5), or leave it out"
+        )
+    if getattr(config, "penalty_alpha", None):
+        raise InvalidInput(
+            "penalty_alpha, of contrastive search, does not go with npad.hf.npad; leave it out"
         )
     if model_kwargs.get("inputs_embeds") is not None:
         raise InvalidInput("npad.hf.npad reads no inputs_embeds; pass input_ids")

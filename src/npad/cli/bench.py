@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from dataclasses import asdict
@@ -19,6 +20,15 @@ from npad.experiments import speed
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
 from npad.validation import ensure_choice, ensure_integer
+
+LEGEND = """\
+latency      of a single sentence; the other columns are of many at a time
+tokens/s     of the best outputs
+row-steps/s  rows (sentences × chains × beams) through one step of the model
+share        of the rate of a large matrix product at its fastest; operations are counted by the
+             model's formulas, so work that npad saves can raise it above 100 %
+memory       peak so far, the model included
+All times are medians of {rounds} rounds, after a warm-up."""
 
 
 def command(
@@ -45,21 +55,26 @@ def command(
     rows: Annotated[
         int | None, typer.Option(help="Maximum rows at a time. [1,024; 32,768 on a GPU]")
     ] = None,
+    rounds: Annotated[
+        int, typer.Option(help="Timed rounds, of which the median counts.", min=1)
+    ] = speed.ROUNDS,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per strategy, without units.")
+    ] = False,
     symbols: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.
 
-    The model is untrained and all outputs have the same length. Latency is for a single sentence;
-    the other columns are for many sentences at a time. Tokens are those of the best outputs. A
-    row-step is one row (sentence × chain × beam) through one step of the model. Share is the
-    fraction of the rate of a large matrix product, in float32 or in the chains' precision. Memory
-    is the peak, the model included.
+    The model is untrained and all outputs have the same length. Every strategy is warmed up, then
+    timed several times; medians are shown. The table's legend explains its columns.
 
     Examples:
 
         npad bench
 
         npad bench --precision int8 --sentences 4
+
+        npad bench --rounds 21 --json > speed.jsonl
 
         npad bench -d greedy -d "npad(chains=10)" -d "npad(inner=beam(width=3),chains=10)"
 
@@ -104,9 +119,12 @@ def command(
     for column in ("latency", "tokens/s", "row-steps/s", "share", "memory"):
         table.add_column(column, justify="right")
     with bar(next(iter(strategies)), len(strategies)) as progress:
-        speeds = speed.measured(sizes, resolved, precision, rates, strategies=strategies)
+        speeds = speed.measured(sizes, resolved, precision, rates, rounds, strategies)
         for done, measured in enumerate(speeds, start=1):
             progress(f"{measured.strategy} is done", done, len(strategies))
+            if as_json:
+                print(json.dumps(asdict(measured) | {"rounds": rounds, "precision": precision}))
+                continue
             cells = (
                 f"{1e3 * measured.latency:,.1f} ms",
                 f"{measured.tokens:,.0f}",
@@ -114,7 +132,9 @@ def command(
                 f"{measured.share:.0%}",
             )
             table.add_row(measured.strategy, *cells, f"{measured.memory / 2**30:.2f} GiB")
-    console().print(table)
+    if not as_json:
+        console().print(table)
+        console().print(LEGEND.format(rounds=rounds))
 
 
 def _cpu() -> str:

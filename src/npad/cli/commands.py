@@ -52,7 +52,15 @@ def build(name: str) -> Any:
         context_settings=SETTINGS,
     )
     group.command(name)(with_decoder_options(module.command))
-    return typer.main.get_command(group)
+    return without_flag_types(typer.main.get_command(group))
+
+
+def without_flag_types(command: Any) -> Any:
+    """Return a command whose help names no type for flags, which take no value."""
+    for parameter in command.params:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return command
 
 
 class LazyGroup(typer.core.TyperGroup):

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from npad.cli.comparison_table import LEGEND as SET_LEGEND
 from npad.cli.comparison_table import as_record, comparison_table
-from npad.cli.decoder_options import PANEL, compares, make_decoder
+from npad.cli.decoder_fields import PANEL
+from npad.cli.decoder_options import compares, make_decoder
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
 from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar, console

@@ -14,7 +14,7 @@ import typer
 
 from npad.cli.outputs import as_json, as_moses, as_text
 from npad.cli.placement import Placement
-from npad.cli.terminal import bar, note
+from npad.cli.terminal import SECONDS_PER_NOTE, bar, note
 from npad.errors import InvalidInput
 from npad.pipelines.translation import Translation
 from npad.scale.corpus import Corpus, translate_corpus
@@ -25,7 +25,6 @@ from npad.search.decoder import Decoder
 from npad.validation import ensure_choice
 
 REPORTED = 20  # lines that failed, before only their number is told
-SECONDS_PER_NOTE = 60.0  # between two lines of progress where there is no terminal
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from npad.cli.terminal import SECONDS_PER_NOTE, note
+from npad.experiments.forecast import Outlook
 from npad.training.loop import Progress as Position
 from npad.training.loop import Watch
 from npad.training.recipe import Recipe
@@ -25,6 +28,7 @@ class Display(Watch):
     def __init__(self) -> None:
         self.console = Console(stderr=True)
         self.losses = {"loss": "", "validation": ""}
+        self.noted: float | None = None  # when the last measurement was noted
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -50,13 +54,21 @@ class Display(Watch):
         if self.console.is_terminal and done:
             self.console.print(f"{step} {done:,}{out_of}", end="\r")
 
-    def measuring(self, row: str, done: int) -> None:
-        """Show the row of a report that is being measured; `done` rows are finished."""
+    def measuring(self, row: str, outlook: Outlook) -> None:
+        """Show the row of a report that is being measured; elsewhere than a terminal, now and then.
+
+        The total and the time left are estimates.
+        """
         self.progress.update(self.task, visible=False)
+        left = outlook.seconds_left
+        line = f"{outlook.done:,} of about {outlook.total:,} measured"
+        line += f", about {_clock(left)} left" if left is not None else ""
         if self.console.is_terminal:
-            self.console.print(
-                f"{done:4} measured; {row}"[: self.console.width - 1], end="\r", highlight=False
-            )
+            shown = f"{line}; {row}"[: self.console.width - 1]
+            self.console.print(shown, end="\r", highlight=False)
+        elif self.noted is None or time.monotonic() - self.noted >= SECONDS_PER_NOTE:
+            note(f"{line}; {row}")
+            self.noted = time.monotonic()
 
     def epoch(self, place: Position, batches: int, recipe: Recipe) -> None:
         total = place.update + (recipe.epochs - place.epoch) * batches - place.position

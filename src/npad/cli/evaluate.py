@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,10 +32,11 @@ from npad.cli.placement import (
     Placement,
     Workers,
 )
-from npad.cli.terminal import bar, console
+from npad.cli.terminal import Decoded, bar, console
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
+from npad.pipelines.progress import on_decoded
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
@@ -93,6 +93,8 @@ def command(
         translator = open_files.enter_context(where.translator(spec))
         out = open_files.enter_context(open_output(output)) if output is not None else None
         with bar("evaluating", len(sources)) as progress:
+            decoded = Decoded(progress, "evaluating", len(sources))
+            open_files.enter_context(on_decoded(decoded.add))
             report, translations = evaluate(
                 translator,
                 sources,
@@ -100,7 +102,7 @@ def command(
                 decoder,
                 max_length,
                 max_rows,
-                partial(progress, "evaluating"),
+                lambda done, total: decoded.reach(done),
             )
         nll, bleu = intervals(translations, references)
         if as_json:

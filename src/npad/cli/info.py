@@ -8,21 +8,23 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console
 from npad.model import name_of
 from npad.models.huggingface.steered import Steered
 from npad.pipelines.loading import load
-from npad.pipelines.names import ModelReference
+from npad.pipelines.names import ABOUT, ModelReference
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
+from npad.training.recipe import LEARNING_RATES
 
 
 def command(
     model: Annotated[
         str,
         typer.Argument(help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`."),
-    ],
+    ] = DEFAULT_MODEL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show a model's sizes, noise sites, and how it was trained.
@@ -36,6 +38,7 @@ def command(
         npad info hf:Helsinki-NLP/opus-mt-en-de
     """
     loaded = _unwrap(load(model).model)
+    about = ABOUT.get(model, {})
     config = _config(ModelReference.parse(model))
     name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
     defaults = Defaults.of(loaded)
@@ -43,9 +46,9 @@ def command(
     if as_json:
         record = {"name": name, "parameters": parameters, "sites": sites}
         record["default_noise"] = {"sigma": noise.sigma, "relative": noise.relative}
-        print(json.dumps(config | record | {"default_selector": selector}))
+        print(json.dumps(config | about | record | {"default_selector": selector}))
         return
-    rows = {"name": name, "kind": _kind(loaded), "parameters": f"{parameters:,}"}
+    rows = {"name": name, **about, "kind": _kind(loaded), "parameters": f"{parameters:,}"}
     rows |= {
         option.replace("_", " "): _format(value)
         for option, value in config.get("model", {}).items()
@@ -97,7 +100,12 @@ def _parameters(model: Any) -> int:
 
 
 def _training_rows(training: dict[str, Any]) -> dict[str, str]:
-    recipe = {name: value for name, value in training["recipe"].items() if value is not None}
+    rate = LEARNING_RATES.get(training["recipe"]["optimiser"])
+    recipe = {
+        name: rate if name == "learning_rate" and value is None else value
+        for name, value in training["recipe"].items()
+    }
+    recipe = {name: value for name, value in recipe.items() if value is not None}
     pairs = training["data"]["train"]["kept"]
     return {
         "trained on": f"{pairs:,} pairs, {training['update']:,} updates",

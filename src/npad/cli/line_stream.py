@@ -10,9 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
+from npad.cli.terminal import Decoded
 from npad.engine.memory import return_free_memory
 from npad.pipelines.encoding import TooLong
 from npad.pipelines.overlap import ReadAhead
+from npad.pipelines.progress import on_decoded
 from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
@@ -58,7 +60,8 @@ def write_translations(
         total: their number, if it is known: then they can be read at any time, without waiting.
         out: the output, which is flushed before reading may wait.
         write: writes a translation.
-        progress: called with what is in progress, the lines written, and their total or 0.
+        progress: called after every batch with what is in progress, the lines decoded, and their
+            total or 0.
         on_long: called with the number of each line that is too long, from 1.
         decoder: the search.
         nbest: outputs per line.
@@ -75,8 +78,9 @@ def write_translations(
 
     texts = read() if total is None else ReadAhead(read())
     skipped = trimmed = 0
+    decoded = Decoded(progress, "translating", total or 0)
     stream = translator.stream_or_skip(texts, decoder, max_length, max_rows, window)
-    with closing(stream) as outcomes:
+    with on_decoded(decoded.add), closing(stream) as outcomes:
         for done, outcome in enumerate(outcomes, start=1):
             if isinstance(outcome, TooLong):
                 on_long(done, outcome)
@@ -85,7 +89,7 @@ def write_translations(
             write(out, done - 1, pending.popleft(), outcome, nbest)
             if not pending or done % LINES_PER_UPDATE == 0:
                 out.flush()  # reading the next line may block
-                progress("translating", done, total or 0)
+                decoded.reach(done)
                 if done - trimmed >= LINES_PER_TRIM:
                     return_free_memory()
                     trimmed = done

@@ -17,7 +17,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 import typer.main
@@ -28,6 +28,15 @@ from npad.errors import InvalidInput, MemoryWarning, NpadError
 from npad.text.files import NO_SUCH_PATH
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
+# options of other decoders' commands, and those of npad that do the same
+INSTEAD = {
+    **dict.fromkeys(
+        ("--beam", "--beams", "--beam-size", "--num-beams"), "--width, and --decoder beam"
+    ),
+    **dict.fromkeys(("--n-best", "--n"), "--nbest"),
+    **dict.fromkeys(("--batch-size", "--batch"), "--max-rows"),
+    **dict.fromkeys(("--max-new-tokens", "--max-len"), "--max-length"),
+}
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # click's, or typer's own click's
 
 
@@ -102,11 +111,23 @@ def _report(error: BaseException) -> int:
                 _discard_output()
             return code
     if isinstance(error, ClickException):
-        return _fail(error.format_message(), 2, notes)  # type: ignore[attr-defined]
+        return _fail(_usage_message(error), 2, notes)
     advice = (
         "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows"
     )
     return _fail(f"{advice}: {type(error).__name__}: {error}", BUG, notes)
+
+
+def _usage_message(error: Any) -> str:
+    """Return what is wrong with the command line, in one line, and where the usage is shown."""
+    option = getattr(error, "option_name", None)
+    if option in INSTEAD:
+        return f"No such option: {option}; use {INSTEAD[option]}"
+    message = str(error.format_message())
+    if message.startswith("Missing argument"):
+        command = error.ctx.command_path if error.ctx is not None else "npad"
+        return f"{message.rstrip('.')}; {command} --help shows examples"
+    return message
 
 
 def _storage_message(error: OSError) -> str:

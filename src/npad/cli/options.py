@@ -17,8 +17,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, or a name in a Python "
-        "file, as `my.py:make`.",
+        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH`, "
+        "asked by its chat template, or a name in a Python file, as `my.py:make`.",
     ),
 ]
 Device = Annotated[

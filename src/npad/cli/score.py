@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -59,6 +60,8 @@ def command(
     """
     if source == target == "-" and not text:
         raise InvalidInput("source and target cannot both be standard input")
+    if not text:
+        _ensure_files(source, target)
     translator = load(model, device_named(device, "--device")).limited_to(max_source)
     lines = (
         iter([(source, target)]) if text else zip_longest(read_lines(source), read_lines(target))
@@ -81,6 +84,15 @@ def command(
                 out.write((_record(*pair, log_prob) if as_json else f"{log_prob:.6f}") + "\n")
             done += len(pairs)
             progress("scoring", done, 0)
+
+
+def _ensure_files(*paths: str) -> None:
+    """Require files, or `-`, and name the option for texts."""
+    for path in paths:
+        if path != "-" and not os.path.lexists(path):
+            raise InvalidInput(
+                f"cannot read {path}: No such file; for a text and its translation, add --text"
+            )
 
 
 def _ensure_pairs(

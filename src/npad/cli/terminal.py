@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+
+SECONDS_PER_NOTE = 60.0  # between two lines of progress where there is no terminal
 
 
 def note(message: str) -> None:
@@ -41,14 +44,59 @@ def is_terminal(path: str | Path) -> bool:
         return False
 
 
+class Notes:
+    """Progress as a line now and then, for logs: `translating: 1,024 of 5,000, 3:20 left`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.start = self.last = clock()
+
+    def __call__(self, description: str, done: int, total: int) -> None:
+        """Print a line if the last one is a minute old; total: 0 if unknown."""
+        now = self.clock()
+        if now - self.last < SECONDS_PER_NOTE:
+            return
+        from npad.scale.progress import clock_time  # imports torch, as the command has by now
+
+        self.last = now
+        line = f"{description}: {done:,}" + (f" of {total:,}" if total else "")
+        if total and done:
+            line += f", {clock_time((total - done) * (now - self.start) / done)} left"
+        note(line)
+
+
+class Decoded:
+    """Moves a progress bar with every batch: texts that were decoded, or passed on by then.
+
+    Args:
+        progress: the bar.
+        description: what is in progress.
+        total: the number of texts, 0 if unknown.
+    """
+
+    def __init__(
+        self, progress: Callable[[str, int, int], None], description: str, total: int
+    ) -> None:
+        self.progress, self.description, self.total, self.done = progress, description, total, 0
+
+    def add(self, texts: int) -> None:
+        """Note that so many more texts have been decoded."""
+        self.reach(self.done + texts)
+
+    def reach(self, done: int) -> None:
+        """Note that so many texts are done in all, blank ones included."""
+        self.done = max(done, self.done)
+        self.progress(self.description, self.done, self.total)
+
+
 @contextmanager
 def bar(
     description: str, total: int | None = None, inputs: Iterable[str | Path] = ()
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on stderr if that is a terminal.
+    """Show progress on stderr: a bar on a terminal, elsewhere a line every minute.
 
-    There is no bar if one of the `inputs` is a terminal: redrawing it would erase the line being
-    typed.
+    There is neither if one of the `inputs` is a terminal: redrawing a bar would erase the line
+    being typed.
 
     Args:
         description: what is in progress.
@@ -59,8 +107,11 @@ def bar(
         A function of (description, steps done, total; 0 if unknown) that updates the bar.
     """
     console = Console(stderr=True)
-    if not console.is_terminal or any(map(is_terminal, inputs)):
+    if any(map(is_terminal, inputs)):
         yield lambda description, done, total: None
+        return
+    if not console.is_terminal:
+        yield Notes()
         return
     columns = (
         SpinnerColumn(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -127,6 +129,10 @@ def command(
         raise InvalidInput("give texts or --input, not both")
     if as_json and moses:
         raise InvalidInput("choose one of --json and --moses")
+    for path in filter(_is_file, text or ()):
+        note(
+            f"{path} is a file, but its name is translated; for its lines: npad translate -i {path}"
+        )
     where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
     if engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
@@ -146,7 +152,11 @@ def command(
         limit = source_limit(translator, max_source)
         note(f"line {line} has {excess.size}, more than {limit}; it is left empty")
 
-    with open_output(output) as out, bar("translating", total, files) as progress:
+    with (
+        _continuable(input, output),
+        open_output(output) as out,
+        bar("translating", total, files) as progress,
+    ):
         skipped = write_translations(
             translator,
             lines,
@@ -163,3 +173,22 @@ def command(
         )
     if skipped:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _continuable(input: Path | None, output: Path | None) -> Iterator[None]:
+    """Add to an interrupt how a file can be translated so that an interrupt loses nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if input is not None and _is_file(str(input)) and output is not None:
+            error.add_note("with --engine local, the same command continues after an interrupt")
+        raise
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a text is the path of a file."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or with a character that none has
+        return False

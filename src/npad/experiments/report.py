@@ -106,7 +106,7 @@ def render(folder: Path) -> str:
         NotMeasured: a result is missing.
     """
     setup = Setup.load(folder)
-    return _markdown(_recorded(folder, setup), setup)
+    return markdown_of(_recorded(folder, setup), setup)
 
 
 def _recorded(folder: Path, setup: Setup) -> Bench:
@@ -116,7 +116,7 @@ def _recorded(folder: Path, setup: Setup) -> Bench:
 
 def write(bench: Bench, setup: Setup) -> None:
     """Write README.md and its plots into the bench's folder; measure missing results."""
-    write_atomic(bench.folder / "README.md", _markdown(bench, setup))
+    write_atomic(bench.folder / "README.md", markdown_of(bench, setup))
     draw(bench, setup)
 
 
@@ -139,7 +139,8 @@ def redraw(folder: Path) -> None:
     draw(_recorded(folder, setup), setup)
 
 
-def _markdown(bench: Bench, setup: Setup) -> str:
+def markdown_of(bench: Bench, setup: Setup) -> str:
+    """Return the report; every result that it shows is asked of the bench."""
     sections = {name: section(bench) for name, section in _sections(setup).items()}
     # Claims come first in the report, but last here: they choose from the sections' results.
     claims = {

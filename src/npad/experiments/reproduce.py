@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from npad.evaluate import plots
 from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
 from npad.experiments.data import ParallelText, concatenate
+from npad.experiments.forecast import Forecast, Outlook
 from npad.experiments.report import Setup
 from npad.model import name_of
 from npad.noise.noisy import Noise
@@ -73,7 +76,7 @@ def reproduce(
     folder: Path,
     plan: Plan,
     training_watch: Watch | None = None,
-    progress: Callable[[str, int], None] = lambda key, recorded: None,
+    progress: Callable[[str, Outlook], None] = lambda key, outlook: None,
 ) -> Bench:
     """Train the models that are missing, measure missing results, and write the report.
 
@@ -83,7 +86,7 @@ def reproduce(
         folder: holds models, results and the report.
         plan: what to measure.
         training_watch: informed of the progress of training.
-        progress: called before each measurement with its key and the number of recorded results.
+        progress: called before each measurement with its key, and how far the report is.
 
     Raises:
         InvalidInput: the plan is wrong, or the folder holds results of another setup.
@@ -110,10 +113,23 @@ def reproduce(
             plan.seeds,
             plan.max_length,
             plan.max_rows,
-            progress,
+            lambda key, recorded: progress(key, forecast.outlook()),
         )
-        report.write(bench, setup)
+        forecast = Forecast(bench, partial(report.markdown_of, setup=setup))
+        with _continuable(bench):
+            report.write(bench, setup)
         return bench
+
+
+@contextmanager
+def _continuable(bench: Bench) -> Iterator[None]:
+    """Add to an interrupt where the results are and how the measurements continue."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        count = f"{len(bench.record.results):,} results are in {bench.record.path}"
+        error.add_note(f"{count}: the same command continues after them")
+        raise
 
 
 def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translator:

@@ -36,6 +36,8 @@ STRATEGIES: dict[str, Decoder] = {
         *OTHER_SIZES,
     )
 }
+ROUNDS = 7  # of which the median counts
+WARMUPS = 2  # rounds
 GPU_WARMUPS = 5  # rounds: a GPU's steps are captured once their shape has been met often enough
 NEVER = -1e4  # logit bias of the end token
 
@@ -91,6 +93,10 @@ def untrained(units: int, embedding: int, vocabulary: int) -> AttentionModel:
 
 def clock(work: Callable[[], Any], repeats: int, device: torch.device) -> float:
     """Return the median seconds that `work` takes, kernels of a GPU included."""
+    return statistics.median(_times(work, repeats, device))
+
+
+def _times(work: Callable[[], Any], repeats: int, device: torch.device) -> list[float]:
     times = []
     for _ in range(repeats):
         wait(device)
@@ -98,7 +104,7 @@ def clock(work: Callable[[], Any], repeats: int, device: torch.device) -> float:
         work()
         wait(device)
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return times
 
 
 def wait(device: torch.device) -> None:
@@ -108,12 +114,15 @@ def wait(device: torch.device) -> None:
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the operations per second of a large matrix product."""
+    """Return the operations per second of a large matrix product, at its fastest.
+
+    Shares are of what the machine can do, not of what it did while another process ran.
+    """
     size = 8192 if device.type == "cuda" else 2048
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     for _ in range(3):
         left @ right
-    return 2 * size**3 / clock(lambda: left @ right, 10, device)
+    return 2 * size**3 / min(_times(lambda: left @ right, 10, device))
 
 
 def measured(
@@ -121,7 +130,7 @@ def measured(
     device: torch.device,
     precision: str,
     rates: Mapping[str, float],
-    repeats: int = 3,
+    repeats: int = ROUNDS,
     strategies: Mapping[str, Decoder] = STRATEGIES,
 ) -> Iterator[Speed]:
     """Measure every strategy in turn.
@@ -146,7 +155,7 @@ def measured(
         decode_sentence = partial(decode, model, batch[:1], decoder, sizes.length)
         with count_calls() as calls:
             decode_batch()
-        for _ in range(GPU_WARMUPS if device.type == "cuda" else 1):
+        for _ in range(GPU_WARMUPS if device.type == "cuda" else WARMUPS):
             decode_sentence()
             decode_batch()
         if device.type == "cuda":

@@ -34,7 +34,8 @@ def load(
         name: `en-de` (English to German, everyday sentences); `toy`, an exact model of four German
             phrases; a folder that `npad train` wrote; `hf:NAME_OR_PATH`, a Hugging Face model with
             its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
-            one. A decoder-only model continues the text. `my.py:make` runs that Python file and
+            one. A decoder-only model continues the text; `chat:NAME_OR_PATH` answers it, as a
+            user's message in the tokenizer's chat template. `my.py:make` runs that Python file and
             takes the translator from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
@@ -48,7 +49,7 @@ def load(
     ensure_choice("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
     if reference.pretrained is not None:
-        translator = _load_pretrained(reference.pretrained, device)
+        translator = _load_pretrained(reference.pretrained, reference.chat, device)
     elif reference.python is not None:
         translator = _load_python(reference.python, device)
     elif reference.folder is not None:
@@ -98,13 +99,25 @@ def _load_python(name: PythonName, device: torch.device) -> Translator:
     return value
 
 
-def _load_pretrained(name: str, device: torch.device) -> Translator:
-    """Load a Hugging Face model with its tokenizer."""
+def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
+    """Load a Hugging Face model with its tokenizer; `chat`: texts are a user's messages."""
     from npad.models.huggingface.loading import text_model  # needs the extra `hf`
 
     model, tokenizer = text_model(name, device)
+    if chat and not getattr(tokenizer, "chat_template", None):
+        raise InvalidInput(
+            f"the tokenizer of {name} has no chat template; write hf:{name}, and the prompt as the "
+            "model expects it"
+        )
+
+    def encode_message(text: str) -> list[int]:
+        message = {"role": "user", "content": text}
+        options = {"add_generation_prompt": True, "return_dict": True}
+        return list(tokenizer.apply_chat_template([message], **options)["input_ids"])
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
+        if chat:
+            return [encode_message(text) for text in texts]
         return [list(ids) for ids in tokenizer(list(texts))["input_ids"]]
 
     def encode_target(texts: Sequence[str]) -> list[list[int]]:

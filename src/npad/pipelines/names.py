@@ -1,12 +1,14 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
-`en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `my.py:make` is from a
-Python file; anything else is a folder.
+`en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
+is asked through its chat template, `my.py:make` is from a Python file; anything else is a folder.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from npad.errors import InvalidInput
@@ -19,7 +21,17 @@ SHIPPED = {
     if path.is_dir()
 }
 TOY = "toy"
+# models by name: their languages, and whom to credit
+ABOUT = {
+    "en-de": {
+        "languages": "English to German, everyday sentences",
+        "credit": "sentences of Tatoeba (tatoeba.org) and its contributors, CC BY 2.0 FR",
+    },
+    TOY: {"languages": "German to English, four phrases"},
+}
 HUGGING_FACE = "hf:"
+CHAT = "chat:"
+EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
 @dataclass(frozen=True)
@@ -29,28 +41,37 @@ class ModelReference:
     name: str  # as the user wrote it
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
+    chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
     python: PythonName | None = None
 
     @classmethod
     def parse(cls, name: str | Path) -> ModelReference:
-        """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `FILE.py:NAME`, or a folder's path.
+        """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, `FILE.py:NAME`.
+
+        Anything else is the path of a folder.
 
         Raises:
-            InvalidInput: `name` is not a path, or `hf:` is not followed by a name.
+            InvalidInput: `name` is not a path, or `hf:` or `chat:` is not followed by a name.
         """
         ensure_path("name", name)
         text = str(name)
         if text == TOY:
             return cls(text)
-        if not text.startswith(HUGGING_FACE):
-            python = PythonName.parse(text) if isinstance(name, str) else None
-            if python is not None:
-                return cls(text, python=python)
-            return cls(text, folder=SHIPPED.get(text, Path(name)))
-        pretrained = text.removeprefix(HUGGING_FACE)
-        if not pretrained:
-            raise InvalidInput("hf: needs a model's name or folder, such as hf:facebook/bart-base")
-        return cls(text, pretrained=pretrained)
+        for prefix, example in EXAMPLES.items():
+            if text.startswith(prefix):
+                pretrained = text.removeprefix(prefix)
+                if not pretrained:
+                    rule = f"{prefix} needs a model's name or folder"
+                    raise InvalidInput(f"{rule}, such as {prefix}{example}")
+                return cls(text, pretrained=pretrained, chat=prefix == CHAT)
+        python = PythonName.parse(text) if isinstance(name, str) else None
+        if python is not None:
+            return cls(text, python=python)
+        folder = SHIPPED.get(text, Path(name))
+        similar = get_close_matches(text, (*SHIPPED, TOY), 1)
+        if similar and not os.path.lexists(folder):
+            raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
+        return cls(text, folder=folder)
 
     def require_folder(self, purpose: str) -> Path:
         """Return the folder of a model that npad trained.

@@ -14,6 +14,7 @@ from npad.noise.random import stable_hash
 from npad.pipelines.batching import batches_by_length, row_weight
 from npad.pipelines.encoding import EncodedBatch, TooLong
 from npad.pipelines.overlap import Runner
+from npad.pipelines.progress import report_decoded
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 
@@ -89,7 +90,9 @@ class WindowDecoder:
 
         def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
             source, ids = batch.part(places), [stable_hash(texts[place]) for place in places]
-            return decode(self.model, source, self.decoder, self.max_length, ids, self.max_rows)
+            decoded = decode(self.model, source, self.decoder, self.max_length, ids, self.max_rows)
+            report_decoded(len(places))
+            return decoded
 
         rows = self.decoder.rows * row_weight(len(texts[batch.places[-1]]))
         return self.budget.run(decode_part, batch.places, rows)

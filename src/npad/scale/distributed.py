@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
+from npad.pipelines.progress import report_decoded
 from npad.pipelines.translation import Translation, Translator
 from npad.scale import chains
 from npad.scale.engine import Engine
@@ -55,6 +56,7 @@ class Distributed(Translator):
         size = task.unit_size(self.engine.workers, window)
         for result in chains.run(self.engine, texts, task, size, parts):
             add_calls(result.calls, result.rescored)
+            report_decoded(len(result.outcomes))
             for number, outcome in enumerate(result.outcomes, start=result.first + 1):
                 if isinstance(outcome, Failed):
                     raise InvalidInput(f"text {number}: {outcome.reason}")

@@ -70,6 +70,7 @@ def fingerprint(model: str) -> str:
         folder = Path(reference.pretrained)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         parts += [f"{path.relative_to(folder)}:{file_digest(path)}" for path in files]
+        parts += ["chat"] if reference.chat else []
     else:
         parts.append(reference.name)
         if reference.python is not None:

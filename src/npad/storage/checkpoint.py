@@ -285,9 +285,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read a model's config.json and verify its format and checksum.
 
     Raises:
+        InvalidInput: it is a Hugging Face model's.
         StorageError: it is damaged, was edited, or has a format that this npad does not read.
     """
     about = read_json(folder / CONFIG)
+    if "format" not in about and "model_type" in about:
+        raise InvalidInput(f"{folder} holds a Hugging Face model; write hf:{folder}")
     if "format" not in about:
         raise StorageError(f"{folder}/{CONFIG} is damaged: 'format' is missing")
     written = about["format"]

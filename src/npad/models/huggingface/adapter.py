@@ -25,6 +25,7 @@ from npad.models.low_precision import lowered
 try:
     import transformers as transformers  # re-exported
     from transformers import DynamicCache, EncoderDecoderCache
+    from transformers import GenerationConfig as GenerationConfig  # re-exported
     from transformers.generation import (
         GenerateBeamDecoderOnlyOutput,
         GenerateBeamEncoderDecoderOutput,

@@ -91,6 +91,12 @@ def _head(model: Any) -> Any:
             f"{name} has no head that generates; load it with AutoModelForCausalLM or "
             "AutoModelForSeq2SeqLM"
         )
+    if getattr(model, "_is_stateful", False):
+        raise InvalidInput(
+            f"{name} keeps a recurrent state, and npad reads a cache of keys and values only; "
+            "choose a model whose layers are all attention, or write the model's start, step and "
+            "select: docs/extending.md"
+        )
     compiled = any(part._compiled_call_impl is not None for part in model.modules())
     if compiled or hasattr(model, "_orig_mod"):
         raise InvalidInput(
