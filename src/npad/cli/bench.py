@@ -25,8 +25,9 @@ LEGEND = """\
 latency      of a single sentence; the other columns are of many at a time
 tokens/s     of the best outputs
 row-steps/s  rows (sentences × chains × beams) through one step of the model
-share        of the rate of a large matrix product at its fastest; operations are counted by the
-             model's formulas, so work that npad saves can raise it above 100 %
+share        of the rate of a large matrix product at its fastest; operations
+             are counted by the model's formulas, so that work saved by npad can
+             raise it above 100 %
 memory       peak so far, the model included
 All times are medians of {rounds} rounds, after a warm-up."""
 
