@@ -34,6 +34,7 @@ from npad import (
     Power,
     Sampling,
     StudentT,
+    WithCut,
 )
 from npad.models.table import TableModel
 from npad.noise.registry import SCHEDULES
@@ -127,6 +128,7 @@ def test_what_a_decoder_says_of_itself():
         "npad": (True, True, True),
         "exact": (False, False, False),
         "best-of": (False, True, False),
+        "selected": (True, True, False),
     }
 
 
@@ -162,4 +164,5 @@ def test_every_selector_of_the_registry_can_be_made():
         LengthNormalised(),
         GNMTLength(),
         MBR(),
+        WithCut(),
     ]

@@ -34,7 +34,8 @@ from runs import lines, npad, refused, refused_here
         ),
         (
             ["translate", "--chains", "5", "danke"],
-            "--chains does not go with --decoder beam, which has --finish, --nbest, --width",
+            "--chains does not go with --decoder beam, which has --finish, --nbest, --selector, "
+            "--width",
         ),
         (
             ["translate", "-d", "npad", "--width", "5", "danke"],
