@@ -13,6 +13,7 @@ from npad.cli.decoder_choice import compared_decoders
 from npad.cli.decoder_choice import make_decoder as make_decoder
 from npad.cli.decoder_fields import PANEL, DecoderOption, options_of
 from npad.cli.terminal import note
+from npad.engine.devices import device_named
 from npad.pipelines.loading import defaults_of
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
@@ -73,6 +74,8 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
         def decoding(decoder: str, **values: Any) -> None:
             settings = {option.name: values.pop(option.name) for option in options}
             settings["nbest"] = values.get("nbest")
+            if "device" in values:
+                device_named(values["device"], "--device")  # refused before a model is asked for
             defaults = defaults_of(values["model"])
             chosen = make_decoder(decoder, _without_none(settings), defaults)
             if is_mbr_on_a_beam(chosen):
