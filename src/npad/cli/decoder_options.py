@@ -74,7 +74,7 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
         def decoding(decoder: str, **values: Any) -> None:
             settings = {option.name: values.pop(option.name) for option in options}
             settings["nbest"] = values.get("nbest")
-            if "device" in values:
+            if "device" in values and values.get("engine") is None:  # workers have their own
                 device_named(values["device"], "--device")  # refused before a model is asked for
             defaults = defaults_of(values["model"])
             chosen = make_decoder(decoder, _without_none(settings), defaults)
