@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from npad.serve.limits import Limits
-from serving import Client, events_of, serving, toy_model, wait_until
+from serve_cases import Client, events_of, serving, toy_model, wait_until
 
 pytestmark = pytest.mark.web
 
