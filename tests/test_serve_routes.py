@@ -169,11 +169,13 @@ def test_health_and_openapi(client):
 def test_metrics_count_what_was_answered(client):
     client.post("/v1/decode", {"text": "danke", "model": "toy", "decoder": "greedy"})
     client.post("/v1/decode", {"text": ""})
+    client.get("/nowhere")
     text = client.get("/metrics").body.decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert int(lines['npad_requests_total{route="/v1/decode",status="200"}']) >= 1
     assert int(lines['npad_requests_total{route="/v1/decode",status="400"}']) >= 1
     assert int(lines['npad_model_calls_total{model="toy",kind="search"}']) >= 2
+    assert int(lines['npad_requests_total{route="other",status="404"}']) >= 1
     assert lines['npad_queue_length{model="toy"}'] == "0"
     count = int(lines['npad_request_seconds_count{route="/v1/decode"}'])
     assert int(lines['npad_request_seconds_bucket{route="/v1/decode",le="+Inf"}']) == count

@@ -42,6 +42,14 @@ def command(
         ),
     ] = None,
     device: Device = "auto",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N",
+            help="Change a limit of requests, such as `body=5000000` bytes or `seconds=120`; "
+            "repeat it for several. docs/serving.md lists them.",
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve models over HTTP, with a page that shows how they decode.
@@ -70,7 +78,7 @@ def command(
     where = device_named(device, "--device")
     listener = server.bind(host, port)
     logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
-    limits = Limits()
+    limits = Limits.changed(limit or [])
     served = {}
     for name in dict.fromkeys(model or [DEFAULT_MODEL, TOY]):
         loaded = load_served(name, where, limits)
