@@ -9,6 +9,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import uvicorn
@@ -31,9 +32,11 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        with ExitStack() as stack:
+            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            stack.pop_all()  # keep it open
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise InvalidInput(f"port {port} is in use; choose another with --port") from error
