@@ -34,6 +34,7 @@ AREAS = {
     "noise/random.py": tests("keyed", "sampling", "distributions"),
     "noise/registry.py": tests("arguments", "specs"),
     "noise/schedules.py": tests("arguments", "bad_input", "schedules"),
+    "rescoring/by_prefix.py": tests("prefixes", "score"),
     "rescoring/forced.py": tests("score", "hf_captured"),
     "rescoring/packing.py": tests("ragged", "score"),
     "rescoring/plan.py": tests("prefixes", "score"),
@@ -146,11 +147,12 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
                 'size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)',
             ),
             (
-                "rescoring/strategies.py",
+                "rescoring/by_prefix.py",
                 "PLANNED_ROWS = 1 << 16",
             ),
+            ("rescoring/by_prefix.py", "CAPTURED_ROWS = 1 << 14"),
             (
-                "rescoring/strategies.py",
+                "rescoring/by_prefix.py",
                 'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}',
             ),
             (
