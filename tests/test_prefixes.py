@@ -21,7 +21,7 @@ from npad import (
 from npad.engine.cuda_graphs import Graph
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
-from npad.rescoring.by_prefix import MAX_LOGITS, rounded
+from npad.rescoring.by_prefix import CAPTURED_STEPS, MAX_LOGITS, rounded
 from npad.rescoring.plan import group_size, read_steps, spans
 from test_attention import SOURCE, build
 
@@ -82,10 +82,12 @@ def test_captured_steps_give_the_same_scores(hypotheses, limit, monkeypatch):
     plain = build()
     model = Prepared(plain)
     random = np.random.default_rng(hypotheses)
+    reads = 2 * CAPTURED_STEPS  # of all but one, so that the last window has one step and few rows
     targets = [
-        [random.integers(3, 7, size=random.integers(20)).tolist() for _ in range(hypotheses)]
-        for _ in SOURCE
+        [random.integers(3, 6, size=random.integers(reads - 3, reads)).tolist() for _ in range(n)]
+        for n in [hypotheses] * len(SOURCE)
     ]
+    targets[-1][-1] = [6] * reads
     expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
     for _ in range(3):
         assert score(model, SOURCE, targets) == expected

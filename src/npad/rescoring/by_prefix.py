@@ -111,7 +111,8 @@ def _of_one_size(steps: list[ReadStep]) -> list[ReadStep]:
     """Return CAPTURED_STEPS steps of one number of rows, one of few; idle ones are added."""
     rows = rounded(max(step.rows for step in steps))
     steps = [step.padded(rows) for step in steps]
-    return steps + (CAPTURED_STEPS - len(steps)) * steps[-1:]
+    idle = steps[-1]._replace(parents=np.zeros(rows, dtype=np.int64))
+    return steps + (CAPTURED_STEPS - len(steps)) * [idle]
 
 
 def rounded(rows: int) -> int:
