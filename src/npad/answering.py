@@ -23,9 +23,9 @@ from npad.search.npad import NPAD
 from npad.search.rows import Problems
 from npad.validation import ensure_integer, ensure_number
 
-# Chains so far are multiplied by this in every round. A GPU steps some sixty rows in little more
-# time than one.
-GROWTH = {"cpu": 4, "cuda": 64}
+GROWTH = 4  # every round multiplies the chains so far by this
+# Chains after the second round: a GPU steps some sixty rows in little more time than one.
+SECOND_ROUND = {"cpu": 4, "cuda": 64}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def anytime(
         source: the sentences, in the form that the model's `start` takes; has a length.
         decoder: NPAD over any inner decoder.
         deadline: milliseconds from the first call of `next`. The answers end then, or one window of
-            steps (eight on a GPU, one on a CPU) or one pass of re-scoring later. None: no deadline.
+            steps (eight on a GPU, one on a CPU) of the search or of re-scoring later; re-scoring by
+            a model's `forced` is one pass. None: no deadline.
         max_length: generated tokens at most, the end token included.
         ids: one integer per sentence, the key of its randomness; by default its position.
 
@@ -92,11 +93,11 @@ def _answers(
 ) -> Iterator[Answer]:
     start = time.monotonic()
     search = _Search(model, source, max_length, keys)
-    growth = GROWTH.get(Capabilities.of(model).device.type, GROWTH["cpu"])
+    second = SECOND_ROUND.get(Capabilities.of(model).device.type, SECOND_ROUND["cpu"])
     candidates: list[list[Hypothesis]] = [[] for _ in keys]
     done, first_seconds = 0, 0.0
     while keys and done < decoder.chains:
-        stop = min(decoder.chains, max(1, done * growth))
+        stop = min(decoder.chains, max(second, done * GROWTH) if done else 1)
         end = None
         if deadline is not None and done > 0:
             end = start + deadline / 1e3

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from npad.engine.cost import add_calls
 from npad.engine.cuda_graphs import graphs_of
+from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_device
 from npad.engine.next_token import Prediction
 from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
@@ -70,6 +71,7 @@ def advance_prefixes(
     with graphs_of(model, capabilities) as graphs:
         window = 1 if graphs is None else CAPTURED_STEPS
         for steps in _batches(read_steps(inputs.numpy(), reads.numpy(), window), window):
+            check_deadline()
             add_calls(rescoring=sum(step.rows for step in steps))
             captured = graphs is not None and max(step.rows for step in steps) <= CAPTURED_ROWS
             run = _of_one_size(steps) if captured else steps

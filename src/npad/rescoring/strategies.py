@@ -178,6 +178,7 @@ def read_stepwise(
     log_prob: Tensor | float = 0.0
     attention: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
+        check_deadline()
         add_calls(rescoring=len(inputs))
         logits, state = model.step(state, inputs[:, t])
         predicted = Prediction.of(model, logits, len(inputs), capabilities.normalised)
