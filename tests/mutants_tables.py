@@ -151,6 +151,7 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
                 "PLANNED_ROWS = 1 << 16",
             ),
             ("rescoring/by_prefix.py", "CAPTURED_ROWS = 1 << 14"),
+            ("rescoring/by_prefix.py", "LEAST_ROWS = 256"),
             (
                 "rescoring/by_prefix.py",
                 'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}',

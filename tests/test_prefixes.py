@@ -21,7 +21,7 @@ from npad import (
 from npad.engine.cuda_graphs import Graph
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
-from npad.rescoring.by_prefix import CAPTURED_STEPS, MAX_LOGITS, rounded
+from npad.rescoring.by_prefix import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS, rounded
 from npad.rescoring.plan import group_size, read_steps, spans
 from test_attention import SOURCE, build
 
@@ -67,7 +67,7 @@ def test_every_hypothesis_goes_through_its_own_prefixes(
 
 @given(st.integers(1, 5000))
 def test_captured_rows_are_of_few_sizes_that_groups_divide(rows):
-    assert rows <= rounded(rows) <= max(32, 1.5 * rows)
+    assert rows <= rounded(rows) <= max(LEAST_ROWS, 1.5 * rows)
     assert rounded(rows) % group_size(100) == 0
     assert rounded(rounded(rows)) == rounded(rows)
 

@@ -27,6 +27,8 @@ MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits, rows · V, held at a t
 CAPTURED_STEPS = 8
 # Rows of a step up to which it is captured: with more, kernels take longer to run than to launch.
 CAPTURED_ROWS = 1 << 14
+# Fewer rows are filled up, which takes hardly longer and saves captures. Groups divide it.
+LEAST_ROWS = 256
 
 Sizes = tuple[tuple[int, int], ...]  # of each step, groups and rows
 
@@ -118,9 +120,9 @@ def _of_one_size(steps: list[ReadStep]) -> list[ReadStep]:
 
 
 def rounded(rows: int) -> int:
-    """Round up to a power of two or three quarters of one; a multiple of every group size."""
-    power = max(32, 1 << (rows - 1).bit_length())
-    return power * 3 // 4 if rows <= power * 3 // 4 else power
+    """Round up to a power of two or three quarters of one, and to LEAST_ROWS at least."""
+    power = max(LEAST_ROWS, 1 << (rows - 1).bit_length())
+    return power * 3 // 4 if LEAST_ROWS < rows <= power * 3 // 4 else power
 
 
 def _rows_of_prefixes(steps: list[ReadStep], rows: list[int]) -> IntArray:
