@@ -95,23 +95,23 @@ def _answers(
     search = _Search(model, source, max_length, keys)
     second = SECOND_ROUND.get(Capabilities.of(model).device.type, SECOND_ROUND["cpu"])
     candidates: list[list[Hypothesis]] = [[] for _ in keys]
-    done, first_seconds = 0, 0.0
+    done, round_seconds = 0, 0.0
     while keys and done < decoder.chains:
         stop = min(decoder.chains, max(second, done * GROWTH) if done else 1)
-        end = None
+        end, began = None, time.monotonic()
         if deadline is not None and done > 0:
             end = start + deadline / 1e3
-            if time.monotonic() + first_seconds >= end:  # no chain is faster than the first
+            if began + round_seconds >= end:  # no round is faster than the one before
                 return
         try:
             found = search.run(ChainRange(decoder, done, stop), end)
         except DeadlinePassed:
             return
         candidates = [before + new for before, new in zip(candidates, found, strict=True)]
-        seconds, done = time.monotonic() - start, stop
-        first_seconds = first_seconds or seconds
+        now, done = time.monotonic(), stop
+        round_seconds = now - began
         answer = [merge(decoder, given) for given in candidates]
-        yield Answer(answer, done, seconds, done == decoder.chains)
+        yield Answer(answer, done, now - start, done == decoder.chains)
 
 
 class _Search:
