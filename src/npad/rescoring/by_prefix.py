@@ -81,14 +81,14 @@ def advance_prefixes(
             row_of = _rows_of_prefixes(steps, [step.rows for step in run])
             arrays = [array for step in run for array in (step.owners, step.parents, step.tokens)]
             copied = to_device(torch.from_numpy(np.concatenate([*arrays, row_of])), device)
-            plan, rows = copied.split([len(copied) - len(row_of), len(row_of)])
+            plan, rows = torch.split(copied, [len(copied) - len(row_of), len(row_of)])
             advance = partial(_advance, reader, sizes)
             if graphs is not None and captured:
                 read, state = graphs.call(advance, model, ("prefixes", sizes), state, plan)
             else:
                 read, state = advance(state, plan)
             # Indexing also copies: the next graph may overwrite the result of this one.
-            readouts += read[rows].split([len(step.row_of) for step in steps])
+            readouts += torch.split(read[rows], [len(step.row_of) for step in steps])
             for step in steps:
                 prefix_of.append(step.prefix_of + offset)
                 offset += len(step.row_of)
@@ -138,7 +138,8 @@ def _advance(
 
     plan: of each step its owners, parents and tokens, one after the other.
     """
-    arrays = iter(plan.split([size for groups, rows in sizes for size in (groups, rows, rows)]))
+    lengths = [size for groups, rows in sizes for size in (groups, rows, rows)]
+    arrays = iter(torch.split(plan, lengths))
     readouts = []
     for owners, parents, tokens in zip(arrays, arrays, arrays, strict=True):
         readout, state = reader.advance(state, parents, owners, tokens)
