@@ -27,6 +27,7 @@ from npad.validation import MAX_SEED, as_list, brief, ensure_callable, ensure_in
 FloatArray = NDArray[np.float64]
 
 GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)  # σ₀ tried by default
+CALLS = 500_000  # model calls spent by default
 RESAMPLES = 1000  # of the sentences, for an interval
 PILOT_SENTENCES = 16  # from which the model calls per sentence are estimated
 
@@ -76,7 +77,7 @@ def calibrate(
     translator: Translator,
     sources: Sequence[str],
     decoder: NPAD | None = None,
-    budget: int = 200_000,
+    budget: int = CALLS,
     sigmas: Sequence[float] = GRID,
     max_length: int = 200,
     max_rows: int = 1024,
