@@ -22,10 +22,11 @@ from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
-from npad.search.defaults import Defaults
+from npad.search.defaults import TRANSFORMER_CHAINS, Defaults
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
+from npad.search.selected import default_npad
 from npad.signatures import signature
 from npad.validation import ensure_integer
 
@@ -92,9 +93,7 @@ def generate(
     ensure_integer("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
-    if decoder is None:
-        defaults = Defaults.of(adapter)
-        decoder = NPAD(Greedy(), 10, defaults.noise, selector=defaults.selector)
+    decoder = default_npad(adapter) if decoder is None else decoder
     prefix = adapter.prefix(source)
     max_length = _max_new_tokens(adapter, max_new_tokens, prefix.shape[1])
     ensure_fits(len(source) * num_return_sequences, 16 * max_length + 512, adapter.device)
@@ -142,7 +141,7 @@ def npad(
     logits_processor: Any = None,
     stopping_criteria: Any = None,
     generation_config: Any = None,
-    npad_chains: int = 10,
+    npad_chains: int = TRANSFORMER_CHAINS,
     npad_sigma: float = RELATIVE_NOISE,
     npad_site: str = "hidden",
     npad_seed: int = 0,
