@@ -40,7 +40,16 @@ INSTEAD = {
         ("do_sample", "temperature", "top_k", "top_p"), "pass decoder=Sampling(temperature=0.5)"
     ),
     **dict.fromkeys(("num_beam_groups", "diversity_penalty"), "pass decoder=Diverse(5, eta=0.5)"),
+    "streamer": "the output is chosen among whole ones, so leave it out; npad.anytime yields "
+    "answers as they improve",
+    "assistant_model": "npad decodes without one; leave it out",
 }
+STEERING = "or call model.generate(…, custom_generate=npad.hf.npad)"
+# arguments of transformers' `generate` that are no fields of its generation config
+ARGUMENTS = (
+    *("streamer", "assistant_model", "generation_config", "logits_processor", "stopping_criteria"),
+    *("prefix_allowed_tokens_fn", "custom_generate", "synced_gpus"),
+)
 
 
 @dataclass(frozen=True)
@@ -104,10 +113,10 @@ def generate(
 def _refuse_options(inputs: dict[str, Any]) -> None:
     """Refuse options of transformers' `generate`, and name what takes their place."""
     for name, value in inputs.items():
-        if isinstance(value, Tensor) or not hasattr(GenerationConfig(), name):
-            continue
-        instead = INSTEAD.get(name, "or call model.generate(…, custom_generate=npad.hf.npad)")
-        raise InvalidInput(f"{name} is no argument of npad.hf.generate; {instead}")
+        known = hasattr(GenerationConfig(), name) or (name in ARGUMENTS and value is not None)
+        if known and not isinstance(value, Tensor):
+            instead = INSTEAD.get(name, STEERING)
+            raise InvalidInput(f"{name} is no argument of npad.hf.generate; {instead}")
 
 
 def _generated(
