@@ -88,7 +88,19 @@ def _config(reference: ModelReference) -> dict[str, Any]:
     if reference.folder is None:
         return {}
     folder = checkpoint.resolve(reference.folder)
-    return {"folder": str(folder), **checkpoint.read_config(folder)}
+    config = {"folder": str(folder), **checkpoint.read_config(folder)}
+    training = config.get("training", {})
+    if "recipe" in training:
+        config["training"] = training | {"recipe": _with_rate(training["recipe"])}
+    return config
+
+
+def _with_rate(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe with the learning rate that its optimiser has by default."""
+    rate = recipe.get("learning_rate")
+    return recipe | {
+        "learning_rate": LEARNING_RATES.get(recipe["optimiser"]) if rate is None else rate
+    }
 
 
 def _kind(model: Any) -> str:
@@ -107,12 +119,7 @@ def _parameters(model: Any) -> int:
 
 
 def _training_rows(training: dict[str, Any]) -> dict[str, str]:
-    rate = LEARNING_RATES.get(training["recipe"]["optimiser"])
-    recipe = {
-        name: rate if name == "learning_rate" and value is None else value
-        for name, value in training["recipe"].items()
-    }
-    recipe = {name: value for name, value in recipe.items() if value is not None}
+    recipe = {name: value for name, value in training["recipe"].items() if value is not None}
     pairs = training["data"]["train"]["kept"]
     return {
         "trained on": f"{pairs:,} pairs, {training['update']:,} updates",
