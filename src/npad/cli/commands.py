@@ -46,7 +46,7 @@ def build(name: str) -> Any:
 
         module = importlib.import_module(f"npad.cli.{name}")
     if hasattr(module, "app"):
-        return typer.main.get_command(module.app)
+        return without_flag_types(typer.main.get_command(module.app))
     group = typer.Typer(
         add_completion=False,
         rich_markup_mode="markdown",
@@ -58,10 +58,19 @@ def build(name: str) -> Any:
 
 
 def without_flag_types(command: Any) -> Any:
-    """Return a command whose help names no type for flags, which take no value."""
-    for parameter in command.params:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
+    """Return a command whose help names no type for flags, which take no value: --help, too."""
+    get_params = command.get_params
+
+    def get_plain_params(context: Any) -> Any:
+        parameters = get_params(context)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+    command.get_params = get_plain_params
+    for subcommand in getattr(command, "commands", {}).values():
+        without_flag_types(subcommand)
     return command
 
 
@@ -78,7 +87,8 @@ class LazyGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, stub, arguments = super().resolve_command(ctx, args)
-        if name is not None and any(".py:" in argument for argument in arguments):
+        own = any(".py:" in argument for argument in arguments)
+        if name is not None and own and not ctx.resilient_parsing:  # no file is run to complete it
             with importing():
                 from npad.cli.own_decoders import register_own_decoders
             register_own_decoders(arguments)
@@ -89,7 +99,6 @@ app = typer.Typer(
     name="npad",
     cls=LazyGroup,
     help="Decode better from the sequence model you already have.",
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import typer
 import typer.main
 
-from npad.cli.commands import app
+from npad.cli.commands import app, without_flag_types
 from npad.cli.terminal import note
 from npad.errors import InvalidInput, MemoryWarning, NpadError
 from npad.pipelines.python_files import Culprit, culprit
@@ -78,7 +78,8 @@ def _run_with_streams(arguments: list[str]) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     """Parse and run, without typer's error handling, which swallows an interrupt."""
-    command = typer.main.get_command(app)
+    command: Any = without_flag_types(typer.main.get_command(app))
+    command._main_shell_completion({}, "npad")  # exits if a shell asks for completions
     try:
         with command.make_context("npad", arguments) as context:
             command.invoke(context)
@@ -129,7 +130,7 @@ def _bug_message(error: BaseException, found: Culprit | None) -> str:
     advice = (
         "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows"
     )
-    return _fail(f"{advice}: {type(error).__name__}: {error}", BUG, notes)
+    return f"{advice}: {type(error).__name__}: {error}"
 
 
 def _usage_message(error: Any) -> str:
