@@ -48,7 +48,7 @@ def test_the_best_is_so_in_the_models_order(capsys):
     stars = []
     for open_ended in (False, True):
         toy = library.load("toy")
-        toy.model.open_ended = open_ended
+        vars(toy.model)["open_ended"] = open_ended
         console().print(compare._table(toy, "na ja", strategies, 2))
         rows = rows_of(capsys.readouterr().out)
         stars.append([name for name, log_prob in rows.items() if "*" in log_prob])

@@ -50,6 +50,7 @@ def test_every_strategy_is_measured(precision):
     rows = list(speed.measured(speed.Sizes(**SMALL), torch.device("cpu"), precision, rates, 1))
     assert [row.strategy for row in rows] == list(speed.STRATEGIES)
     for row in rows:
+        assert row.share is not None
         assert min(row.latency, row.tokens, row.share) > 0
         assert row.row_steps >= row.tokens
         assert row.memory > 2**20
