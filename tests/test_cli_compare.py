@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from runs import npad
+import npad as library
+from npad.cli import compare
+from npad.cli.terminal import console
+from runs import npad, printed_here
 
 
 def test_compare_shows_every_strategy():
@@ -21,3 +24,32 @@ def test_compare_shows_every_strategy():
 
 def test_brackets_in_a_text_are_text(trained):
     assert "[/a] [bold]" in npad("compare", "-m", trained, "[/a] [bold]", "--max-length", 5).stdout
+
+
+def rows_of(shown: str) -> dict[str, str]:
+    """The log p of each strategy, as the table shows it."""
+    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    return {row[1].strip(): row[3].strip() for row in rows if row[1].strip()}
+
+
+def test_the_best_has_a_star_where_there_are_no_colours(capsys, monkeypatch):
+    options = ["--exact", "--width", 2, "--samples", 5, "--eta", 1]
+    text = "ich verstehe nur bahnhof"
+    shown = printed_here(capsys, monkeypatch, "compare", "-m", "toy", *options, text)
+    best = {name for name, log_prob in rows_of(shown).items() if log_prob == "*-2.007"}
+    assert best == {"NPAD-10 + greedy", "NPAD-10 + beam 2", "exact, proven"}
+    assert sum("*" in log_prob for log_prob in rows_of(shown).values()) == 3
+    assert "*          the best, also in green: finished outputs first, then log p" in shown
+
+
+def test_the_best_is_so_in_the_models_order(capsys):
+    """Within two tokens "well yes" is cut, and more probable than the empty output is."""
+    strategies = {"greedy": library.Greedy(), "beam": library.Beam(3)}
+    stars = []
+    for open_ended in (False, True):
+        toy = library.load("toy")
+        vars(toy.model)["open_ended"] = open_ended
+        console().print(compare._table(toy, "na ja", strategies, 2))
+        rows = rows_of(capsys.readouterr().out)
+        stars.append([name for name, log_prob in rows.items() if "*" in log_prob])
+    assert stars == [["beam"], ["greedy, cut"]]

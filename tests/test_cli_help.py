@@ -13,7 +13,7 @@ import npad as package
 import npad.cli as npad_cli
 from npad.cli.commands import COMMANDS, build
 from npad.cli.main import main
-from runs import npad
+from runs import npad, printed_here
 
 HELPS = [[name] for name in COMMANDS if name != "plot"]
 HELPS += [["plot", "attention"], ["plot", "loss"]]
@@ -61,3 +61,27 @@ def test_every_module_with_a_command_is_listed():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
     assert build(name).help.splitlines()[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize("command", [[], *HELPS], ids=" ".join)
+def test_flags_have_no_type(command, capsys, monkeypatch):
+    shown = printed_here(capsys, monkeypatch, *command, "--help")
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("npad tran", {"translate", "transcribe"}), ("npad calibrate --conf", {"--confidence"})],
+)
+def test_a_shell_completes_commands_and_options(words, expected):
+    """As bash asks for it: the words typed so far, and the number of the last one."""
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = npad("", env=asked | {"_NPAD_COMPLETE": "complete_bash"})
+    assert set(done.stdout.split()) == expected
+
+
+def test_the_completion_of_a_shell_is_shown():
+    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the parent is no shell here
+    script = npad("--show-completion", "bash", env=named)
+    assert "_NPAD_COMPLETE=complete_bash" in script.stdout

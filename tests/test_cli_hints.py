@@ -7,7 +7,9 @@ import json
 import pytest
 
 from npad.cli.main import INSTEAD
+from npad.storage import checkpoint
 from runs import printed_here, refused_here
+from test_checkpoint import SUBWORDS, tiny
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,15 @@ def test_info_shows_the_default_model_its_languages_and_whom_to_credit(capsys, m
 
 
 def test_info_shows_the_rate_of_an_optimiser_by_default(tmp_path, capsys, monkeypatch):
-    from npad.cli.info import _training_rows
-
-    training = {"recipe": {"optimiser": "adam", "learning_rate": None}, "update": 1}
-    training |= {"data": {"train": {"kept": 2}}, "perplexity": 3.0}
-    assert _training_rows(training)["recipe"] == "optimiser adam, learning_rate 0.001"
+    folder, rate = tmp_path / "model", {"adam": 0.001, "adadelta": 1.0}
+    for optimiser, default in rate.items():
+        training = {"recipe": {"optimiser": optimiser, "learning_rate": None}, "update": 1}
+        training |= {"data": {"train": {"kept": 2}}, "perplexity": 3.0}
+        checkpoint.save(folder, tiny(), (SUBWORDS, SUBWORDS), {"training": training})
+        shown = printed_here(capsys, monkeypatch, "info", folder)
+        assert f"optimiser {optimiser}, learning_rate {default:g}" in shown
+        record = json.loads(printed_here(capsys, monkeypatch, "info", folder, "--json"))
+        assert record["training"]["recipe"]["learning_rate"] == default
 
 
 def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, capsys, monkeypatch):

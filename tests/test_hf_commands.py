@@ -62,7 +62,7 @@ def test_noisy_chains_in_low_precision(folders, kind, precision):
 def test_the_default_noise_is_the_models(folders, kind, selector, capsys, monkeypatch):
     """Relative noise of 0.1, as in npad.hf; the same by name, loaded, and in low precision."""
     name = f"hf:{folders / kind}"
-    expected = Defaults(Noise(0.1, relative=True), selector)
+    expected = Defaults(Noise(0.1, relative=True), selector, chains=10)
     assert defaults_of(name) == expected
     assert Defaults.of(load(name).model) == expected
     assert Defaults.of(load(name, precision="bfloat16").model) == expected

@@ -22,7 +22,7 @@ import torch
 from dataclasses import dataclass, field, replace
 
 import npad
-from neighbour import SUFFIX
+from neighbour import SUFFIX, broken
 
 toy = npad.load("toy")
 
@@ -67,6 +67,22 @@ class Plain(npad.Decoder):
     pass
 
 
+@dataclass(frozen=True)
+class Failing(Twice):
+    how: str = field(default="step", metadata={"help": "What goes wrong"})
+
+    def search(self, model, state, problems):
+        if self.how == "raise":
+            raise ValueError("no such thing")
+        if self.how == "torch":
+            return torch.zeros(2) @ torch.zeros(3)
+        if self.how == "neighbour":
+            return broken()
+        if self.how == "npad":
+            return npad.Beam(2).search(None, state, problems)
+        return "nothing"
+
+
 ready = npad.NPAD(Twice(1), chains=3, noise=npad.Noise(0.3))
 '''
 TEXT = "ich verstehe nur bahnhof"
@@ -74,7 +90,9 @@ TEXT = "ich verstehe nur bahnhof"
 
 @pytest.fixture
 def file(tmp_path):
-    (tmp_path / "neighbour.py").write_text("SUFFIX = '!'\n")
+    (tmp_path / "neighbour.py").write_text(
+        "SUFFIX = '!'\n\n\ndef broken():\n    raise OverflowError('too far')\n"
+    )
     path = tmp_path / "my.py"
     path.write_text(FILE)
     return path
@@ -207,3 +225,34 @@ def test_an_engine_refuses_a_decoder_of_a_file(file, capsys, monkeypatch, tmp_pa
         *("evaluate", *files, "-m", "toy", "-d", f"{file}:Twice", "--engine", "local"),
     )
     assert "twice" in said
+
+
+@pytest.mark.parametrize(
+    ("how", "name", "message"),
+    [
+        ("raise", "my.py", "raised ValueError in line {}: no such thing"),
+        ("torch", "my.py", "raised RuntimeError in line {}: "),
+        ("neighbour", "neighbour.py", "raised OverflowError in line 5: too far"),
+    ],
+)
+def test_what_a_users_file_raises_is_said_to_be_in_that_file(
+    how, name, message, file, capsys, monkeypatch
+):
+    monkeypatch.chdir(file.parent)
+    lines = file.read_text().splitlines()
+    place = {"raise": 'raise ValueError("no such', "torch": "torch.zeros(2) @"}.get(how, "\0")
+    number = next((i for i, line in enumerate(lines, start=1) if place in line), 0)
+    options = ["translate", "-m", "toy", "-d", f"my.py:Failing(how={how})", TEXT]
+    line = refused_here(capsys, monkeypatch, *options, code=1)
+    assert line.startswith(f"{name} {message.format(number)}")
+
+
+@pytest.mark.parametrize(("how", "where"), [("npad", " in line "), ("nothing", ": ")])
+def test_what_npad_raises_for_a_users_file_may_be_due_to_either(
+    how, where, file, capsys, monkeypatch
+):
+    monkeypatch.chdir(file.parent)
+    options = ["translate", "-m", "toy", "-d", f"my.py:Failing(how={how})", TEXT]
+    line = refused_here(capsys, monkeypatch, *options, code=70)
+    assert line.startswith("this is a bug in my.py, or in npad; NPAD_TRACEBACK=1 shows")
+    assert where in line.partition("the traceback: ")[2]

@@ -7,10 +7,11 @@ import json
 import pytest
 import torch
 
-from npad import NPAD, Greedy
+from npad import NPAD, Greedy, Noise, WithCut, load
 from npad.cli.bench import _strategies
 from npad.cli.main import main
 from npad.experiments import speed
+from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from runs import npad, printed_here
 
@@ -49,6 +50,7 @@ def test_every_strategy_is_measured(precision):
     rows = list(speed.measured(speed.Sizes(**SMALL), torch.device("cpu"), precision, rates, 1))
     assert [row.strategy for row in rows] == list(speed.STRATEGIES)
     for row in rows:
+        assert row.share is not None
         assert min(row.latency, row.tokens, row.share) > 0
         assert row.row_steps >= row.tokens
         assert row.memory > 2**20
@@ -141,3 +143,56 @@ def test_the_command_explains_its_columns_or_prints_json(capsys, monkeypatch):
     records = [json.loads(line) for line in printed]
     assert [record["strategy"] for record in records] == ["greedy", "beam, 5"]
     assert all(record["latency"] > 0 and record["rounds"] == 2 for record in records)
+
+
+def test_ones_own_model_is_timed_on_ones_own_texts(tmp_path, capsys, monkeypatch):
+    (tmp_path / "few").write_text("danke\n\nna ja\n")
+    model = ["bench", "--model", "toy", "--input", tmp_path / "few", "--rounds", 1]
+    printed = printed_here(
+        capsys, monkeypatch, *model, "--sentences", 3, "-d", "beam", "-d", "npad", "--json"
+    )
+    records = {record["strategy"]: record for record in map(json.loads, printed.splitlines())}
+    assert list(records) == ["beam, 5", "NPAD-50 + greedy"]
+    for record in records.values():
+        assert record["share"] is None
+        assert min(record["latency"], record["tokens"], record["row_steps"]) > 0
+    shown = printed_here(capsys, monkeypatch, *model, "-d", "greedy")
+    assert "model toy, sentences 16" in shown
+    assert "share" not in shown
+
+
+def test_the_tokens_of_ones_own_model_are_those_of_its_outputs(monkeypatch):
+    """In one second: "thanks" and the end token twice, once as a batch of two sentences."""
+    monkeypatch.setattr(speed, "clock", lambda *_: 1.0)
+    device, strategies = torch.device("cpu"), {"greedy": Greedy()}
+    (row,) = speed.measured_model(load("toy"), ["danke"] * 2, device, 1, strategies)
+    assert (row.tokens, row.row_steps) == (4, 4)
+
+
+def test_the_usual_strategies_have_the_models_defaults():
+    noise = Noise(0.1, relative=True)
+    usual = speed.usual_strategies(Defaults(noise, WithCut()))
+    assert list(usual) == list(speed.STRATEGIES)
+    chains = [decoder for decoder in usual.values() if isinstance(decoder, NPAD)]
+    assert {(decoder.noise, decoder.selector) for decoder in chains} == {(noise, WithCut())}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "toy", "--units", 8], "--units is of the untrained model; leave it out"),
+        (["--input", "lines"], "--input is for one's own model: give --model, too"),
+        (["--model", "toy", "--input", "blank"], "there is nothing to translate in blank"),
+        (["--model", "toy", "--length", 0], "length must be a whole number of at least 1"),
+    ],
+    ids=str,
+)
+def test_options_of_one_model_are_refused_for_the_other(
+    options, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank").write_text("\n \n")
+    monkeypatch.setattr("sys.argv", ["npad", "bench", "--device=cpu", *map(str, options)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert message in capsys.readouterr().err

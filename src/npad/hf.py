@@ -22,10 +22,11 @@ from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
-from npad.search.defaults import Defaults
+from npad.search.defaults import TRANSFORMER_CHAINS, Defaults
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
+from npad.search.selected import default_npad
 from npad.signatures import signature
 from npad.validation import ensure_integer
 
@@ -39,7 +40,16 @@ INSTEAD = {
         ("do_sample", "temperature", "top_k", "top_p"), "pass decoder=Sampling(temperature=0.5)"
     ),
     **dict.fromkeys(("num_beam_groups", "diversity_penalty"), "pass decoder=Diverse(5, eta=0.5)"),
+    "streamer": "the output is chosen among whole ones, so leave it out; npad.anytime yields "
+    "answers as they improve",
+    "assistant_model": "npad decodes without one; leave it out",
 }
+STEERING = "or call model.generate(…, custom_generate=npad.hf.npad)"
+# arguments of transformers' `generate` that are no fields of its generation config
+ARGUMENTS = (
+    *("streamer", "assistant_model", "generation_config", "logits_processor", "stopping_criteria"),
+    *("prefix_allowed_tokens_fn", "custom_generate", "synced_gpus"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,9 +102,7 @@ def generate(
     ensure_integer("num_return_sequences", num_return_sequences, 1)
     adapter = HuggingFace(model, persist)
     source = Inputs(**inputs)
-    if decoder is None:
-        defaults = Defaults.of(adapter)
-        decoder = NPAD(Greedy(), 10, defaults.noise, selector=defaults.selector)
+    decoder = default_npad(adapter) if decoder is None else decoder
     prefix = adapter.prefix(source)
     max_length = _max_new_tokens(adapter, max_new_tokens, prefix.shape[1])
     ensure_fits(len(source) * num_return_sequences, 16 * max_length + 512, adapter.device)
@@ -105,10 +113,10 @@ def generate(
 def _refuse_options(inputs: dict[str, Any]) -> None:
     """Refuse options of transformers' `generate`, and name what takes their place."""
     for name, value in inputs.items():
-        if isinstance(value, Tensor) or not hasattr(GenerationConfig(), name):
-            continue
-        instead = INSTEAD.get(name, "or call model.generate(…, custom_generate=npad.hf.npad)")
-        raise InvalidInput(f"{name} is no argument of npad.hf.generate; {instead}")
+        known = hasattr(GenerationConfig(), name) or (name in ARGUMENTS and value is not None)
+        if known and not isinstance(value, Tensor):
+            instead = INSTEAD.get(name, STEERING)
+            raise InvalidInput(f"{name} is no argument of npad.hf.generate; {instead}")
 
 
 def _generated(
@@ -142,7 +150,7 @@ def npad(
     logits_processor: Any = None,
     stopping_criteria: Any = None,
     generation_config: Any = None,
-    npad_chains: int = 10,
+    npad_chains: int = TRANSFORMER_CHAINS,
     npad_sigma: float = RELATIVE_NOISE,
     npad_site: str = "hidden",
     npad_seed: int = 0,

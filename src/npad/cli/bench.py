@@ -5,31 +5,42 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 import typer
 from rich.table import Table
 
-from npad.cli.decoder_options import make_decoder
+from npad.cli.decoder_choice import NPAD_DEFAULTS, make_decoder
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
+from npad.errors import InvalidInput
 from npad.experiments import speed
+from npad.pipelines.loading import defaults_of, load
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
+from npad.text.files import read_lines
 from npad.validation import ensure_choice, ensure_integer
 
 LEGEND = """\
 latency      of a single sentence; the other columns are of many at a time
 tokens/s     of the best outputs
 row-steps/s  rows (sentences × chains × beams) through one step of the model
+{share}memory       peak so far, the model included
+All times are medians of {rounds} rounds, after a warm-up."""
+SHARE = """\
 share        of the rate of a large matrix product at its fastest; operations
              are counted by the model's formulas, so that work saved by npad can
              raise it above 100 %
-memory       peak so far, the model included
-All times are medians of {rounds} rounds, after a warm-up."""
+"""
+SIZES = speed.Sizes()  # of the untrained model
+MODEL_LENGTH = 200  # tokens of an output of one's own model, at most, as in `npad translate`
 
 
 def command(
@@ -43,13 +54,41 @@ def command(
             "with its fields, as beam(width=3). May be given several times.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Time this model, as `npad translate` names it, instead of an untrained one.",
+        ),
+    ] = None,
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", "-i", help="Lines for --model to translate. [everyday English sentences]"
+        ),
+    ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    units: Annotated[int, typer.Option(help="Units of the model.")] = 1024,
-    embedding: Annotated[int, typer.Option(help="Embedding dimensions.")] = 512,
-    vocabulary: Annotated[int, typer.Option(help="Vocabulary size, in tokens.")] = 8000,
-    source: Annotated[int, typer.Option(help="Tokens of a source.")] = 20,
-    length: Annotated[int, typer.Option(help="Tokens of an output.")] = 20,
+    units: Annotated[
+        int | None, typer.Option(help=f"Units of the untrained model. [{SIZES.units:,}]")
+    ] = None,
+    embedding: Annotated[
+        int | None, typer.Option(help=f"Its embedding dimensions. [{SIZES.embedding:,}]")
+    ] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help=f"Its vocabulary size, in tokens. [{SIZES.vocabulary:,}]")
+    ] = None,
+    source: Annotated[
+        int | None, typer.Option(help=f"Tokens of its sources. [{SIZES.source}]")
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Tokens of an output. [{SIZES.length}; with --model, at most {MODEL_LENGTH}]"
+        ),
+    ] = None,
     sentences: Annotated[
         int | None, typer.Option(help="Sentences at a time. [16; 512 on a GPU]")
     ] = None,
@@ -66,8 +105,9 @@ def command(
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.
 
-    The model is untrained and all outputs have the same length. Every strategy is warmed up, then
-    timed several times; medians are shown. The table's legend explains its columns.
+    The model is untrained and all outputs have the same length; with --model it is one's own, and
+    its outputs end where they end. Every strategy is warmed up, then timed several times; medians
+    are shown. The table's legend explains its columns.
 
     Examples:
 
@@ -79,9 +119,10 @@ def command(
 
         npad bench -d greedy -d "npad(chains=10)" -d "npad(inner=beam(width=3),chains=10)"
 
+        npad bench --model runs/en-cs --input test.en
+
         npad bench --device cuda --precision bfloat16 --units 1028 --vocabulary 30000
     """
-    strategies = _strategies(decoder) if decoder else speed.STRATEGIES
     resolved = device_named(device)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     ensure_computes(resolved, precision)
@@ -89,53 +130,91 @@ def command(
         note("--symbols is deprecated and ends with npad 0.3; use --vocabulary")
         vocabulary = symbols
     gpu = resolved.type == "cuda"
-    options = {
-        "units": units,
-        "embedding": embedding,
-        "vocabulary": vocabulary,
-        "source": source,
-        "length": length,
-    }
-    options["sentences"] = (512 if gpu else 16) if sentences is None else sentences
-    options["rows"] = (32_768 if gpu else 1024) if rows is None else rows
-    for name, value in options.items():
+    sizes = {"units": units, "embedding": embedding, "vocabulary": vocabulary, "source": source}
+    sizes |= {"length": length, "sentences": sentences, "rows": rows}
+    defaults = asdict(SIZES) | ({"sentences": 512, "rows": 32_768} if gpu else {})
+    if model is not None:
+        defaults["length"] = MODEL_LENGTH
+        for name in ("units", "embedding", "vocabulary", "source"):
+            if sizes[name] is not None:
+                raise InvalidInput(f"--{name} is of the untrained model; leave it out with --model")
+    elif input is not None:
+        raise InvalidInput("--input is for one's own model: give --model, too")
+    chosen = {name: defaults[name] if value is None else value for name, value in sizes.items()}
+    for name, value in chosen.items():
         ensure_integer(name, value, 2 if name == "vocabulary" else 1)
-    sizes = speed.Sizes(**options)
     machine = torch.cuda.get_device_name(resolved) if gpu else _cpu()
+    if model is None:
+        title = ", ".join(f"{name} {value:,}" for name, value in chosen.items())
+        strategies = _strategies(decoder) if decoder else speed.STRATEGIES
+        rates = _matrix_rates(resolved, precision, machine)
+        speeds = speed.measured(
+            speed.Sizes(**chosen), resolved, precision, rates, rounds, strategies
+        )
+    else:
+        note(f"{machine}; {precision} chains")
+        texts = _texts(input, chosen["sentences"])
+        title = f"model {model}, sentences {len(texts):,}, rows {chosen['rows']:,}"
+        of_model = defaults_of(model)
+        strategies = _strategies(decoder, of_model) if decoder else speed.usual_strategies(of_model)
+        translator = load(model, resolved, precision)
+        limits = chosen["length"], chosen["rows"]
+        speeds = speed.measured_model(translator, texts, resolved, rounds, strategies, *limits)
+    _show(speeds, list(strategies), title, {"rounds": rounds, "precision": precision}, as_json)
+
+
+def _show(
+    speeds: Iterator[speed.Speed],
+    names: list[str],
+    title: str,
+    settings: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Print the speeds of strategies as they are measured: JSON, or a table at the end."""
+    table = Table(title=title, title_style="", title_justify="left")
+    rows: list[speed.Speed] = []
+    with bar(names[0], len(names)) as progress:
+        for done, measured in enumerate(speeds, start=1):
+            progress(f"{measured.strategy} is done", done, len(names))
+            rows.append(measured)
+            if as_json:
+                print(json.dumps(asdict(measured) | settings))
+    if as_json:
+        return
+    shares = all(row.share is not None for row in rows)
+    table.add_column("strategy")
+    for column in ("latency", "tokens/s", "row-steps/s", *(["share"] if shares else []), "memory"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        cells = [f"{1e3 * row.latency:,.1f} ms", f"{row.tokens:,.0f}", f"{row.row_steps:,.0f}"]
+        cells += [] if row.share is None else [f"{row.share:.0%}"]
+        table.add_row(row.strategy, *cells, f"{row.memory / 2**30:.2f} GiB")
+    console().print(table)
+    share = SHARE if shares else ""
+    console().print(LEGEND.format(rounds=settings["rounds"], share=share))
+
+
+def _matrix_rates(device: torch.device, precision: str, machine: str) -> dict[str, float]:
+    """Return the rates of a large matrix product by precision, and print them as a note."""
     rates = {
-        name: speed.matrix_rate(resolved, PRECISIONS[name])
+        name: speed.matrix_rate(device, PRECISIONS[name])
         for name in dict.fromkeys(("float32", precision))
     }
     products = ", ".join(
         f"{rate / 1e12:,.2f} TFLOP/s in {PRECISIONS[name]}" for name, rate in rates.items()
     )
-    note(
-        f"{machine}; {precision} chains; a large matrix product runs at {products}".replace(
-            "torch.", ""
-        )
-    )
-    title = ", ".join(f"{name} {value:,}" for name, value in asdict(sizes).items())
-    table = Table(title=title, title_style="", title_justify="left")
-    table.add_column("strategy")
-    for column in ("latency", "tokens/s", "row-steps/s", "share", "memory"):
-        table.add_column(column, justify="right")
-    with bar(next(iter(strategies)), len(strategies)) as progress:
-        speeds = speed.measured(sizes, resolved, precision, rates, rounds, strategies)
-        for done, measured in enumerate(speeds, start=1):
-            progress(f"{measured.strategy} is done", done, len(strategies))
-            if as_json:
-                print(json.dumps(asdict(measured) | {"rounds": rounds, "precision": precision}))
-                continue
-            cells = (
-                f"{1e3 * measured.latency:,.1f} ms",
-                f"{measured.tokens:,.0f}",
-                f"{measured.row_steps:,.0f}",
-                f"{measured.share:.0%}",
-            )
-            table.add_row(measured.strategy, *cells, f"{measured.memory / 2**30:.2f} GiB")
-    if not as_json:
-        console().print(table)
-        console().print(LEGEND.format(rounds=rounds))
+    message = f"{machine}; {precision} chains; a large matrix product runs at {products}"
+    note(message.replace("torch.", ""))
+    return rates
+
+
+def _texts(path: Path | None, count: int) -> list[str]:
+    """Return `count` texts: the lines of a file that are not blank, or sentences, repeated."""
+    lines = list(speed.SENTENCES) if path is None else list(read_lines(path))
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise InvalidInput(f"there is nothing to translate in {path}: all lines are blank")
+    return list(islice(cycle(texts), count))
 
 
 def _cpu() -> str:
@@ -145,12 +224,12 @@ def _cpu() -> str:
     return ", ".join([f"CPU, {torch.get_num_threads()} threads", *waiting])
 
 
-def _strategies(specs: list[str]) -> dict[str, Decoder]:
+def _strategies(specs: list[str], defaults: Defaults = NPAD_DEFAULTS) -> dict[str, Decoder]:
     """Return the decoders that --decoder names, each by its title, or by its spec where two agree.
 
     A spec that is given twice is timed once.
     """
-    decoders = {spec: make_decoder(spec, {}) for spec in specs}
+    decoders = {spec: make_decoder(spec, {}, defaults) for spec in specs}
     titles = Counter(decoder.title for decoder in decoders.values())
     return {
         decoder.title if titles[decoder.title] == 1 else spec: decoder

@@ -1,4 +1,4 @@
-"""npad calibrate: choose σ₀ for a model."""
+"""npad calibrate: choose σ₀ for a model, or fit its confidence."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from npad.cli.confidence import write_confidence
 from npad.cli.decoder_choice import options_for
 from npad.cli.decoder_options import decodes
 from npad.cli.options import (
@@ -28,7 +29,7 @@ from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import LEVEL, Difference
-from npad.experiments.calibrate import GRID, Trial, calibrate
+from npad.experiments.calibrate import CALLS, GRID, Trial, calibrate
 from npad.pipelines.loading import load
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
@@ -41,18 +42,34 @@ behind the best  NLL minus the round's best; a tie if the interval includes 0
 """
 
 
-@decodes("npad")
+@decodes("npad", confidence="beam")
 def command(
     source: Annotated[
         Path, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
     ],
     model: ModelName = DEFAULT_MODEL,
     calls: Annotated[
-        int, typer.Option(help="Approximate model calls to spend, re-scoring included.", min=1)
-    ] = 500_000,
-    sigmas: Annotated[str, typer.Option(help="Candidates for σ₀, separated by commas.")] = ",".join(
-        f"{sigma:g}" for sigma in GRID
-    ),
+        int | None,
+        typer.Option(
+            help=f"Approximate model calls to spend, re-scoring included. [{CALLS:,}]", min=1
+        ),
+    ] = None,
+    sigmas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,…",
+            help="Candidates for σ₀, separated by commas. "
+            f"[{','.join(f'{sigma:g}' for sigma in GRID)}]",
+        ),
+    ] = None,
+    confidence: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REFERENCES",
+            help="Fit the model's confidence instead, to the chrF of its outputs against these "
+            "references, line by line; it is written into the model's folder.",
+        ),
+    ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
     as_json: Annotated[
@@ -64,24 +81,46 @@ def command(
     *,
     decoder: Decoder,
 ) -> None:
-    """Find the σ₀ with which NPAD's output is most probable.
+    """Find the σ₀ with which NPAD's output is most probable, or fit the model's confidence.
 
-    Successive halving within a budget of model calls: all candidates are tried on a few sentences,
-    the better half on more sentences, and so on. Of those that tie with the best in the last round,
-    the smallest is chosen. No references are needed.
+    Successive halving within a budget of model calls: all σ₀ are tried on a few sentences, the
+    better half on more sentences, and so on. Of those that tie with the best in the last round, the
+    smallest is chosen. No references are needed.
+
+    With --confidence: the sentence chrF to expect of an output, by its log-probability per token,
+    from an isotonic regression on a validation set. `npad translate --json` then shows it.
 
     Examples:
 
         npad calibrate valid.en
 
         npad calibrate valid.en -m runs/en-cs --inner beam --width 5 --chains 10 --calls 2000000
+
+        npad calibrate valid.en --confidence valid.cs -m runs/en-cs
     """
+    if confidence is not None:
+        for name, value in {"--calls": calls, "--sigmas": sigmas}.items():
+            if value is not None:
+                raise InvalidInput(f"{name} goes with σ₀, not with --confidence; leave one out")
+        write_confidence(
+            model,
+            source,
+            confidence,
+            decoder,
+            device_named(device, "--device"),
+            precision,
+            max_length,
+            max_rows,
+            as_json,
+        )
+        return
     if not isinstance(decoder, NPAD):
         raise InvalidInput(
             "only NPAD has a σ₀ to calibrate; leave out --decoder, or choose its inner one: --inner"
         )
+    calls = CALLS if calls is None else calls
     try:
-        grid = tuple(float(part) for part in sigmas.split(","))
+        grid = GRID if sigmas is None else tuple(float(part) for part in sigmas.split(","))
     except ValueError as error:
         raise InvalidInput(
             f"--sigmas must be numbers separated by commas, not {sigmas!r}"

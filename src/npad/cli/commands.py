@@ -22,7 +22,9 @@ COMMANDS = {
     "compare": "Translate with every decoder and show the outputs side by side.",
     "score": "Print the log-probability of given translations under the clean model.",
     "evaluate": "Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.",
-    "calibrate": "Find the σ₀ with which NPAD's output is most probable.",
+    "calibrate": (
+        "Find the σ₀ with which NPAD's output is most probable, or fit the model's confidence."
+    ),
     "prepare": "Turn parallel text into a token store to train from.",
     "train": "Train the paper's translation model, from text or from a prepared store.",
     "reproduce": "Reproduce the paper's tables on your data, with a report.",
@@ -45,7 +47,7 @@ def build(name: str) -> Any:
 
         module = importlib.import_module(f"npad.cli.{name}")
     if hasattr(module, "app"):
-        return typer.main.get_command(module.app)
+        return without_flag_types(typer.main.get_command(module.app))
     group = typer.Typer(
         add_completion=False,
         rich_markup_mode="markdown",
@@ -57,10 +59,19 @@ def build(name: str) -> Any:
 
 
 def without_flag_types(command: Any) -> Any:
-    """Return a command whose help names no type for flags, which take no value."""
-    for parameter in command.params:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
+    """Return a command whose help names no type for flags, which take no value: --help, too."""
+    get_params = command.get_params
+
+    def get_plain_params(context: Any) -> Any:
+        parameters = get_params(context)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+    command.get_params = get_plain_params
+    for subcommand in getattr(command, "commands", {}).values():
+        without_flag_types(subcommand)
     return command
 
 
@@ -77,7 +88,8 @@ class LazyGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, stub, arguments = super().resolve_command(ctx, args)
-        if name is not None and any(".py:" in argument for argument in arguments):
+        own = any(".py:" in argument for argument in arguments)
+        if name is not None and own and not ctx.resilient_parsing:  # no file is run to complete it
             with importing():
                 from npad.cli.own_decoders import register_own_decoders
             register_own_decoders(arguments)
@@ -88,7 +100,6 @@ app = typer.Typer(
     name="npad",
     cls=LazyGroup,
     help="Decode better from the sequence model you already have.",
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,

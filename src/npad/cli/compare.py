@@ -21,19 +21,28 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.comparison import compare
 from npad.pipelines.loading import load
-from npad.pipelines.translation import Translator
+from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.registry import DECODERS
+from npad.search.selectors import cut_competes
 
+TIE = 1e-4  # in float32, the same output may differ by this between two batches
 LEGEND = """\
-log p      of the output under the clean model, end token included; best in green
+log p      of the output under the clean model, end token included
+*          the best, also in green: {order}
 calls      rows through one step of the model
 re-scored  calls of the clean model that scores what noisy chains found
 """
 
 
-@compares(chains=10, samples=10, eta=0.1)
+# Fewer chains and samples than the decoders' own defaults, since every decoder runs while the user
+# waits; and a larger η, so that its row shows what the penalty does.
+QUICK = {"chains": 10, "samples": 10, "eta": 0.1}
+
+
+@compares(**QUICK)
 def command(
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate.")] = None,
     model: ModelName = DEFAULT_MODEL,
@@ -110,7 +119,8 @@ def command(
         if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")
         out.print(_table(translator, sentence, strategies, max_length), "")
-    out.print(LEGEND)
+    order = "by log p alone" if _cut_competes(translator) else "finished outputs first, then log p"
+    out.print(LEGEND.format(order=order))
 
 
 def _ensure_one_input(
@@ -152,7 +162,7 @@ def _table(
     """Return a table of each strategy's output, its log-probability and its cost."""
     table = Table(title=text, title_justify="left", title_style="bold")
     table.add_column("strategy", min_width=17)
-    table.add_column("output", min_width=26)
+    table.add_column("output", min_width=25)
     for name in ("log p", "calls", "re-scored"):
         table.add_column(name, justify="right", min_width=6)
     rows = {}
@@ -160,17 +170,27 @@ def _table(
         with count_calls() as calls:
             best = translator.translate([text], decoder, max_length)[0]
         rows[name] = best, calls
-    top = max((best.hypothesis.finished, best.log_prob) for best, _ in rows.values())
+    competes = _cut_competes(translator)
+
+    def rank(best: Translation, tolerance: float = 0.0) -> tuple[bool, float]:
+        return competes or best.hypothesis.finished, best.log_prob + tolerance
+
+    top = max(rank(best) for best, _ in rows.values())
     for name, (best, calls) in rows.items():
         name += ", proven" if best.hypothesis.proven else ""
         name += "" if best.hypothesis.finished else ", cut"
-        style = "green" if (best.hypothesis.finished, best.log_prob + 1e-4) > top else ""
+        is_top = rank(best, TIE) > top
         table.add_row(
             name,
             best.text,
-            f"{best.log_prob:.3f}",
+            f"{'*' if is_top else ''}{best.log_prob:.3f}",
             f"{calls.search:,}",
             f"{calls.rescoring:,}" if calls.rescoring else "–",
-            style=style,
+            style="green" if is_top else "",
         )
     return table
+
+
+def _cut_competes(translator: Translator) -> bool:
+    """Return whether outputs that were cut are ranked among the finished ones of this model."""
+    return cut_competes(Defaults.of(translator.model).selector)

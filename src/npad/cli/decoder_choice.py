@@ -45,7 +45,7 @@ def make_decoder(
             if not hasattr(decoder, "nbest"):
                 _refuse({"nbest"}, f"--decoder {name}", option_names(type(decoder)))
             decoder = replace(decoder, nbest=nbest)
-        return _with_defaults(decoder, name, Defaults(defaults.noise, selector))
+        return _with_defaults(decoder, name, replace(defaults, selector=selector))
     return _build(name, dict(settings), f"--decoder {name}", defaults, outermost=True)
 
 
@@ -61,8 +61,13 @@ def _with_defaults(decoder: Decoder, spec: str, defaults: Defaults) -> Decoder:
         return _selected(decoder, defaults.selector)
     inside = spec.strip().partition("(")[2].removesuffix(")")
     written = {field.partition("=")[0].strip() for field in split_commas(inside)}
-    values: dict[str, Any] = {"noise": defaults.noise, "selector": defaults.selector}
+    values = _npad_defaults(defaults) | {"noise": defaults.noise}
     return replace(decoder, **{name: values[name] for name in values.keys() - written})
+
+
+def _npad_defaults(defaults: Defaults) -> dict[str, Any]:
+    """Return the fields of NPAD, besides its noise, whose defaults are the model's."""
+    return {"chains": defaults.chains, "selector": defaults.selector}
 
 
 def _build(
@@ -95,7 +100,9 @@ def _build(
             option = DecoderOption(field, types[field.name])
             if option.name in settings:
                 values[field.name] = option.parse(settings.pop(option.name))
-            elif kind in (NPAD, Selected) and option.name == "selector":
+            elif kind is NPAD and option.name in _npad_defaults(defaults):
+                values[field.name] = _npad_defaults(defaults)[option.name]
+            elif kind is Selected and option.name == "selector":
                 values[field.name] = defaults.selector
     selector = defaults.selector
     if outermost and "selector" in settings and SELECTOR in options_of(kind):
@@ -161,7 +168,7 @@ def _noise(kind: type, settings: dict[str, Any], defaults: Defaults) -> Noise:
 
 def options_for(decoder: NPAD, defaults: Defaults = NPAD_DEFAULTS) -> str:
     """Return the options that make a decoder: its σ₀, and all that are not the model's defaults."""
-    plain = NPAD(noise=defaults.noise, selector=defaults.selector)
+    plain = NPAD(noise=defaults.noise, **_npad_defaults(defaults))
     words = ["--decoder", name_of_kind(NPAD), "--sigma", label(decoder.noise.sigma)]
     pairs: list[tuple[Any, Any, Field[Any]]] = [(plain, decoder, f) for f in fields(NPAD)]
     pairs += [(plain.noise, decoder.noise, f) for f in fields(Noise)]

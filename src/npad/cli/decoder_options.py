@@ -11,7 +11,7 @@ import typer
 
 from npad.cli.decoder_choice import compared_decoders
 from npad.cli.decoder_choice import make_decoder as make_decoder
-from npad.cli.decoder_fields import PANEL, DecoderOption, options_of
+from npad.cli.decoder_fields import PANEL, DecoderOption, flag_of, options_of
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.pipelines.loading import defaults_of
@@ -40,15 +40,19 @@ def all_options() -> list[inspect.Parameter]:
     return [option.parameter(owners[name]) for name, option in first.items()]
 
 
-def decodes(default: str = "beam") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def decodes(
+    default: str = "beam", **instead: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Mark a command that decodes: `with_decoder_options` adds the options of all decoders.
 
     Args:
         default: the decoder without --decoder.
+        instead: the default where another option is given: `confidence="beam"`.
     """
 
     def mark(command: Callable[..., None]) -> Callable[..., None]:
         command.default_decoder = default  # type: ignore[attr-defined]
+        command.default_instead = instead  # type: ignore[attr-defined]
         return command
 
     return mark
@@ -63,15 +67,23 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     options = all_options()
     if hasattr(command, "default_decoder"):
-        default = command.default_decoder
-        listed = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3)."
+        default, instead = command.default_decoder, command.default_instead  # type: ignore[attr-defined]
+        defaults_shown = "; ".join(
+            [default, *(f"{other} with {flag_of(option)}" for option, other in instead.items())]
+        )
+        listed = (
+            f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{defaults_shown}]"
+        )
         choice = typer.Option("--decoder", "-d", metavar="NAME", help=listed, rich_help_panel=PANEL)
         keyword = inspect.Parameter.KEYWORD_ONLY
-        annotation = Annotated[str, choice]
-        extra = inspect.Parameter("decoder", keyword, default=default, annotation=annotation)
+        annotation = Annotated[str | None, choice]
+        extra = inspect.Parameter("decoder", keyword, default=None, annotation=annotation)
 
         @functools.wraps(command)
-        def decoding(decoder: str, **values: Any) -> None:
+        def decoding(decoder: str | None, **values: Any) -> None:
+            if decoder is None:
+                given = [other for option, other in instead.items() if values[option] is not None]
+                decoder = next(iter(given), default)
             settings = {option.name: values.pop(option.name) for option in options}
             settings["nbest"] = values.get("nbest")
             if "device" in values and values.get("engine") is None:  # workers have their own

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from npad.cli.confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console
 from npad.model import name_of
@@ -17,6 +18,7 @@ from npad.pipelines.names import ABOUT, ModelReference
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
+from npad.storage.confidence import Confidence
 from npad.training.recipe import LEARNING_RATES
 
 
@@ -37,7 +39,9 @@ def command(
 
         npad info hf:Helsinki-NLP/opus-mt-en-de
     """
-    loaded = _unwrap(load(model).model)
+    translator = load(model)
+    loaded = _unwrap(translator.model)
+    fit = translator.confidence if isinstance(translator.confidence, Confidence) else None
     about = ABOUT.get(model, {})
     config = _config(ModelReference.parse(model))
     name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
@@ -46,7 +50,8 @@ def command(
     if as_json:
         record = {"name": name, "parameters": parameters, "sites": sites}
         record["default_noise"] = {"sigma": noise.sigma, "relative": noise.relative}
-        print(json.dumps(config | about | record | {"default_selector": selector}))
+        record |= {"default_selector": selector, "confidence": as_record(fit)}
+        print(json.dumps(config | about | record))
         return
     rows = {"name": name, **about, "kind": _kind(loaded), "parameters": f"{parameters:,}"}
     rows |= {
@@ -57,6 +62,8 @@ def command(
     relative = " (--relative, of the RMS)" if noise.relative else ""
     rows["default noise"] = f"--sigma {noise.sigma:g}{relative}"
     rows["default selector"] = selector
+    if fit is not None:
+        rows["confidence"] = summary(fit)
     if "training" in config:
         rows |= _training_rows(config["training"])
     if config:
@@ -81,7 +88,19 @@ def _config(reference: ModelReference) -> dict[str, Any]:
     if reference.folder is None:
         return {}
     folder = checkpoint.resolve(reference.folder)
-    return {"folder": str(folder), **checkpoint.read_config(folder)}
+    config = {"folder": str(folder), **checkpoint.read_config(folder)}
+    training = config.get("training", {})
+    if "recipe" in training:
+        config["training"] = training | {"recipe": _with_rate(training["recipe"])}
+    return config
+
+
+def _with_rate(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe with the learning rate that its optimiser has by default."""
+    rate = recipe.get("learning_rate")
+    return recipe | {
+        "learning_rate": LEARNING_RATES.get(recipe["optimiser"]) if rate is None else rate
+    }
 
 
 def _kind(model: Any) -> str:
@@ -100,12 +119,7 @@ def _parameters(model: Any) -> int:
 
 
 def _training_rows(training: dict[str, Any]) -> dict[str, str]:
-    rate = LEARNING_RATES.get(training["recipe"]["optimiser"])
-    recipe = {
-        name: rate if name == "learning_rate" and value is None else value
-        for name, value in training["recipe"].items()
-    }
-    recipe = {name: value for name, value in recipe.items() if value is not None}
+    recipe = {name: value for name, value in training["recipe"].items() if value is not None}
     pairs = training["data"]["train"]["kept"]
     return {
         "trained on": f"{pairs:,} pairs, {training['update']:,} updates",

@@ -22,9 +22,10 @@ from typing import Any, TextIO
 import typer
 import typer.main
 
-from npad.cli.commands import app
+from npad.cli.commands import app, without_flag_types
 from npad.cli.terminal import note
 from npad.errors import InvalidInput, MemoryWarning, NpadError
+from npad.pipelines.python_files import Culprit, culprit
 from npad.text.files import NO_SUCH_PATH
 
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -37,6 +38,8 @@ INSTEAD = {
     **dict.fromkeys(("--batch-size", "--batch"), "--max-rows"),
     **dict.fromkeys(("--max-new-tokens", "--max-len"), "--max-length"),
 }
+# errors with a line of their own, wherever they were raised
+HANDLED = (NpadError, KeyboardInterrupt, typer.Abort, MemoryError, BrokenPipeError)
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # click's, or typer's own click's
 
 
@@ -75,7 +78,8 @@ def _run_with_streams(arguments: list[str]) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     """Parse and run, without typer's error handling, which swallows an interrupt."""
-    command = typer.main.get_command(app)
+    command: Any = without_flag_types(typer.main.get_command(app))
+    command._main_shell_completion({}, "npad")  # exits if a shell asks for completions
     try:
         with command.make_context("npad", arguments) as context:
             command.invoke(context)
@@ -89,6 +93,9 @@ def _report(error: BaseException) -> int:
     if os.environ.get("NPAD_TRACEBACK"):
         traceback.print_exception(error)
     notes = getattr(error, "__notes__", [])
+    found = None if isinstance(error, HANDLED) else culprit(error)
+    if found is not None and found.raised:
+        return _fail(f"{found.path} raised {found.message}", 1, notes)
     match error:
         case NpadError():
             return _fail(str(error), 2 if isinstance(error, InvalidInput) else 1, notes)
@@ -112,10 +119,18 @@ def _report(error: BaseException) -> int:
             return code
     if isinstance(error, ClickException):
         return _fail(_usage_message(error), 2, notes)
+    return _fail(_bug_message(error, found), BUG, notes)
+
+
+def _bug_message(error: BaseException, found: Culprit | None) -> str:
+    """Return what to do about an unexpected error; found: the user's file it may be due to."""
+    if found is not None:
+        advice = f"this is a bug in {found.path}, or in npad; NPAD_TRACEBACK=1 shows the traceback"
+        return f"{advice}: {found.message}"
     advice = (
         "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows"
     )
-    return _fail(f"{advice}: {type(error).__name__}: {error}", BUG, notes)
+    return f"{advice}: {type(error).__name__}: {error}"
 
 
 def _usage_message(error: Any) -> str:

@@ -29,7 +29,8 @@ def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: i
 def as_json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
     """Write one JSON object per sentence."""
     first, *alternatives = (_record(translation) for translation in _distinct(best, nbest))
-    record = {"id": number, "source": source, **first, "signature": best.signature}
+    record = {"id": number, "source": source, **first}
+    record |= {"confidence": best.confidence, "signature": best.signature}
     if nbest > 1:
         record["alternatives"] = alternatives
     out.write(json.dumps(record, ensure_ascii=False) + "\n")

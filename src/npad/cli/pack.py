@@ -10,6 +10,7 @@ import typer
 from npad.errors import InvalidInput
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint
+from npad.storage.confidence import Confidence
 
 
 def command(
@@ -18,7 +19,7 @@ def command(
 ) -> None:
     """Copy a model with its matrices in int8: a quarter of the size.
 
-    Each row of a matrix has its own scale.
+    Each row of a matrix has its own scale. The model's confidence goes along.
 
     Example:
 
@@ -26,8 +27,12 @@ def command(
     """
     if folder.exists():
         raise InvalidInput(f"{folder} exists already; choose another folder, or remove it first")
-    saved = checkpoint.load(ModelReference.parse(model).require_folder("be packed"))
+    source = checkpoint.resolve(ModelReference.parse(model).require_folder("be packed"))
+    saved = checkpoint.load(source)
+    confidence = Confidence.read(source, checkpoint.weights_digest(source))
     about = {name: saved.about[name] for name in ("training",) if name in saved.about}
     checkpoint.save(folder, saved.model, saved.subwords, about, packed=True)
+    if confidence is not None:
+        confidence.write(folder, checkpoint.weights_digest(folder))
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 2**20:.1f} MiB")

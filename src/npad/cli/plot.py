@@ -19,7 +19,9 @@ from npad.training import run as training
 
 MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
 
-app = typer.Typer(help="Plot the attention of a model, or the loss of a training run.")
+app = typer.Typer(
+    help="Plot the attention of a model, or the loss of a training run.", add_completion=False
+)
 
 
 @app.callback()

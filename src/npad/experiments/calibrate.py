@@ -19,14 +19,14 @@ from npad.engine.cost import ModelCalls, count_calls
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import LEVEL, TIE, Difference
 from npad.pipelines.translation import Translator
-from npad.search.defaults import Defaults
-from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
+from npad.search.selected import default_npad
 from npad.validation import MAX_SEED, as_list, brief, ensure_callable, ensure_integer, ensure_number
 
 FloatArray = NDArray[np.float64]
 
 GRID = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4)  # σ₀ tried by default
+CALLS = 500_000  # model calls spent by default
 RESAMPLES = 1000  # of the sentences, for an interval
 PILOT_SENTENCES = 16  # from which the model calls per sentence are estimated
 
@@ -76,7 +76,7 @@ def calibrate(
     translator: Translator,
     sources: Sequence[str],
     decoder: NPAD | None = None,
-    budget: int = 200_000,
+    budget: int = CALLS,
     sigmas: Sequence[float] = GRID,
     max_length: int = 200,
     max_rows: int = 1024,
@@ -91,8 +91,8 @@ def calibrate(
     Args:
         translator: the model.
         sources: sentences to calibrate on; blank ones are skipped.
-        decoder: its inner decoder, chains, schedule and distribution are kept; NPAD with ten
-            chains over greedy search and the model's default noise by default.
+        decoder: its inner decoder, chains, schedule and distribution are kept; by default NPAD over
+            greedy search with the model's default chains and noise.
         budget: model calls to spend, approximately.
         sigmas: the σ₀ to choose from.
         max_length: longest output in tokens, end token included.
@@ -107,9 +107,7 @@ def calibrate(
         raise InvalidInput(
             f"translator must be a Translator, such as npad.load('en-de'), not {brief(translator)}"
         )
-    if decoder is None:
-        defaults = Defaults.of(translator.model)
-        decoder = NPAD(Greedy(), 10, defaults.noise, selector=defaults.selector)
+    decoder = default_npad(translator.model) if decoder is None else decoder
     if not isinstance(decoder, NPAD):
         raise InvalidInput(f"decoder must be NPAD, such as NPAD(chains=10), not {brief(decoder)}")
     ensure_integer("budget", budget, 1)

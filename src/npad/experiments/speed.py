@@ -1,8 +1,9 @@
-"""Decoding speed of a machine: an untrained model, outputs of one length, every strategy.
+"""Decoding speed of a machine: every strategy, on an untrained model or on one's own.
 
-Weights are random and the end token is never generated, so that all machines do the same work. A
-row-step is one row (sentence × chain × beam) through one step. Operations are counted by the plain
-formulas of the model, whatever is computed in their place: computing fewer counts as speed.
+An untrained model has random weights and never generates the end token, so that all machines do the
+same work. Its operations are counted by the plain formulas of the model, whatever is computed in
+their place: computing fewer counts as speed. One's own model translates texts, whose outputs end
+where they end. A row-step is one row (sentence × chain × beam) through one step.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,24 +23,48 @@ from npad.engine.cost import count_calls
 from npad.models.cgru.fast import Prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
+from npad.pipelines.translation import Translator
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.registry import DECODERS
 
 OTHER_SIZES = (Beam(10), NPAD(Greedy(), 10), NPAD(Beam(5), 10))  # beside every decoder's default
-STRATEGIES: dict[str, Decoder] = {
-    decoder.title: decoder
-    for decoder in (
-        *(kind() for kind in DECODERS if issubclass(kind, Decoder) and kind.compared),
-        *OTHER_SIZES,
-    )
-}
 ROUNDS = 7  # of which the median counts
 WARMUPS = 2  # rounds
 GPU_WARMUPS = 5  # rounds: a GPU's steps are captured once their shape has been met often enough
 NEVER = -1e4  # logit bias of the end token
+SENTENCES = (  # everyday ones, which one's own model translates unless given others
+    "How do I get to the station?",
+    "She spends most of her money on books.",
+    "I would rather stay at home than go out tonight.",
+    "Where is the library?",
+    "He has been learning to play the guitar for two years.",
+    "Could you tell me what time the next train leaves?",
+    "It was raining, so we took a taxi.",
+    "My brother lives in a small house by the sea.",
+)
+
+
+def usual_strategies(defaults: Defaults | None = None) -> dict[str, Decoder]:
+    """Return every compared decoder and some of other sizes, by title.
+
+    Args:
+        defaults: the model's, which NPAD's noise and order of candidates are; npad's own if None.
+    """
+    defaults = defaults or Defaults()
+    decoders = [kind() for kind in DECODERS if issubclass(kind, Decoder) and kind.compared]
+    own = {"noise": defaults.noise, "selector": defaults.selector}
+    chosen: list[Any] = [
+        replace(decoder, **own) if isinstance(decoder, NPAD) else decoder  # type: ignore[arg-type]
+        for decoder in (*decoders, *OTHER_SIZES)
+    ]
+    return {decoder.title: decoder for decoder in chosen}
+
+
+STRATEGIES = usual_strategies()
 
 
 @dataclass(frozen=True)
@@ -78,7 +103,7 @@ class Speed:
     latency: float  # seconds for one sentence
     tokens: float  # per second, of the best hypotheses, many sentences at a time
     row_steps: float  # per second, without re-scoring
-    share: float  # of the matrix rate
+    share: float | None  # of the matrix rate; None if the model's operations are not known
     memory: int  # peak in bytes, model included
 
 
@@ -153,25 +178,71 @@ def measured(
         batch = sizes.sources(max(1, min(sizes.sentences, sizes.rows // decoder.rows)))
         decode_batch = partial(decode, model, batch, decoder, sizes.length)
         decode_sentence = partial(decode, model, batch[:1], decoder, sizes.length)
-        with count_calls() as calls:
-            decode_batch()
-        for _ in range(GPU_WARMUPS if device.type == "cuda" else WARMUPS):
-            decode_sentence()
-            decode_batch()
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        latency = clock(decode_sentence, repeats, device)
-        seconds = clock(decode_batch, repeats, device)
-        row_steps = calls.search / seconds
+        tokens = len(batch) * sizes.length
+        speed = _timed(name, decode_sentence, decode_batch, tokens, device, repeats)
         rate = rates[precision if isinstance(decoder, NPAD) else "float32"]
-        yield Speed(
-            strategy=name,
-            latency=latency,
-            tokens=len(batch) * sizes.length / seconds,
-            row_steps=row_steps,
-            share=row_steps * sizes.operations() / rate,
-            memory=peak_memory(device),
+        yield replace(speed, share=speed.row_steps * sizes.operations() / rate)
+
+
+def measured_model(
+    translator: Translator,
+    texts: Sequence[str],
+    device: torch.device,
+    repeats: int = ROUNDS,
+    strategies: Mapping[str, Decoder] = STRATEGIES,
+    max_length: int = 200,
+    max_rows: int = 1024,
+) -> Iterator[Speed]:
+    """Measure every strategy on a model's translations of texts, tokenising included.
+
+    Args:
+        translator: the model.
+        texts: translated at a time; the latency is that of the first.
+        device: where the model is.
+        repeats: measurements, of which the median counts.
+        strategies: decoders by the name that their row has.
+        max_length: longest output in tokens, end token included.
+        max_rows: most rows in a batch.
+
+    Yields:
+        The speed of each strategy, in order, without a share.
+    """
+    for name, decoder in strategies.items():
+        translate = partial(
+            translator.translate, decoder=decoder, max_length=max_length, max_rows=max_rows
         )
+        hypotheses = [output.hypothesis for output in translate(texts)]
+        tokens = sum(len(hypothesis.tokens) + hypothesis.finished for hypothesis in hypotheses)
+        sentence, batch = partial(translate, texts[:1]), partial(translate, texts)
+        yield _timed(name, sentence, batch, tokens, device, repeats)
+
+
+def _timed(
+    name: str,
+    decode_sentence: Callable[[], Any],
+    decode_batch: Callable[[], Any],
+    tokens: int,
+    device: torch.device,
+    repeats: int,
+) -> Speed:
+    """Time a strategy after a warm-up; tokens: of the batch's best outputs."""
+    with count_calls() as calls:
+        decode_batch()
+    for _ in range(GPU_WARMUPS if device.type == "cuda" else WARMUPS):
+        decode_sentence()
+        decode_batch()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    latency = clock(decode_sentence, repeats, device)
+    seconds = clock(decode_batch, repeats, device)
+    return Speed(
+        strategy=name,
+        latency=latency,
+        tokens=tokens / seconds,
+        row_steps=calls.search / seconds,
+        share=None,
+        memory=peak_memory(device),
+    )
 
 
 def peak_memory(device: torch.device) -> int:

@@ -21,6 +21,7 @@ from npad.pipelines.python_files import PythonName
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
 from npad.storage import checkpoint
+from npad.storage.confidence import Confidence
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_choice
 
@@ -79,10 +80,17 @@ def defaults_of(name: str | Path) -> Defaults:
 
 
 def _load_folder(folder: Path, device: torch.device) -> Translator:
-    """Load a model that npad trained."""
+    """Load a model that npad trained, with its confidence if there is one."""
+    folder = checkpoint.resolve(folder)
     saved = checkpoint.load(folder, device)
     source, target = saved.subwords
-    return Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
+    return Translator(
+        prepared(saved.model),
+        source.encode,
+        Detokeniser(target),
+        target.encode,
+        confidence=Confidence.read(folder, checkpoint.weights_digest(folder)),
+    )
 
 
 def _load_python(name: PythonName, device: torch.device) -> Translator:

@@ -7,6 +7,7 @@ leads here: no file of a model, a run or a result names one.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -17,6 +18,8 @@ from typing import Any
 
 from npad.errors import InvalidInput, NpadError
 
+PREFIX = "npad_file_"  # of such files in sys.modules: no name that an import could ask for
+PACKAGE = Path(__file__).parents[1]  # npad's own
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)", re.DOTALL)
 
 
@@ -69,7 +72,7 @@ def _run(path: Path) -> ModuleType:
         advice = "give a Python file and a name in it, as in my.py:make"
         raise InvalidInput(f"there is no file {path}; {advice}")
     resolved = path.resolve()
-    key = f"npad_file_{resolved}"  # not a name that an import statement could ask for
+    key = f"{PREFIX}{resolved}"
     if key in sys.modules:
         return sys.modules[key]
     if str(resolved.parent) not in sys.path:
@@ -96,6 +99,39 @@ def _in_a_line(error: BaseException, path: Path) -> str:
         where = f" in line {error.lineno}"
         error = SyntaxError(error.msg)
     return f"{type(error).__name__}{where}: {' '.join(str(error).split()):.200}"
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A user's file to which an exception may be due, and the exception in one line.
+
+    Attributes:
+        path: the file, relative to the working directory where that is shorter.
+        message: the exception, and the last line of the file that it passed, if any.
+        raised: whether it was raised there, or in a library that the file called; False if npad
+            raised it, called by the file or given what the file returned.
+    """
+
+    path: str
+    message: str
+    raised: bool
+
+
+def culprit(error: BaseException) -> Culprit | None:
+    """Return the last of a user's files that an exception passed; None if no file was run.
+
+    A user's files are those that were run by name, and their neighbours, which they may import.
+    """
+    run = [Path(key.removeprefix(PREFIX)) for key in sys.modules if key.startswith(PREFIX)]
+    if not run:
+        return None
+    folders = {path.parent for path in run}
+    passed = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [i for i, path in enumerate(passed) if path.parent in folders]
+    path = passed[own[-1]] if own else run[-1]
+    later = passed[own[-1] + 1 :] if own else passed
+    raised = bool(own) and not any(frame.is_relative_to(PACKAGE) for frame in later)
+    return Culprit(min(str(path), os.path.relpath(path), key=len), _in_a_line(error, path), raised)
 
 
 def _is_own(module: ModuleType, name: str, value: Any) -> bool:

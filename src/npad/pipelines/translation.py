@@ -48,6 +48,7 @@ class Translation:
         hypothesis: the best hypothesis.
         signature: how it was decoded, as `npad.signature` writes it.
         alternatives: the decoder's other hypotheses, best first, without alternatives.
+        confidence: sentence chrF to expect, 0 to 100; None without calibration or as alternative.
     """
 
     text: str
@@ -55,10 +56,15 @@ class Translation:
     hypothesis: Hypothesis
     signature: str
     alternatives: tuple[Translation, ...] = ()
+    confidence: float | None = None
 
     @classmethod
     def of(
-        cls, hypotheses: Sequence[Hypothesis], texts: Iterator[str], signature: str
+        cls,
+        hypotheses: Sequence[Hypothesis],
+        texts: Iterator[str],
+        signature: str,
+        confidence: Callable[[Hypothesis], float | None] | None = None,
     ) -> Translation:
         """Return the first hypothesis as a translation, with the others as its alternatives.
 
@@ -66,12 +72,14 @@ class Translation:
             hypotheses: one sentence's hypotheses, best first.
             texts: their texts; only as many as there are hypotheses are consumed.
             signature: how they were decoded.
+            confidence: as `Translator.confidence`.
         """
         best, *alternatives = [
             cls(text, hypothesis.log_prob, hypothesis, signature)
             for hypothesis, text in zip(hypotheses, texts, strict=False)
         ]
-        return replace(best, alternatives=tuple(alternatives))
+        chrf = confidence(best.hypothesis) if confidence else None
+        return replace(best, alternatives=tuple(alternatives), confidence=chrf)
 
 
 def _accept_symbols(kind: type[T]) -> type[T]:
@@ -103,6 +111,7 @@ class Translator:
         longest: tokens that a source may have; also bounds its characters, at
             `MAX_CHARACTERS_PER_TOKEN` per token.
         positions: tokens that the model can read at most; None if it has no limit.
+        confidence: returns the sentence chrF to expect of a best hypothesis, or None.
     """
 
     model: Model[Any]
@@ -111,14 +120,16 @@ class Translator:
     tokenise: Callable[[Sequence[str]], list[list[int]]] | None = None
     longest: int = 1000
     positions: int | None = None
+    confidence: Callable[[Hypothesis], float | None] | None = None
 
     def __post_init__(self) -> None:
         ensure_callable("encode", self.encode, "a function from texts to the model's source")
         ensure_callable("detokenise", self.detokenise, "a function from tokens to text")
         if self.tokenise is not None:
-            ensure_callable(
-                "tokenise", self.tokenise, "a function from texts to their tokens, or None"
-            )
+            rule = "a function from texts to their tokens, or None"
+            ensure_callable("tokenise", self.tokenise, rule)
+        if self.confidence is not None:
+            ensure_callable("confidence", self.confidence, "a function of a hypothesis, or None")
         ensure_integer("longest", self.longest, 1)
         if self.positions is not None:
             ensure_integer("positions", self.positions, 1)
@@ -283,7 +294,7 @@ class Translator:
                 )
             )
             for place, hypotheses in zip(batch.places, decoded, strict=True):
-                translations[place] = Translation.of(hypotheses, outputs, signed)
+                translations[place] = Translation.of(hypotheses, outputs, signed, self.confidence)
         return translations
 
     def score(
@@ -313,10 +324,7 @@ class Translator:
                 f"{len(translations)} translations"
             )
         targets = ensure_count(self.tokenise(translations), len(texts), "tokenise")
-        lengths = [
-            len(text) + len(translation)
-            for text, translation in zip(texts, translations, strict=True)
-        ]
+        lengths = [sum(map(len, pair)) for pair in zip(texts, translations, strict=True)]
         budget = RowBudget(max_rows)
 
         def score_part(batch: EncodedBatch, places: Sequence[int]) -> list[list[float]]:

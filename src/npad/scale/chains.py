@@ -11,6 +11,7 @@ from npad.scale.engine import Engine
 from npad.scale.units import Failed, Outcome, Result, Task, candidates_of, units_of
 from npad.scale.worker import is_near_tie
 from npad.search.chain_range import merge
+from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.selectors import MostProbable, WithCut, cut_competes, with_texts
 from npad.signatures import signature
@@ -82,7 +83,18 @@ def _merge(outcomes: Sequence[Outcome], decoder: NPAD, model: str) -> Outcome:
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
     decoder = replace(decoder, selector=with_texts(decoder.selector, texts.__getitem__))
     hypotheses = merge(decoder, [candidate.hypothesis for candidate in candidates])
-    return Translation.of(hypotheses, (texts[h.tokens] for h in hypotheses), signed)
+    confidences = {_output(c.hypothesis): c.confidence for c in candidates}
+    return Translation.of(
+        hypotheses,
+        (texts[h.tokens] for h in hypotheses),
+        signed,
+        lambda hypothesis: confidences[_output(hypothesis)],
+    )
+
+
+def _output(hypothesis: Hypothesis) -> tuple[tuple[int, ...], bool]:
+    """Return what the chains may have found several times."""
+    return hypothesis.tokens, hypothesis.finished
 
 
 def _is_blank(translation: Translation) -> bool:

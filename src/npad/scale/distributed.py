@@ -12,9 +12,9 @@ from npad.pipelines.translation import Translation, Translator
 from npad.scale import chains
 from npad.scale.engine import Engine
 from npad.scale.units import Failed, Task
-from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
+from npad.search.selected import default_decoder
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Distributed(Translator):
             raise InvalidInput("Distributed needs an engine; make it with Distributed.of")
         if isinstance(texts, str):
             raise InvalidInput("stream takes an iterable of texts, not a single text")
-        decoder = Beam() if decoder is None else decoder
+        decoder = default_decoder(self.model) if decoder is None else decoder
         task = Task.of(decoder, max_length=max_length, max_rows=max_rows)
         parts = min(self.chain_parts, decoder.chains) if isinstance(decoder, NPAD) else 1
         size = task.unit_size(self.engine.workers, window)

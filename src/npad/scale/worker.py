@@ -23,7 +23,7 @@ from npad.pipelines.translation import Translator
 from npad.scale.units import Failed, Outcome, Result, Unit
 from npad.search.chain_range import ChainRange
 from npad.search.decoder import Decoder
-from npad.storage import checkpoint
+from npad.storage import checkpoint, confidence
 from npad.storage.regular import file_digest
 from npad.version import __version__
 
@@ -59,13 +59,16 @@ def fingerprint(model: str) -> str:
     """Return a digest of npad's version and a model's files.
 
     A model that npad trained is known by its config.json, which holds the checksums of the other
-    files; a Hugging Face folder by all its files; a Python file by its name and its text. A name on
-    the Hugging Face hub, and the toy, are known by name only.
+    files, and its confidence.json; a Hugging Face folder by all its files; a Python file by its
+    name and its text. A name on the Hugging Face hub, and the toy, are known by name only.
     """
     reference = ModelReference.parse(model)
     parts = [__version__]
     if reference.folder is not None:
-        parts.append(file_digest(checkpoint.resolve(reference.folder) / checkpoint.CONFIG))
+        folder = checkpoint.resolve(reference.folder)
+        parts.append(file_digest(folder / checkpoint.CONFIG))
+        if os.path.lexists(folder / confidence.FILE):
+            parts.append(file_digest(folder / confidence.FILE))
     elif reference.pretrained is not None and Path(reference.pretrained).is_dir():
         folder = Path(reference.pretrained)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -116,9 +119,12 @@ class Worker:
         with count_calls() as calls:
             translated = iter(self._outcomes(unit, texts, decoder))
         outcomes = [next(translated) if isinstance(text, str) else text for text in unit.texts]
-        near_ties = 0 if unit.chains is not None else sum(map(is_near_tie, outcomes))
+        near_ties = 0
         if unit.chains is None:
+            near_ties = sum(map(is_near_tie, outcomes))
             outcomes = [_cut(outcome, unit.task.alternatives) for outcome in outcomes]
+        else:
+            outcomes = [self._with_confidences(outcome) for outcome in outcomes]
         return Result(
             unit.first,
             tuple(outcomes),
@@ -127,6 +133,18 @@ class Worker:
             calls.rescoring,
             near_ties,
         )
+
+    def _with_confidences(self, outcome: Outcome) -> Outcome:
+        """Return a chain range's outcome with everyone's confidence: any may be the best."""
+        if isinstance(outcome, Failed) or outcome.confidence is None:
+            return outcome
+        confidence = self.translator.confidence
+        assert confidence is not None
+        alternatives = [
+            replace(other, confidence=confidence(other.hypothesis))
+            for other in outcome.alternatives
+        ]
+        return replace(outcome, alternatives=tuple(alternatives))
 
     def _outcomes(self, unit: Unit, texts: Sequence[str], decoder: Decoder) -> list[Outcome]:
         """Translate texts together; if that raises, halve them to find the text it is due to."""

@@ -1,4 +1,7 @@
-"""What decoders default to on a model: the noise of NPAD, and the order of the candidates."""
+"""What decoders default to on a model: NPAD's chains and noise, and the order of the candidates.
+
+docs/decoding.md lists these defaults, and where a command differs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from npad.model import Capabilities
 from npad.noise.noisy import Noise
 from npad.search.selectors import MostProbable, Selector, WithCut
 
+CHAINS = 50  # the most that the paper runs
+TRANSFORMER_CHAINS = 10  # a row of a transformer costs more, in time and in memory
+SIGMA = 0.3  # σ₀
+
 
 @dataclass(frozen=True)
 class Defaults:
@@ -18,10 +25,12 @@ class Defaults:
         noise: NPAD's. A recurrent state lies between −1 and 1; the scale of a transformer's hidden
             states differs by layer and model, so that its noise is relative.
         selector: `WithCut()` for models that continue a text.
+        chains: NPAD's; fewer for models whose noise is relative, which are transformers.
     """
 
-    noise: Noise = field(default_factory=lambda: Noise(0.3))
+    noise: Noise = field(default_factory=lambda: Noise(SIGMA))
     selector: Selector = field(default_factory=MostProbable)
+    chains: int = CHAINS
 
     @classmethod
     def of(cls, model: Any) -> Defaults:
@@ -32,5 +41,7 @@ class Defaults:
     @classmethod
     def from_facts(cls, relative_noise: float | None, open_ended: bool) -> Defaults:
         """Return the defaults of a model with these two capabilities."""
-        noise = Noise(0.3) if relative_noise is None else Noise(relative_noise, relative=True)
-        return cls(noise, WithCut() if open_ended else MostProbable())
+        selector = WithCut() if open_ended else MostProbable()
+        if relative_noise is None:
+            return cls(selector=selector)
+        return cls(Noise(relative_noise, relative=True), selector, TRANSFORMER_CHAINS)

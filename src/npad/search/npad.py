@@ -16,6 +16,7 @@ from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.defaults import CHAINS, SIGMA, TRANSFORMER_CHAINS
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses
@@ -59,10 +60,14 @@ class NPAD(Decoder):
         default_factory=Greedy, metadata={"help": "what each chain runs, any decoder but npad"}
     )
     chains: int = field(
-        default=50,
-        metadata={"help": "chains per sentence, the clean one included", "flags": ("-M",)},
+        default=CHAINS,
+        metadata={
+            "help": "chains per sentence, the clean one included",
+            "flags": ("-M",),
+            "shown": f"{CHAINS}; {TRANSFORMER_CHAINS} for hf: models",
+        },
     )
-    noise: Noise = field(default_factory=lambda: Noise(0.3))
+    noise: Noise = field(default_factory=lambda: Noise(SIGMA))
     clean_chain: bool = field(default=True, metadata={"help": "chain 0 runs without noise"})
     seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
     selector: Selector = field(

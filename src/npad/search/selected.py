@@ -95,6 +95,12 @@ def default_decoder(model: Model[Any]) -> Decoder:
     return Beam() if isinstance(selector, MostProbable) else Selected(Beam(), selector)
 
 
+def default_npad(model: Model[Any]) -> NPAD:
+    """Return NPAD over greedy search with the model's default chains, noise and selector."""
+    defaults = Defaults.of(model)
+    return NPAD(chains=defaults.chains, noise=defaults.noise, selector=defaults.selector)
+
+
 def is_mbr_on_a_beam(decoder: Decoder) -> bool:
     """Return whether MBR selects from the list of one beam, whose candidates are too much alike."""
     if isinstance(decoder, NPAD):

@@ -307,6 +307,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return about
 
 
+def weights_digest(folder: Path) -> str:
+    """Return the SHA-256 of a model's weights, as its config.json has it.
+
+    Raises:
+        StorageError: as `read_config`, or it has none.
+    """
+    try:
+        return str(read_config(folder)["sha256"][WEIGHTS])
+    except (KeyError, TypeError) as error:
+        raise StorageError(f"{folder / CONFIG} is damaged: {_first_line(error)}") from error
+
+
 def config_digest(config: dict[str, Any]) -> str:
     """Return the checksum of a config.json: of its content, whatever its layout, without itself."""
     sums = {name: recorded for name, recorded in config["sha256"].items() if name != CONFIG}

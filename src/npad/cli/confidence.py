@@ -1,0 +1,101 @@
+"""`npad calibrate --confidence`: fit a model's confidence and write it beside the model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from npad.cli.pairs import read_pairs
+from npad.cli.terminal import bar, console
+from npad.errors import InvalidInput
+from npad.experiments.confidence import fit_confidence
+from npad.pipelines.loading import load
+from npad.pipelines.names import SHIPPED, ModelReference
+from npad.search.decoder import Decoder
+from npad.storage import checkpoint
+from npad.storage.confidence import FILE, Confidence
+
+LEGEND = """\
+confidence        the sentence chrF to expect of an output, by its log p per token
+rank correlation  Spearman's, of log p per token with sentence chrF
+error             mean over ten bins of |mean chrF - mean confidence|, fitted to one
+                  half and measured on the other; and that of a constant
+"""
+
+
+def write_confidence(
+    model: str,
+    source: Path,
+    reference: Path,
+    decoder: Decoder,
+    device: torch.device,
+    precision: str,
+    max_length: int,
+    max_rows: int,
+    as_json: bool,
+) -> None:
+    """Fit a model's confidence on a validation set, write it into its folder, and print the fit."""
+    if model in SHIPPED:
+        raise InvalidInput(
+            f"{model} is npad's own and has its confidence; calibrate a copy, made by "
+            f"npad pack {model} FOLDER"
+        )
+    folder = checkpoint.resolve(ModelReference.parse(model).require_folder("keep a confidence"))
+    pairs = read_pairs(source, reference)
+    translator = load(folder, device, precision)
+    with bar("fitting", len(pairs[0]), [source, reference]) as progress:
+        confidence = fit_confidence(
+            translator,
+            *pairs,
+            decoder,
+            f"{source.name}, {reference.name}",
+            max_length,
+            max_rows,
+            partial(progress, "fitting"),
+        )
+    confidence.write(folder, checkpoint.weights_digest(folder))
+    if as_json:
+        print(json.dumps({"file": str(folder / FILE), **asdict(confidence)}))
+        return
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(confidence).items():
+        table.add_row(name, value)
+    console().print(table, LEGEND, f"Written to {folder / FILE}.", sep="\n", soft_wrap=True)
+
+
+def _rows(confidence: Confidence) -> dict[str, str]:
+    errors = f"{confidence.error:.2f}; {confidence.constant_error:.2f} of a constant"
+    return {
+        "confidence": f"{confidence.chrf[0]:.1f} to {confidence.chrf[-1]:.1f}",
+        "rank correlation": f"{confidence.rank_correlation:.3f}",
+        "error": errors,
+        "fitted to": f"{confidence.sentences:,} sentences, {confidence.data}",
+        "decoder": confidence.decoder,
+        "chrF by": confidence.metric,
+    }
+
+
+def summary(confidence: Confidence) -> str:
+    """Return the fit in one line, for `npad info`."""
+    return (
+        f"expected chrF, {confidence.chrf[0]:.1f} to {confidence.chrf[-1]:.1f}, error "
+        f"{confidence.error:.2f} ({confidence.sentences:,} sentences, {confidence.data}; "
+        f"{confidence.decoder})"
+    )
+
+
+def as_record(confidence: Confidence | None) -> dict[str, Any] | None:
+    """Return the fit for JSON, with the range of the map in place of its knots."""
+    if confidence is None:
+        return None
+    record = asdict(confidence)
+    del record["log_prob_per_token"]
+    return record | {"chrf": [confidence.chrf[0], confidence.chrf[-1]]}
