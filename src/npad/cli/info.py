@@ -11,12 +11,13 @@ from rich.table import Table
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console
 from npad.model import name_of
-from npad.models.huggingface.steered import Steered
+from npad.models.huggingface.rewritten import Rewritten
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
+from npad.storage.actors import read_actor
 from npad.training.recipe import LEARNING_RATES
 
 
@@ -59,6 +60,8 @@ def command(
     rows["default selector"] = selector
     if "training" in config:
         rows |= _training_rows(config["training"])
+    if "actor" in config:
+        rows["actor"] = _actor_row(config["actor"])
     if config:
         rows["folder"] = f"{config['folder']} (format {config['format']}, npad {config['npad']})"
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -71,7 +74,7 @@ def command(
 
 def _unwrap(model: Any) -> Any:
     """Return the model without what npad wraps around it to decode faster or to steer it."""
-    if isinstance(model, Steered):
+    if isinstance(model, Rewritten):
         model = model.model
     return getattr(model, "plain", model)
 
@@ -81,7 +84,9 @@ def _config(reference: ModelReference) -> dict[str, Any]:
     if reference.folder is None:
         return {}
     folder = checkpoint.resolve(reference.folder)
-    return {"folder": str(folder), **checkpoint.read_config(folder)}
+    actor = read_actor(folder)
+    described = {} if actor is None else {"actor": actor}
+    return {"folder": str(folder), **checkpoint.read_config(folder), **described}
 
 
 def _kind(model: Any) -> str:
@@ -97,6 +102,16 @@ def _parameters(model: Any) -> int:
     if not hasattr(network, "parameters"):
         return 0
     return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _actor_row(about: dict[str, Any]) -> str:
+    """Return an actor's kind, sites, inputs and training in one line."""
+    options, training = about["actor"], about["training"]
+    sites = ", ".join(f"{call} ({width})" for call, width in options["calls"].items())
+    inputs = ", ".join(options["inputs"])
+    trained = ", ".join(f"{name} {_format(value)}" for name, value in training.items())
+    units = f"{options['units']:,} units"
+    return f"{options['kind']}, {units}, pushes {sites}, reads {inputs}; {trained}"
 
 
 def _training_rows(training: dict[str, Any]) -> dict[str, str]:

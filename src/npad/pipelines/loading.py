@@ -14,13 +14,14 @@ from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
-from npad.models.huggingface.steered import Steered
+from npad.models.huggingface.rewritten import Rewritten
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.names import ModelReference
 from npad.pipelines.python_files import PythonName
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
 from npad.storage import checkpoint
+from npad.storage.actors import load_actor
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_choice
 
@@ -79,10 +80,13 @@ def defaults_of(name: str | Path) -> Defaults:
 
 
 def _load_folder(folder: Path, device: torch.device) -> Translator:
-    """Load a model that npad trained."""
+    """Load a model that npad trained, with its actor, if it has one."""
     saved = checkpoint.load(folder, device)
     source, target = saved.subwords
-    return Translator(prepared(saved.model), source.encode, Detokeniser(target), target.encode)
+    model = prepared(saved.model)
+    weights = saved.about["sha256"][checkpoint.WEIGHTS]
+    model.actor = load_actor(checkpoint.resolve(folder), weights, device)
+    return Translator(model, source.encode, Detokeniser(target), target.encode)
 
 
 def _load_python(name: PythonName, device: torch.device) -> Translator:
@@ -128,7 +132,7 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     translator = Translator(model, encode, detokenise, encode_target)
-    longest = (model.model if isinstance(model, Steered) else model).longest
+    longest = (model.model if isinstance(model, Rewritten) else model).longest
     if longest is None:
         return translator
     return replace(translator, longest=longest - 1, positions=longest - 1)
