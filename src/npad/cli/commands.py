@@ -24,6 +24,7 @@ COMMANDS = {
     "calibrate": "Find the σ₀ with which NPAD's output is most probable.",
     "prepare": "Turn parallel text into a token store to train from.",
     "train": "Train the paper's translation model, from text or from a prepared store.",
+    "train-actor": "Train an actor: with it, greedy search finds what a beam finds.",
     "reproduce": "Reproduce the paper's tables on your data, with a report.",
     "info": "Show a model's sizes, noise sites, and how it was trained.",
     "pack": "Copy a model with its matrices in int8: a quarter of the size.",
@@ -42,7 +43,7 @@ def build(name: str) -> Any:
     with importing():
         from npad.cli.decoder_options import with_decoder_options
 
-        module = importlib.import_module(f"npad.cli.{name}")
+        module = importlib.import_module(f"npad.cli.{name.replace('-', '_')}")
     if hasattr(module, "app"):
         return typer.main.get_command(module.app)
     group = typer.Typer(
