@@ -11,7 +11,7 @@ finds them. In OUT:
 
 hypotheses.jsonl   a line per system: texts and clean log-probabilities of the test set, time, calls
 log.jsonl          a line per validation of each variant
-actors.tar         the best actor of each variant
+actors-N.tar       the best actor of each variant
 SET-WIDTH.safetensors   the beam's outputs
 
 What is done is written at once, so that a killed run leaves it. benchmarks/actors_score.py prints
@@ -27,8 +27,7 @@ import math
 import os
 import tarfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from actors_variant import Variant, joined
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
@@ -54,9 +54,9 @@ from npad.storage.actors import load_actor
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
 from npad.training.actor_loop import BEST, ActorLoop, ActorWatch, Validation
-from npad.training.recipe import Recipe
+from npad.training.batches import Buckets
 from npad.training.store import Corpus
-from npad.training.targets import candidates_needed, pairs_of
+from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.training.update import Updater
 
@@ -70,48 +70,7 @@ UNSEEN = (
 )
 TEACHING = 0.45  # share of the time that beams may take
 TEST_ROWS = {"cuda": 8192, "cpu": 512}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What an actor is, and what it learns from."""
-
-    name: str
-    kind: str = "feed-forward"
-    units: int = 512
-    layers: int = 1
-    inputs: str = "state"
-    sites: str = "hidden"
-    data: str = "seen"  # seen, unseen, or seen+unseen
-    width: int = 10
-    targets: str = "beam"
-    epochs: int = 6
-    rate: float = 1e-3
-    batch: int = 8192
-    seed: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Variant:
-        name, _, settings = text.partition(":")
-        types = {field.name: type(field.default) for field in fields(cls)}
-        pairs = [setting.split("=", 1) for setting in filter(None, settings.split(","))]
-        return cls(name, **{key: types[key](value) for key, value in pairs})
-
-    @property
-    def teacher(self) -> Teacher:
-        return Teacher(self.width, candidates_needed(self.targets.split("+"), self.width))
-
-    def recipe(self, device: torch.device) -> Recipe:
-        precision = "bfloat16" if device.type == "cuda" else "float32"
-        return Recipe(
-            learning_rate=self.rate,
-            anneal=True,
-            batch=self.batch,
-            epochs=self.epochs,
-            patience=self.epochs,
-            precision=precision,
-            seed=self.seed,
-        )
+MAX_BYTES = 14 << 20  # of a file of actors
 
 
 class Bench:
@@ -277,7 +236,12 @@ class Bench:
             Curve(self, variant.name),
             stop=lambda: time.monotonic() > until,
         )
-        reason = loop.run()
+        try:
+            reason = loop.run()
+        except RuntimeError as error:  # such as a step that cannot be captured
+            self.note(f"{variant.name}: {str(error).splitlines()[0]}; without CUDA graphs")
+            loop.features = None
+            reason = loop.run()
         self.note(f"{variant.name}: {actor.size():,} parameters, {reason}")
         if not (loop.folder / BEST).exists():
             self.note(f"{variant.name}: never better than greedy search; the last one is kept")
@@ -295,6 +259,8 @@ class Bench:
         """Train all weights of a copy of the model, as `npad train` does, without selection."""
         model = copy.deepcopy(self.model).requires_grad_(True)
         updater = Updater(model, pairs, variant.recipe(self.device), self.device)
+        if self.device.type == "cuda":
+            updater.batcher = Buckets(pairs, model.special, variant.batch)  # type: ignore[assignment]
         update = 0
         for epoch in range(variant.epochs):
             batches = updater.batcher.epoch(variant.seed, epoch)
@@ -313,13 +279,22 @@ class Bench:
         self.measure(f"weights {variant.name}, beam 5", fast, Beam(5), **about)
 
     def pack(self) -> None:
-        """Write the best actors so far into one file."""
-        part = self.out / ".actors.tar.part"
-        with tarfile.open(part, "w") as tar:
-            for folder in sorted(self.work.glob(f"actor-*/{BEST}")):
-                for path in sorted(folder.iterdir()):
-                    tar.add(path, f"{folder.parent.name}/{path.name}")
-        os.replace(part, self.out / "actors.tar")
+        """Write the best actors so far into files of at most MAX_BYTES."""
+        files: list[list[Path]] = []
+        filled = math.inf
+        for folder in sorted(self.work.glob(f"actor-*/{BEST}")):
+            size = sum(path.stat().st_size for path in folder.iterdir())
+            if filled + size > MAX_BYTES:
+                files.append([])
+                filled = 0
+            files[-1].append(folder)
+            filled += size
+        part = self.out / ".actors.part"
+        for number, folders in enumerate(files):
+            with tarfile.open(part, "w") as tar:
+                for folder in folders:
+                    tar.add(folder, folder.parent.name)
+            os.replace(part, self.out / f"actors-{number}.tar")
 
 
 class Curve(ActorWatch):
@@ -335,18 +310,6 @@ class Curve(ActorWatch):
             f"{self.name}: epoch {record['epoch']}, perplexity {perplexity:.3f}, "
             f"greedy log p {log_prob:.3f}{', best' if record['best'] else ''}"
         )
-
-
-def joined(corpora: Sequence[Corpus]) -> Corpus:
-    """Return the pairs of several corpora as one."""
-    sides: list[Any] = []
-    for name in ("source", "target"):
-        parts = [getattr(corpus, name) for corpus in corpora]
-        offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-        ends = [part.ends + offset for part, offset in zip(parts, offsets, strict=False)]
-        tokens = np.concatenate([part.tokens for part in parts])
-        sides.append(replace(parts[0], tokens=tokens, ends=np.concatenate(ends)))
-    return Corpus(*sides)
 
 
 def main() -> None:
@@ -383,7 +346,11 @@ def run_all(bench: Bench, variants: list[Variant]) -> None:
         if left < 10:
             bench.note(f"no time for {variant.name}")
             continue
-        bench.train(variant, clock() + 0.8 * left / (len(variants) - i))
+        try:
+            bench.train(variant, clock() + 0.8 * left / (len(variants) - i))
+        except Exception:  # the other variants go on
+            bench.note(f"{variant.name} failed")
+            traceback.print_exc()
 
 
 if __name__ == "__main__":
