@@ -133,6 +133,7 @@ def test_what_a_decoder_says_of_itself():
         "best-of": (False, True, False),
         "selected": (True, True, False),
         "steered": (True, False, False),
+        "shared-sampling": (False, True, False),
         "epsilon": (False, True, False),
         "arithmetic": (False, True, False),
         "stochastic-beam": (False, True, False),

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from npad.search.selectors import Rerank as Rerank
     from npad.search.selectors import Selector as Selector
     from npad.search.selectors import WithCut as WithCut
+    from npad.search.shared_sampling import SharedSampling as SharedSampling
     from npad.search.steered import SteeredSearch as SteeredSearch
     from npad.search.stochastic_beam import StochasticBeam as StochasticBeam
     from npad.signatures import signature as signature
@@ -154,6 +155,7 @@ _NAMES = {
         "Selector",
         "WithCut",
     ],
+    "search.shared_sampling": ["SharedSampling"],
     "search.steered": ["SteeredSearch"],
     "search.stochastic_beam": ["StochasticBeam"],
     "signatures": ["signature"],

@@ -19,6 +19,7 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.search.selected import Selected
+from npad.search.shared_sampling import SharedSampling
 from npad.search.steered import SteeredSearch
 from npad.search.stochastic_beam import StochasticBeam
 from npad.specs import Registry
@@ -35,6 +36,7 @@ DECODERS = Registry(
     BestOf,
     Selected,
     SteeredSearch,
+    SharedSampling,
     Epsilon,
     Arithmetic,
     StochasticBeam,
