@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "npad"
 GUIDE = [
     "decoding",
     "training",
+    "actors",
     "reproducing",
     "performance",
     "scale",

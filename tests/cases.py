@@ -13,15 +13,20 @@ from hypothesis import strategies as st
 
 from npad import (
     NPAD,
+    Arithmetic,
     Beam,
     BestOf,
     Diverse,
+    Epsilon,
     Exact,
     Greedy,
     Hypothesis,
     MemoryWarning,
     Noise,
     Sampling,
+    SharedSampling,
+    SteeredSearch,
+    StochasticBeam,
     Translator,
     decode,
 )
@@ -38,14 +43,19 @@ PLAIN = {
     "pool": Beam(3, "pool"),
     "nbest": Beam(4, "shrink", nbest=3),
     "wide": Beam(12),
+    "epsilon": Epsilon(3, epsilon=0.1, seed=4),
+    "shared": SharedSampling(4, temperature=0.5, seed=3),
+    "arithmetic": Arithmetic(4, seed=3),
+    "stochastic": StochasticBeam(3, seed=3),
     "diverse": Diverse(3, eta=0.3),
     "best-of": BestOf((Greedy(), Sampling(3, temperature=0.5), Beam(2))),
     "exact": Exact(2_000),
     "tight": Exact(8, Beam(1)),
 }
-RANDOM = (Sampling, BestOf)  # draw other numbers in every chain, even without noise
+RANDOM = (Sampling, BestOf, StochasticBeam)  # draw other numbers in every chain, even without noise
 # A registered decoder without a case of its own inherits the theorems at its default.
-COVERED = {NPAD, *map(type, PLAIN.values())}
+# The steered search needs a model with an actor: tests/test_steered.py.
+COVERED = {NPAD, SteeredSearch, *map(type, PLAIN.values())}
 PLAIN |= {name: kind() for name, kind in DECODERS.kinds.items() if kind not in COVERED}
 
 

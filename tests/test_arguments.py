@@ -27,12 +27,15 @@ from npad import (
     InvalidInput,
     LengthNormalised,
     Linear,
+    ModelMBR,
     MostProbable,
     Noise,
     Noisy,
     Orthogonal,
     Power,
     Sampling,
+    SteeredSearch,
+    StochasticBeam,
     StudentT,
     WithCut,
 )
@@ -129,6 +132,11 @@ def test_what_a_decoder_says_of_itself():
         "exact": (False, False, False),
         "best-of": (False, True, False),
         "selected": (True, True, False),
+        "steered": (True, False, False),
+        "shared-sampling": (False, True, False),
+        "epsilon": (False, True, False),
+        "arithmetic": (False, True, False),
+        "stochastic-beam": (False, True, False),
     }
 
 
@@ -150,6 +158,8 @@ def test_only_adaptive_noise_uses_the_entropy():
         (Exact(9, Beam(40)), 40, "exact"),
         (BestOf((Greedy(), Beam(4), Sampling(3))), 4, "best-of"),
         (NPAD(Beam(4), 6), 24, "NPAD-6 + beam 4"),
+        (SteeredSearch(Beam(4)), 4, "steered beam, 4"),
+        (StochasticBeam(3), 3, "stochastic-beam, 3"),
         (NPAD(Beam(4), 6, candidates="all"), 24, "NPAD-6 + beam 4"),
     ],
     ids=repr,
@@ -164,5 +174,6 @@ def test_every_selector_of_the_registry_can_be_made():
         LengthNormalised(),
         GNMTLength(),
         MBR(),
+        ModelMBR(),
         WithCut(),
     ]

@@ -55,7 +55,7 @@ def test_every_module_with_a_command_is_listed():
         for name in modules
         if {"command", "app"} & vars(importlib.import_module(f"npad.cli.{name}")).keys()
     }
-    assert runnable - {"main", "commands"} == set(COMMANDS)
+    assert {name.replace("_", "-") for name in runnable - {"main", "commands"}} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

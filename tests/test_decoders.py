@@ -231,8 +231,8 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
         seen["width"] = frontier.tokens.shape
         raise StopIteration
 
-    for module in ("npad.search.independent", "npad.search.beam"):
-        monkeypatch.setattr(f"{module}.run", iterate)
+    for module in ("independent", "beam", "stochastic_beam"):
+        monkeypatch.setattr(f"npad.search.{module}.run", iterate)
     assert shared.run is not iterate
     problems = Problems(
         torch.zeros(2, dtype=torch.long, device=device),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import p_value, recurrent, summaries
-from npad import Sampling, decode
+from npad import Epsilon, Sampling, decode
 from npad.models.table import TableModel
 
 DRAWS = 4000
@@ -46,14 +46,17 @@ ONE_STEP = [0.4, 0.3, 0.15, 0.1, 0.05]
         ),  # 0.7/0.95 < 0.75: the third is needed after the cut to 4
         ({"top_p": 1e-6}, [1, 0, 0, 0, 0]),
         ({"top_k": 99}, ONE_STEP),
+        ({"epsilon": 0.12}, [0.4, 0.3, 0.15, 0, 0]),
+        ({"epsilon": 0.2, "temperature": 0.5}, [0.16, 0.09, 0, 0, 0]),
+        ({"epsilon": 0.5}, [1, 0, 0, 0, 0]),
+        ({"epsilon": 0.07, "top_k": 3}, [0.4, 0.3, 0.15, 0, 0]),
     ],
     ids=str,
 )
 def test_temperature_and_cuts_by_hand(how, truth):
     model = TableModel({0: {(): ONE_STEP}}, dtype=torch.float64)
-    drawn = Counter(
-        one.tokens for one in decode(model, [0], Sampling(DRAWS, **how), max_length=1)[0]
-    )
+    decoder = (Epsilon if "epsilon" in how else Sampling)(DRAWS, **how)
+    drawn = Counter(one.tokens for one in decode(model, [0], decoder, max_length=1)[0])
     counts = [drawn[()], *(drawn[(token,)] for token in range(1, 5))]
     assert [count > 0 for count in counts] == [p > 0 for p in truth]
     possible = [

@@ -18,6 +18,7 @@ from npad import (
     Greedy,
     InvalidInput,
     LengthNormalised,
+    ModelMBR,
     MostProbable,
     Noise,
     Rerank,
@@ -98,6 +99,13 @@ def test_mbr_weighs_by_count():
     words = MBR(utility, text=lambda tokens: " ".join(map(str, tokens)))
     expected = [(1 + 0.5 * 5) / 7, (2 + 0.5 * 4) / 7, 1 / 7, (3 + 0.5 * 3) / 7]
     assert words(FOUR).tolist() == [pytest.approx(expected)]
+
+
+def test_model_mbr_weighs_by_probability():
+    """References of probabilities ∝ e^log_prob; utility 1 for equal texts alone."""
+    scores = ModelMBR(lambda one, other: float(one == other))(FOUR)[0]
+    probability = FOUR.log_prob[0].double().softmax(0)
+    assert scores.tolist() == pytest.approx(probability.tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize(

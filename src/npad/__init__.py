@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from npad.model import Model as Model
     from npad.model import Perturb as Perturb
     from npad.model import Special as Special
+    from npad.models.actors import Actor as Actor
+    from npad.models.steered import Steered as Steered
     from npad.noise import distributions as distributions
     from npad.noise import schedules as schedules
     from npad.noise.distributions import Antithetic as Antithetic
@@ -59,10 +61,12 @@ if TYPE_CHECKING:
     from npad.pipelines.translation import Translation as Translation
     from npad.pipelines.translation import Translator as Translator
     from npad.scoring import score as score
+    from npad.search.arithmetic import Arithmetic as Arithmetic
     from npad.search.beam import Beam as Beam
     from npad.search.best_of import BestOf as BestOf
     from npad.search.decoder import Decoder as Decoder
     from npad.search.diverse import Diverse as Diverse
+    from npad.search.epsilon import Epsilon as Epsilon
     from npad.search.exact import Exact as Exact
     from npad.search.greedy import Greedy as Greedy
     from npad.search.hypotheses import Hypothesis as Hypothesis
@@ -73,10 +77,14 @@ if TYPE_CHECKING:
     from npad.search.selectors import MBR as MBR
     from npad.search.selectors import GNMTLength as GNMTLength
     from npad.search.selectors import LengthNormalised as LengthNormalised
+    from npad.search.selectors import ModelMBR as ModelMBR
     from npad.search.selectors import MostProbable as MostProbable
     from npad.search.selectors import Rerank as Rerank
     from npad.search.selectors import Selector as Selector
     from npad.search.selectors import WithCut as WithCut
+    from npad.search.shared_sampling import SharedSampling as SharedSampling
+    from npad.search.steered import SteeredSearch as SteeredSearch
+    from npad.search.stochastic_beam import StochasticBeam as StochasticBeam
     from npad.signatures import signature as signature
     from npad.version import __version__ as __version__
 
@@ -95,6 +103,8 @@ _NAMES = {
         "TrainingError",
     ],
     "model": ["Capabilities", "Layout", "Model", "Perturb", "Special"],
+    "models.actors": ["Actor"],
+    "models.steered": ["Steered"],
     "noise.distributions": [
         "Antithetic",
         "Distribution",
@@ -122,10 +132,12 @@ _NAMES = {
     "pipelines.loading": ["load"],
     "pipelines.translation": ["Translation", "Translator"],
     "scoring": ["score"],
+    "search.arithmetic": ["Arithmetic"],
     "search.beam": ["Beam"],
     "search.best_of": ["BestOf"],
     "search.decoder": ["Decoder"],
     "search.diverse": ["Diverse"],
+    "search.epsilon": ["Epsilon"],
     "search.exact": ["Exact"],
     "search.greedy": ["Greedy"],
     "search.hypotheses": ["Hypothesis"],
@@ -137,11 +149,15 @@ _NAMES = {
         "MBR",
         "GNMTLength",
         "LengthNormalised",
+        "ModelMBR",
         "MostProbable",
         "Rerank",
         "Selector",
         "WithCut",
     ],
+    "search.shared_sampling": ["SharedSampling"],
+    "search.steered": ["SteeredSearch"],
+    "search.stochastic_beam": ["StochasticBeam"],
     "signatures": ["signature"],
     "version": ["__version__"],
 }

@@ -149,6 +149,8 @@ class Capabilities:
     judge: Model[Any] | None = None
     # low_precision(state) -> (model, state): a faster copy for noisy chains, which are re-scored
     low_precision: Callable[[Any], tuple[Model[Any], Any]] | None = None
+    # steer(state, rows) -> (model, state): the model with its actor, from a state before any step
+    steer: Callable[[Any, int], tuple[Model[Any], Any]] | None = None
     # rekey(state, ids [rows]) -> state with noise keyed by these sentence ids
     rekey: Callable[[Any, Tensor], Any] | None = None
     # start_search(source) -> state: `start` of a search, which calls `reserve` before it steps
@@ -186,6 +188,7 @@ class Capabilities:
             judge=getattr(model, "judge", None),
             # `hasty` is its name in npad 0.1, read until 0.3
             low_precision=_method(model, "low_precision") or _method(model, "hasty"),
+            steer=_method(model, "steer"),
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),
             reserve=_method(model, "reserve"),
@@ -240,6 +243,7 @@ class Wrapper(Generic[State]):
             judge=None,
             steered=False,  # whoever re-scores the wrapper uses the wrapper's own scores
             low_precision=None,
+            steer=None,
             rekey=None,
             start_search=None,
             reserve=None,

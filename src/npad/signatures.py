@@ -7,7 +7,7 @@ from typing import Any
 
 from npad.model import name_of
 from npad.search.npad import NPAD
-from npad.specs import kebab, label
+from npad.specs import label, name_of_kind
 from npad.version import __version__
 
 
@@ -47,7 +47,7 @@ def _parts(decoder: Any) -> list[str]:
     """Return a decoder's name and all its hyper-parameters."""
     shown = fields(decoder) if is_dataclass(decoder) else ()
     return [
-        kebab(type(decoder)),
+        name_of_kind(type(decoder)),
         *(f"{field.name}:{label(getattr(decoder, field.name))}" for field in shown),
     ]
 

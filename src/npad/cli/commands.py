@@ -27,6 +27,7 @@ COMMANDS = {
     ),
     "prepare": "Turn parallel text into a token store to train from.",
     "train": "Train the paper's translation model, from text or from a prepared store.",
+    "train-actor": "Train an actor: with it, greedy search finds what a beam finds.",
     "reproduce": "Reproduce the paper's tables on your data, with a report.",
     "info": "Show a model's sizes, noise sites, and how it was trained.",
     "pack": "Copy a model with its matrices in int8: a quarter of the size.",
@@ -45,7 +46,7 @@ def build(name: str) -> Any:
     with importing():
         from npad.cli.decoder_options import with_decoder_options
 
-        module = importlib.import_module(f"npad.cli.{name}")
+        module = importlib.import_module(f"npad.cli.{name.replace('-', '_')}")
     if hasattr(module, "app"):
         return without_flag_types(typer.main.get_command(module.app))
     group = typer.Typer(

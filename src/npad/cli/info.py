@@ -12,12 +12,13 @@ from npad.cli.confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console
 from npad.model import name_of
-from npad.models.huggingface.steered import Steered
+from npad.models.huggingface.rewritten import Rewritten
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
+from npad.storage.actors import read_actor
 from npad.storage.confidence import Confidence
 from npad.training.recipe import LEARNING_RATES
 
@@ -66,6 +67,8 @@ def command(
         rows["confidence"] = summary(fit)
     if "training" in config:
         rows |= _training_rows(config["training"])
+    if "actor" in config:
+        rows["actor"] = _actor_row(config["actor"])
     if config:
         rows["folder"] = f"{config['folder']} (format {config['format']}, npad {config['npad']})"
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -78,7 +81,7 @@ def command(
 
 def _unwrap(model: Any) -> Any:
     """Return the model without what npad wraps around it to decode faster or to steer it."""
-    if isinstance(model, Steered):
+    if isinstance(model, Rewritten):
         model = model.model
     return getattr(model, "plain", model)
 
@@ -92,7 +95,8 @@ def _config(reference: ModelReference) -> dict[str, Any]:
     training = config.get("training", {})
     if "recipe" in training:
         config["training"] = training | {"recipe": _with_rate(training["recipe"])}
-    return config
+    actor = read_actor(folder)
+    return config if actor is None else config | {"actor": actor}
 
 
 def _with_rate(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +120,16 @@ def _parameters(model: Any) -> int:
     if not hasattr(network, "parameters"):
         return 0
     return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _actor_row(about: dict[str, Any]) -> str:
+    """Return an actor's kind, sites, inputs and training in one line."""
+    options, training = about["actor"], about["training"]
+    sites = ", ".join(f"{call} ({width})" for call, width in options["calls"].items())
+    inputs = ", ".join(options["inputs"])
+    trained = ", ".join(f"{name} {_format(value)}" for name, value in training.items())
+    units = f"{options['units']:,} units"
+    return f"{options['kind']}, {units}, pushes {sites}, reads {inputs}; {trained}"
 
 
 def _training_rows(training: dict[str, Any]) -> dict[str, str]:

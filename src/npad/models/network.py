@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from npad.model import Perturb, State, untouched
+from npad.models.steered import Steered
 
 MAX_SIZE = 2**24  # tokens or units; the entries of a larger weight matrix overflow 64 bits
 MAX_SIZES = {"layers": 1000}  # layers, which are built one by one
@@ -23,6 +24,19 @@ class Network(nn.Module, Generic[State]):
 
     logits: Any  # a linear layer
     name = ""  # for messages and signatures; the class's name if empty
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor: Any = None  # an `Actor` for this model, if there is one
+
+    @property
+    def steer(self) -> Callable[[State, int], tuple[Any, Any]] | None:
+        """A function that steers a state by the model's actor; None if there is no actor."""
+        return None if self.actor is None else self._steer
+
+    def _steer(self, state: State, rows: int) -> tuple[Any, Any]:
+        steered = Steered(self, self.actor)
+        return steered, steered.attach(state, rows)
 
     @property
     def device(self) -> torch.device:

@@ -187,9 +187,13 @@ class Noisy(Wrapper[State]):
         forwarded = super().capabilities
         inner = Capabilities.of(self.model)
         capturable = inner.capturable and self.noise.distribution.capturable
-        reserve = None if inner.reserve is None else self.reserve
         return replace(
-            forwarded, noisy=True, rekey=self.rekey, reserve=reserve, capturable=capturable
+            forwarded,
+            noisy=True,
+            rekey=self.rekey,
+            reserve=None if inner.reserve is None else self.reserve,
+            steer=None if inner.steer is None else self.steer,
+            capturable=capturable,
         )
 
     def start(self, source: Any) -> NoisyState[State]:
@@ -215,6 +219,14 @@ class Noisy(Wrapper[State]):
         reserve_inner = Capabilities.of(self.model).reserve
         assert reserve_inner is not None
         return replace(state, inner=reserve_inner(state.inner, steps))
+
+    def steer(self, state: NoisyState[State], rows: int) -> tuple[Noisy[Any], NoisyState[Any]]:
+        """Return this noise over the steered model, and its state: noise on top of the pushes."""
+        steer_inner = Capabilities.of(self.model).steer
+        assert steer_inner is not None
+        model, inner = steer_inner(state.inner, rows)
+        steered: NoisyState[Any] = replace(state, inner=inner)
+        return Noisy(model, self.noise, self.seed, self.share_noise), steered
 
     def attach(self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor) -> NoisyState[State]:
         """Make a state of the model noisy, one row per problem.

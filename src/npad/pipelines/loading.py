@@ -14,13 +14,14 @@ from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
-from npad.models.huggingface.steered import Steered
+from npad.models.huggingface.rewritten import Rewritten
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.names import ModelReference
 from npad.pipelines.python_files import PythonName
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
 from npad.storage import checkpoint
+from npad.storage.actors import load_actor
 from npad.storage.confidence import Confidence
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_choice
@@ -80,16 +81,19 @@ def defaults_of(name: str | Path) -> Defaults:
 
 
 def _load_folder(folder: Path, device: torch.device) -> Translator:
-    """Load a model that npad trained, with its confidence if there is one."""
+    """Load a model that npad trained, with its actor and its confidence if it has them."""
     folder = checkpoint.resolve(folder)
     saved = checkpoint.load(folder, device)
     source, target = saved.subwords
+    model = prepared(saved.model)
+    digest = checkpoint.weights_digest(folder)
+    model.actor = load_actor(folder, digest, device)
     return Translator(
-        prepared(saved.model),
+        model,
         source.encode,
         Detokeniser(target),
         target.encode,
-        confidence=Confidence.read(folder, checkpoint.weights_digest(folder)),
+        confidence=Confidence.read(folder, digest),
     )
 
 
@@ -136,7 +140,7 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     translator = Translator(model, encode, detokenise, encode_target)
-    longest = (model.model if isinstance(model, Steered) else model).longest
+    longest = (model.model if isinstance(model, Rewritten) else model).longest
     if longest is None:
         return translator
     return replace(translator, longest=longest - 1, positions=longest - 1)

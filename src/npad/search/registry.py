@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import npad.noise.registry  # noqa: F401 (the parts of NPAD's noise)
 from npad.search import selectors
+from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
+from npad.search.epsilon import Epsilon
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.search.selected import Selected
+from npad.search.shared_sampling import SharedSampling
+from npad.search.steered import SteeredSearch
+from npad.search.stochastic_beam import StochasticBeam
 from npad.specs import Registry
 
 DECODERS = Registry(
-    "decoder", Decoder, Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf, Selected
+    "decoder",
+    Decoder,
+    Greedy,
+    Sampling,
+    Beam,
+    Diverse,
+    NPAD,
+    Exact,
+    BestOf,
+    Selected,
+    SteeredSearch,
+    SharedSampling,
+    Epsilon,
+    Arithmetic,
+    StochasticBeam,
 )
 SELECTORS = Registry(
     "selector",
@@ -29,5 +48,6 @@ SELECTORS = Registry(
     selectors.LengthNormalised,
     selectors.GNMTLength,
     selectors.MBR,
+    selectors.ModelMBR,
     selectors.WithCut,
 )

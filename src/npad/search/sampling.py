@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -65,11 +65,18 @@ class Sampling(Decoder):
         return self.samples
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        return walk(model, state, problems, self._draws(problems), width=self.samples)
+
+    def _draws(self, problems: Problems) -> Draw:
+        return Draw(self, self._streams(problems))
+
+    def _streams(self, problems: Problems) -> Tensor:
+        """Return the random stream of each sample: [groups, samples]."""
         sample = torch.arange(self.samples, device=problems.ids.device)
         sample = sample.expand(len(problems), self.samples)
         ids, chains = (x[:, None].expand_as(sample) for x in (problems.ids, problems.chains))
         keys = Keys(self.seed, ids, chains, torch.zeros_like(sample), sample, "sampling")
-        return walk(model, state, problems, Draw(self, keys.streams()), width=self.samples)
+        return keys.streams()
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,7 @@ class Draw:
             # Subtract the maximum first, so that the division cannot overflow.
             temperature = max(self.sampling.temperature, torch.finfo(log_probs.dtype).tiny)
             logits = (log_probs - log_probs.amax(-1, keepdim=True)) / temperature
+        logits = self._restricted(logits)
         if top_k is None and top_p is None:
             return self._draw(logits.softmax(-1), step)
         vocabulary = logits.shape[-1]
@@ -95,6 +103,10 @@ class Draw:
             # The most probable token always stays; index 0 as a tensor of the right device.
             p = p.masked_fill(outside.index_fill(-1, torch.zeros_like(step), False), 0)
         return tokens.gather(-1, self._draw(p, step)[..., None]).squeeze(-1)
+
+    def _restricted(self, logits: Tensor) -> Tensor:
+        """Return the logits [groups, samples, V], −inf for tokens that may not be drawn."""
+        return logits
 
     def _draw(self, p: Tensor, step: Tensor) -> Tensor:
         """Return indices [groups, samples] drawn in proportion to p [groups, samples, n]."""
@@ -107,4 +119,4 @@ class Draw:
         return drawn.clamp(max=p.shape[-1] - 1)  # NaN gives n; the search loop reports it
 
     def groups(self, index: Tensor) -> Draw:
-        return Draw(self.sampling, self.streams[index])
+        return replace(self, streams=self.streams[index])

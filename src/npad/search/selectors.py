@@ -5,6 +5,7 @@ Finished candidates rank before those cut at `max_length`, unless the selector i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -119,11 +120,26 @@ class MBR:
         expected_utility = torch.zeros(candidates.lengths.shape)
         for s, sentence_candidates in enumerate(candidates.to_lists()):
             texts = [_ensure_text(text(candidate.tokens)) for candidate in sentence_candidates]
-            weights = [candidate.count for candidate in sentence_candidates]
+            weights = self._weights(sentence_candidates)
             for i, hypothesis in enumerate(texts):
                 utilities = [utility(hypothesis, reference) for reference in texts]
                 expected_utility[s, i] = _weighted_mean(utilities, weights)
         return expected_utility.to(candidates.log_prob.device)
+
+    def _weights(self, candidates: list[Hypothesis]) -> list[float]:
+        return [candidate.count for candidate in candidates]
+
+
+@dataclass(frozen=True)
+class ModelMBR(MBR):
+    """Select as MBR does, with references weighed by the model's probability (Jinnai et al., 2023).
+
+    Probabilities are normalised over the distinct candidates, whatever their counts.
+    """
+
+    def _weights(self, candidates: list[Hypothesis]) -> list[float]:
+        best = max((candidate.log_prob for candidate in candidates), default=0.0)
+        return [math.exp(candidate.log_prob - best) for candidate in candidates]
 
 
 @dataclass(frozen=True)
@@ -208,7 +224,7 @@ def _ensure_text(text: object) -> str:
     return text
 
 
-def _weighted_mean(utilities: list[Any], weights: list[int]) -> float:
+def _weighted_mean(utilities: list[Any], weights: list[float]) -> float:
     try:
         weighted = (weight * utility for weight, utility in zip(weights, utilities, strict=True))
         return float(sum(weighted) / sum(weights))

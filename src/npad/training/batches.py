@@ -14,6 +14,7 @@ from npad.model import Special
 from npad.training.store import Corpus, Side
 
 WINDOW = 100  # batches' worth of pairs sorted by length together: more pads less, fewer mix more
+LENGTH_STEP, ROW_STEP = 4, 16  # tokens and sentences, to which the shapes of Buckets are rounded
 Index = NDArray[np.int64]
 
 
@@ -102,6 +103,44 @@ class Batcher:
     def sides(self) -> tuple[Side, Side]:
         """The source and the target."""
         return self.corpus.source, self.corpus.target
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Cuts a corpus into batches of few shapes, one per length: each is captured as a graph.
+
+    A pair's length is that of its longer side, rounded up to a multiple of `LENGTH_STEP`; both
+    sides are padded to it, and a last batch that is not full with sentences that predict nothing.
+    """
+
+    corpus: Corpus
+    special: Special
+    max_tokens: int
+
+    def epoch(self, seed: int, number: int) -> list[Index]:
+        """Return the pairs of each batch of an epoch, shuffled."""
+        random = np.random.default_rng((seed, number))
+        order = random.permutation(len(self.corpus))
+        sizes = self._sizes(order)
+        batches = []
+        for size in np.unique(sizes).tolist():
+            pairs, rows = order[sizes == size], self._rows(size)
+            batches += [pairs[start : start + rows] for start in range(0, len(pairs), rows)]
+        return [batches[i] for i in random.permutation(len(batches))]
+
+    def batch(self, pairs: Index) -> Batch:
+        """Build the batch of pairs, of the shape of their length."""
+        size = int(self._sizes(pairs[:1])[0])
+        grid = (self._rows(size), size)
+        return Batcher(self.corpus, self.special, self.max_tokens, grid).batch(pairs)
+
+    def _sizes(self, pairs: Index) -> Index:
+        grid = (1, LENGTH_STEP)
+        return Batcher(self.corpus, self.special, self.max_tokens, grid).sizes(pairs)
+
+    def _rows(self, size: int) -> int:
+        """Return the sentences of a batch, a multiple of ROW_STEP."""
+        return max(ROW_STEP, self.max_tokens // size // ROW_STEP * ROW_STEP)
 
 
 def round_up(size: Index | int, step: int) -> Index:

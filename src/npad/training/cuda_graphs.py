@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from npad.engine.memory import total_memory
 from npad.model import Layout
+from npad.models.actors import Trajectory
 from npad.models.cgru.model import AttentionModel, AttentionState
 from npad.training.noise import TrainingNoise
 
@@ -86,6 +87,8 @@ class Recurrence(nn.Module):
         self.parts = nn.ModuleList(
             part for name, part in model.named_children() if name not in UNUSED
         )
+        if isinstance(perturb, Trajectory):
+            self.parts.append(perturb.actor)
         self.features = model.features  # a bound method does not register the model as a module
         self.perturb = perturb
         self.names = [name for name in FLOATS if has_cell or name != "cell"]

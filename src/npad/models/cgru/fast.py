@@ -64,6 +64,7 @@ class Prepared(Network[PreparedState]):
         super().__init__()
         self.plain, self.special, self.sites = model, model.special, model.sites
         self.name, self.width, self.above = model.name, model.width, model.above
+        self.actor = model.actor
         self.logits = Product(model.logits.weight.detach(), model.logits.bias.detach())
         gru1: Any = model.first
         gru2: Any = model.second
@@ -94,7 +95,7 @@ class Prepared(Network[PreparedState]):
     @property
     def capabilities(self) -> Capabilities:
         """Kept between calls: decoding a sentence asks several times, and reading is slow."""
-        key = (self.device, self.capturable, self.name)
+        key = (self.device, self.capturable, self.name, self.actor)
         kept = self.__dict__.get("_capabilities")
         if kept is None or kept[0] != key:
             kept = self.__dict__["_capabilities"] = (key, Capabilities.read(self))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from npad.model import Capabilities, Perturb
-from npad.models.huggingface.steered import Steered, SteeredState
+from npad.models.huggingface.rewritten import Rewritten, RewrittenState
 
 # (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
 Processor = Callable[[Tensor, Tensor], Tensor]
@@ -41,13 +41,13 @@ CAPTURABLE = {
 
 
 @dataclass(frozen=True)
-class ProcessedState(SteeredState):
+class ProcessedState(RewrittenState):
     """The state of the wrapped model, with the tokens that processors read."""
 
     written: Tensor  # [rows, t], the prefix and the tokens read since
 
 
-class Processed(Steered):
+class Processed(Rewritten):
     """A model steered by processors and stopping criteria.
 
     A row that a criterion stops can only end.
@@ -107,7 +107,7 @@ class Processed(Steered):
         capturable = Capabilities.of(self.model).capturable and self._is_pure()
         return replace(super().capabilities, normalised=self.beam, capturable=capturable)
 
-    def steer(self, inner: Any, source: Any) -> ProcessedState:
+    def wrap(self, inner: Any, source: Any) -> ProcessedState:
         prefix = self.model.prefix(source) if self.prefix is None else self.prefix
         return ProcessedState(inner, started=False, written=prefix)
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from npad.model import Capabilities, Perturb
-from npad.models.huggingface.steered import Steered, SteeredState
+from npad.models.huggingface.rewritten import Rewritten, RewrittenState
 
 
-class Suppressed(Steered):
+class Suppressed(Rewritten):
     """A model whose forbidden tokens have no probability; that of the others stays as it is.
 
     Args:
@@ -33,9 +33,9 @@ class Suppressed(Steered):
         return replace(super().capabilities, normalised=True, capturable=capturable)
 
     def step(
-        self, state: SteeredState, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, SteeredState]:
+        self, state: RewrittenState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, RewrittenState]:
         logits, inner = self.model.step(state.inner, tokens, perturb)
         log_probs = logits.float().log_softmax(-1)
         forbidden = self.tokens if state.started else self.first
-        return log_probs.index_fill(-1, forbidden, -torch.inf), SteeredState(inner, started=True)
+        return log_probs.index_fill(-1, forbidden, -torch.inf), RewrittenState(inner, started=True)

@@ -1,0 +1,190 @@
+"""npad train-actor: train a small network that makes greedy search find what a beam finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npad.cli.options import DEFAULT_MODEL, Device, ModelName
+from npad.cli.terminal import bar, note
+from npad.engine.devices import device_named
+from npad.errors import InvalidInput
+from npad.storage.actors import install_actor
+from npad.training.actor_loop import BEST, ActorWatch
+from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
+
+
+def _actor(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="The actor")
+
+
+def _recipe(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="The recipe")
+
+
+def command(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of the run: candidates, checkpoints and log.")
+    ],
+    model: ModelName = DEFAULT_MODEL,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Source sentences, one per line; may be repeated.")
+    ] = None,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option(help="Their references, a file per --data; for the targets bleu and chrf."),
+    ] = None,
+    valid: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Validation pairs.", metavar="SOURCE TARGET"),
+    ] = None,
+    width: Annotated[int, typer.Option(help="Width of the beam that decodes --data.")] = 35,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Which candidate to learn: `beam`, its best, `length-normalised`, or the nearest "
+            "to the reference by `bleu` or `chrf`; several are a mixture. [beam]"
+        ),
+    ] = None,
+    criterion: Annotated[
+        str, typer.Option(help="What stops training: `bleu` or `log-prob` of greedy search.")
+    ] = "bleu",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Put the best actor beside the model.")
+    ] = False,
+    device: Device = "auto",
+    kind: Annotated[str, _actor("`feed-forward`, `gated` or `gru`.")] = "feed-forward",
+    units: Annotated[int, _actor("Units of its hidden layer.")] = 512,
+    layers: Annotated[int, _actor("Hidden layers, except for a gru.")] = 1,
+    inputs: Annotated[
+        str, _actor("What it reads, with commas: state, embedding, source.")
+    ] = "state",
+    sites: Annotated[
+        str, _actor("Where it pushes, with commas: sites of the model's noise.")
+    ] = "hidden",
+    learning_rate: Annotated[
+        float, _recipe("Learning rate of Adam, annealed to zero.", "--learning-rate", "--lr")
+    ] = 1e-3,
+    batch: Annotated[int, _recipe("Tokens per side of a batch, padding included.")] = 8192,
+    epochs: Annotated[int, _recipe("Maximum epochs.")] = 8,
+    patience: Annotated[int, _recipe("Validations without a new best before stopping.")] = 3,
+    precision: Annotated[
+        str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
+    ] = None,
+    seed: Annotated[int, _recipe("Seed of weights and order.")] = 0,
+) -> None:
+    """Train an actor: with it, greedy search finds what a beam finds.
+
+    The model decodes --data with a beam, once. The actor, a small network that pushes the model's
+    state before every transition, then learns these outputs; the model stays as it is.
+    `--decoder steered` is greedy search with the actor that lies beside a model. An interrupted run
+    goes on with `npad train-actor FOLDER --resume`.
+
+    Examples:
+
+        npad train-actor runs/actor -m runs/en-cs --data train.en --valid valid.en valid.cs
+
+        npad train-actor runs/actor --resume --install
+
+        npad translate -m runs/en-cs --decoder steered "How are you?"
+    """
+    resolved = device_named(device, "--device")
+    with bar("decoding sources") as progress, _resumable(folder):
+        watch = Display(progress)
+        if resume:
+            reached, reason = resume_actor(folder, resolved, watch)
+        else:
+            if not data or valid is None:
+                raise InvalidInput(
+                    "an actor learns from --data SOURCES and is validated on --valid SOURCE TARGET"
+                )
+            recipe = replace(
+                ACTOR_RECIPE,
+                learning_rate=learning_rate,
+                batch=batch,
+                epochs=epochs,
+                patience=patience,
+                precision=precision or ("bfloat16" if resolved.type == "cuda" else "float32"),
+                seed=seed,
+            )
+            plan = ActorPlan(
+                model=model,
+                data=_names(data),
+                valid=(str(valid[0]), str(valid[1])),
+                references=_names(references or []),
+                width=width,
+                targets=tuple(target or ["beam"]),
+                criterion=criterion,
+                sites=_split(sites),
+                actor={
+                    "kind": kind,
+                    "units": units,
+                    "layers": layers,
+                    "inputs": list(_split(inputs)),
+                },
+                recipe=recipe,
+            )
+            reached, reason = train_actor(folder, plan, resolved, watch)
+    print(f"stopped after {reason}; greedy search {reached.greedy:.2f}, best {reached.best:.2f}")
+    if reached.best_update <= 0:
+        note("no actor was better than greedy search without one; there is none to install")
+        return
+    print(f"the best actor is {folder / BEST}")
+    if install:
+        place = model_folder(ActorPlan.load(folder).model)
+        install_actor(folder / BEST, place)
+        print(f"it steers {place}: npad translate --decoder steered")
+
+
+class Display(ActorWatch):
+    """A progress bar, and a line per validation."""
+
+    def __init__(self, progress: Callable[[str, int, int], None]) -> None:
+        self.progress = progress
+
+    def preparing(self, task: str, done: int, total: int) -> None:
+        self.progress(task, done, total)
+
+    def training(self, update: int, batch: int, batches: int) -> None:
+        self.progress(f"update {update:,}", batch, batches)
+
+    def report(self, record: dict[str, Any]) -> None:
+        if record["update"] == 0:
+            print(
+                f"without an actor  criterion {record['criterion']:.3f}  "
+                f"log p {record['log_prob']:.3f}",
+                flush=True,
+            )
+            return
+        best = "  best so far" if record["best"] else ""
+        print(
+            f"update {record['update']:,}  epoch {record['epoch']}  perplexity "
+            f"{record['perplexity']:.3f}  criterion {record['criterion']:.3f}  "
+            f"log p {record['log_prob']:.3f}{best}",
+            flush=True,
+        )
+
+
+def _names(paths: list[Path]) -> tuple[str, ...]:
+    return tuple(map(str, paths))
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(","))
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Add to an interrupt how the run continues, if it has begun."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if (folder / "run.json").exists():
+            error.add_note(f"npad train-actor {folder} --resume continues")
+        raise

@@ -1,0 +1,101 @@
+"""`Steered` wraps a model and pushes its state by an actor at every step; decoders need not know.
+
+Greedy search over it costs one row a step, as greedy search does, and the clean model judges what
+it finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from npad.engine.pytree import tree_map
+from npad.errors import InvalidInput
+from npad.model import Capabilities, Perturb, Wrapper, ensure_model, name_of, reserve
+from npad.models.actors import Actor, ActorState, Push
+from npad.models.clean import Clean, WrappingState
+from npad.validation import brief
+
+
+@dataclass(frozen=True)
+class SteeredState(WrappingState):
+    """The model's state and what the actor remembers, one row per hypothesis."""
+
+    actor: ActorState
+
+
+class Steered(Wrapper[Any]):
+    """A model whose `step` pushes the state by an actor. Hypotheses get the clean model's scores.
+
+    Noise goes on top of the push: `NPAD(Greedy())` over a steered model perturbs what the actor
+    returns. Chains run in the model's own precision.
+
+    Args:
+        model: the model to steer.
+        actor: an actor for it.
+
+    Raises:
+        InvalidInput: the actor is for another model.
+    """
+
+    def __init__(self, model: Any, actor: Actor) -> None:
+        if isinstance(model, type) or not hasattr(model, "sites"):
+            ensure_model(model)  # raises, naming what is missing
+        if not isinstance(actor, Actor):
+            raise InvalidInput(f"actor must be an Actor, not {brief(actor)}")
+        actor.check(model)
+        self.model: Any = model
+        self.actor = actor
+        self.name = f"Steered({name_of(model)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Models with the same weights, in the same places, share their CUDA graphs."""
+        return isinstance(other, Steered) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.model, self.actor, self.actor.weight.data_ptr()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        inner = Capabilities.of(self.model)
+        return replace(
+            super().capabilities,
+            judge=Clean(self.model if inner.judge is None else inner.judge),
+            steered=True,
+            capturable=inner.capturable,
+            start_search=None if inner.start_search is None else self.start_search,
+            reserve=None if inner.reserve is None else self.reserve,
+        )
+
+    def start(self, source: Any) -> SteeredState:
+        return self.attach(self.model.start(source), len(source))
+
+    def start_search(self, source: Any) -> SteeredState:
+        """Start a search that reserves what it needs."""
+        start = Capabilities.of(self.model).start_search
+        assert start is not None
+        return self.attach(start(source), len(source))
+
+    def attach(self, state: Any, rows: int) -> SteeredState:
+        """Return a state of the model, before its first step, with what the actor remembers."""
+        return SteeredState(state, self.actor.start(rows))
+
+    def step(
+        self, state: SteeredState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, SteeredState]:
+        push = Push(self.actor, list(state.actor), perturb)
+        logits, inner = self.model.step(state.inner, tokens, push)
+        return logits, SteeredState(inner, tuple(push.state))  # type: ignore[arg-type]
+
+    def select(self, state: SteeredState, rows: Tensor) -> SteeredState:
+        remembered = tree_map(lambda x: x[rows], state.actor)
+        return SteeredState(self.model.select(state.inner, rows), remembered)
+
+    def reserve(self, state: SteeredState, steps: int) -> SteeredState:
+        """Return a state with room for `steps` steps since the start."""
+        return replace(state, inner=reserve(self.model, state.inner, steps))

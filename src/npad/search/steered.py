@@ -1,0 +1,62 @@
+"""Search with the model's actor, which pushes the state before every transition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from npad.errors import InvalidInput
+from npad.model import Capabilities, Model
+from npad.rescoring.strategies import rescore
+from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.greedy import Greedy
+from npad.search.hypotheses import Hypotheses
+from npad.search.npad import NPAD
+from npad.search.rows import Problems
+
+
+@dataclass(frozen=True)
+class SteeredSearch(Decoder):
+    """Run a decoder over the model steered by its own actor; the clean model scores the results.
+
+    As the inner decoder of NPAD it has noise on top of the pushes. Cost: that of the inner decoder,
+    and one pass over what it returns.
+    """
+
+    label: ClassVar[str] = "steered"
+    rescores: ClassVar[bool] = True
+    compared: ClassVar[bool] = False
+
+    inner: Decoder = field(
+        default_factory=Greedy, metadata={"help": "what runs with the model's actor"}
+    )
+
+    def __post_init__(self) -> None:
+        ensure_decoder(self.inner, "inner")
+        if isinstance(self.inner, NPAD | SteeredSearch):
+            kind = type(self.inner).__name__
+            raise InvalidInput(f"SteeredSearch cannot hold {kind}; write NPAD(SteeredSearch(…))")
+
+    @property
+    def rows(self) -> int:
+        return self.inner.rows
+
+    @property
+    def title(self) -> str:
+        return f"steered {self.inner.title}"
+
+    def all_candidates(self) -> SteeredSearch:
+        return SteeredSearch(self.inner.all_candidates())
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        capabilities = Capabilities.of(model)
+        if capabilities.steer is None:
+            raise InvalidInput(
+                f"{capabilities.name} has no actor; train one with npad train-actor, or choose "
+                "another decoder"
+            )
+        steered, steered_state = capabilities.steer(state, len(problems))
+        hypotheses = self.inner.search(steered, steered_state, problems)
+        if capabilities.noisy:  # a chain of NPAD, which re-scores the candidates of all chains
+            return hypotheses
+        return rescore(model, state, hypotheses).best_first()

@@ -1,0 +1,306 @@
+"""Train an actor for a model in a folder, or resume its training.
+
+RUN/
+  run.json        model, data, actor and recipe of the run, with the digest of its content
+  candidates/     what the beam found, in parts, decoded once
+  log.jsonl       validations
+  checkpoint-N/   to resume from
+  best/           the best actor: actor.json and actor.safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npad.engine.devices import device_named, ensure_computes
+from npad.engine.memory import out_of_memory_errors
+from npad.errors import InvalidInput, StorageError
+from npad.models.actors import Actor
+from npad.models.cgru.fast import prepared
+from npad.pipelines.names import ModelReference
+from npad.storage import checkpoint
+from npad.storage.atomic import exclusive_lock, recover, write_atomic
+from npad.storage.regular import read_json
+from npad.storage.sealed import seal, unseal
+from npad.text.files import display_name, read_lines
+from npad.text.subwords import Detokeniser, Subwords
+from npad.training.actor_loop import ActorLoop, ActorProgress, ActorWatch, Validation
+from npad.training.recipe import Recipe
+from npad.training.targets import BY_REFERENCE, candidates_needed, pairs_of
+from npad.training.teacher import Teacher, decode_sources
+from npad.validation import ensure_choice, ensure_integer, one_line
+
+FORMAT = 1
+CRITERIA = ("bleu", "log-prob")
+ACTOR_RECIPE = Recipe(batch=8192, epochs=8, patience=3, anneal=True)
+
+
+@dataclass(frozen=True)
+class ActorPlan:
+    """The model, data, actor and recipe of a run, as in `run.json`.
+
+    Attributes:
+        model: a name that `npad.load` takes, of a model that npad trained.
+        data: files of source sentences, one per line.
+        valid: files of validation sources and references.
+        references: a file per file of `data`, or none.
+        width: of the beam that decodes the sources.
+        targets: which of the beam's candidates to learn; several are a mixture.
+        criterion: of validation, under greedy decoding: "bleu", or "log-prob" of the clean model.
+        sites: where the actor pushes.
+        actor: its other options: kind, units, layers, inputs.
+        max_source: tokens of a source; longer ones are left out.
+        recipe: the hyper-parameters of training.
+    """
+
+    model: str
+    data: tuple[str, ...]
+    valid: tuple[str, str]
+    references: tuple[str, ...] = ()
+    width: int = 35
+    targets: tuple[str, ...] = ("beam",)
+    criterion: str = "bleu"
+    sites: tuple[str, ...] = ("hidden",)
+    actor: dict[str, Any] = field(default_factory=dict)
+    max_source: int = 100
+    recipe: Recipe = ACTOR_RECIPE
+
+    def __post_init__(self) -> None:
+        ensure_choice("criterion", self.criterion, CRITERIA)
+        ensure_integer("max_source", self.max_source, 1)
+        ensure_integer("width", self.width, 1)
+        candidates_needed(self.targets, self.width)
+        if not self.data:
+            raise InvalidInput("an actor learns from sources: give at least one file of --data")
+        if self.references and len(self.references) != len(self.data):
+            raise InvalidInput(
+                f"references must be one file per file of data: {len(self.references)} and "
+                f"{len(self.data)}"
+            )
+        for target in set(self.targets) & {*BY_REFERENCE}:
+            if not self.references:
+                raise InvalidInput(
+                    f"the target {target} is the candidate nearest to a reference: give "
+                    "--references, or choose the target beam"
+                )
+        for file in (*self.data, *self.references, *self.valid):
+            if not Path(file).is_file():
+                raise InvalidInput(f"cannot read {file}: there is no such file")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as values that JSON can represent."""
+        return asdict(self) | {"recipe": self.recipe.to_json()}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> ActorPlan:
+        """Build a plan from what `to_json` returned."""
+        tuples = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
+        return cls(**(plain | tuples | {"recipe": Recipe.from_json(plain["recipe"])}))
+
+    def save(self, folder: Path) -> None:
+        """Write `run.json`."""
+        content = seal({"format": FORMAT, "plan": self.to_json()})
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "run.json", json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> ActorPlan:
+        """Read `run.json`.
+
+        Raises:
+            InvalidInput: the folder has none, or a file of it is gone.
+            StorageError: it is damaged, was edited or is of another format.
+        """
+        path = folder / "run.json"
+        if not os.path.exists(path):
+            raise InvalidInput(f"{one_line(folder)} holds no run to resume: no run.json")
+        if read_json(path).get("format") != FORMAT or "plan" not in read_json(path):
+            raise StorageError(f"{path} is no run of npad train-actor; start another run")
+        try:
+            return cls.from_json(unseal(path)["plan"])
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Sources as tokens, and references if there are any."""
+
+    sources: list[list[int]]
+    references: list[str] | None
+
+
+def train_actor(
+    folder: str | Path,
+    plan: ActorPlan,
+    device: str | torch.device = "cpu",
+    watch: ActorWatch | None = None,
+) -> tuple[ActorProgress, str]:
+    """Train an actor from scratch; the best one is in `FOLDER/best`.
+
+    Args:
+        folder: the folder of the run, without a run so far.
+        plan: the model, data, actor and recipe.
+        device: where to decode and train.
+        watch: receives the events of the run.
+
+    Returns:
+        The progress made, and the reason why training stopped.
+
+    Raises:
+        InvalidInput: an argument is invalid, or another process trains in the folder.
+        StorageError: a file is damaged, or could not be written.
+        TrainingError: the loss is not finite.
+    """
+    folder = Path(folder)
+    if (folder / "run.json").exists():
+        raise InvalidInput(
+            f"{one_line(folder)} holds a run already; continue it with --resume, or choose another "
+            "folder"
+        )
+    Actor.for_model(_load(plan.model).model, plan.sites, **plan.actor)  # before anything is written
+    plan.save(folder)
+    return resume_actor(folder, device, watch)
+
+
+def resume_actor(
+    folder: str | Path, device: str | torch.device = "cpu", watch: ActorWatch | None = None
+) -> tuple[ActorProgress, str]:
+    """Continue an interrupted run; arguments, returns and errors are those of `train_actor`."""
+    folder, device = Path(folder), device_named(device)
+    plan = ActorPlan.load(folder)
+    watch = ActorWatch() if watch is None else watch
+    ensure_computes(device, plan.recipe.precision)
+    devices = [device] if device.type == "cuda" else []
+    with (
+        exclusive_lock(folder / ".lock", f"training in {folder}"),
+        torch.random.fork_rng(devices),
+        out_of_memory_errors("lower the batch or the width of the beam"),
+    ):
+        recover(folder)
+        loop = prepare_loop(folder, plan, device, watch)
+        reason = loop.run()
+        return loop.progress, reason
+
+
+def prepare_loop(
+    folder: Path, plan: ActorPlan, device: torch.device, watch: ActorWatch
+) -> ActorLoop:
+    """Decode the sources, unless that is done, and return the loop that trains the actor."""
+    saved = _load(plan.model, device)
+    checksum = str(saved.about["sha256"][checkpoint.WEIGHTS])
+    texts = read_texts(plan.data, plan.references, saved.subwords[0], plan.max_source)
+    valid = read_texts(plan.valid[:1], plan.valid[1:], saved.subwords[0], plan.max_source)
+    teacher = Teacher(plan.width, candidates_needed(plan.targets, plan.width))
+    parts = decode_sources(
+        folder / "candidates",
+        prepared(saved.model),
+        checksum,
+        texts.sources,
+        teacher,
+        watch.preparing,
+    )
+    detokeniser = Detokeniser(saved.subwords[1])
+    pairs = pairs_of(parts, texts.sources, plan.targets, texts.references, detokeniser.all)
+    torch.manual_seed(plan.recipe.seed)
+    actor = Actor.for_model(saved.model, plan.sites, **plan.actor)
+    measure = None
+    if plan.criterion == "bleu":
+        assert valid.references is not None
+        measure = bleu_of(valid.references, detokeniser)
+    about = {
+        "target": ", ".join(plan.targets),
+        "beam": plan.width,
+        "criterion": plan.criterion,
+        "recipe": plan.recipe.to_json(),
+    }
+    return ActorLoop(
+        folder,
+        saved.model,
+        actor,
+        pairs,
+        Validation(valid.sources, measure),
+        plan.recipe,
+        checksum,
+        about,
+        watch,
+    )
+
+
+def read_texts(
+    files: Sequence[str], references: Sequence[str], subwords: Subwords, max_source: int
+) -> Texts:
+    """Read sources, with references if given; blank and too long ones are left out.
+
+    Without references, of equal sources the first is kept.
+
+    Raises:
+        InvalidInput: a file and its references differ in lines, or nothing is left.
+    """
+    lines: list[str] = []
+    targets: list[str] = []
+    for i, file in enumerate(files):
+        read = list(read_lines(file))
+        lines += read
+        if references:
+            target_lines = list(read_lines(references[i]))
+            if len(target_lines) != len(read):
+                raise InvalidInput(
+                    f"{display_name(file)} has {len(read):,} lines and "
+                    f"{display_name(references[i])} has {len(target_lines):,}; line i of the two "
+                    "must be a pair"
+                )
+            targets += target_lines
+    if not references:
+        lines = list(dict.fromkeys(lines))
+    kept = [
+        i
+        for i, (line, tokens) in enumerate(zip(lines, subwords.encode(lines), strict=True))
+        if line.strip() and 0 < len(tokens) <= max_source
+    ]
+    if not kept:
+        raise InvalidInput(
+            f"{display_name(files[0])} has no source of 1 to {max_source} tokens; give other data"
+        )
+    sources = subwords.encode([lines[i] for i in kept])
+    return Texts(sources, [targets[i] for i in kept] if references else None)
+
+
+def bleu_of(
+    references: Sequence[str], detokeniser: Detokeniser
+) -> Callable[[list[tuple[int, ...]]], float]:
+    """Return a function from the tokens of all outputs to their BLEU against the references.
+
+    Raises:
+        InvalidInput: sacrebleu is not installed.
+    """
+    from npad.evaluate.bleu import Bleu
+
+    try:
+        metric = Bleu(references)
+    except ImportError as error:
+        raise InvalidInput(
+            "the criterion bleu needs sacrebleu; install it, or choose --criterion log-prob"
+        ) from error
+    return lambda outputs: metric.score(metric.counts(detokeniser.all(outputs)).sum(0))
+
+
+def model_folder(name: str) -> Path:
+    """Return the folder of a model that npad trained, by its name.
+
+    Raises:
+        InvalidInput: there is no such model, or npad did not train it.
+    """
+    return checkpoint.resolve(ModelReference.parse(name).require_folder("be steered by an actor"))
+
+
+def _load(name: str, device: str | torch.device = "cpu") -> checkpoint.Saved:
+    """Load a model that npad trained, without preparing it for decoding."""
+    return checkpoint.load(model_folder(name), device)

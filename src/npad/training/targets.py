@@ -1,0 +1,100 @@
+"""Which of a beam's candidates an actor learns: its best, or the best by another measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from npad.errors import InvalidInput
+from npad.training.store import Corpus, Side
+from npad.training.teacher import Candidates
+from npad.validation import ensure_choice
+
+Hypotheses = list[tuple[list[int], float]]  # tokens and log-probability, best first
+# the place of a source and its hypotheses -> the index of the target
+Choose = Callable[[int, Hypotheses], int]
+TARGETS = ("beam", "length-normalised", "bleu", "chrf")
+BY_REFERENCE = ("bleu", "chrf")
+
+
+def candidates_needed(targets: Sequence[str], width: int) -> int:
+    """Return how many of a beam's hypotheses the targets are chosen from.
+
+    Raises:
+        InvalidInput: there is no such target.
+    """
+    for target in targets:
+        ensure_choice("target", target, TARGETS)
+    return 1 if set(targets) <= {"beam"} else width
+
+
+def pairs_of(
+    parts: Sequence[Candidates],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[str] = ("beam",),
+    references: Sequence[str] | None = None,
+    detokenise: Callable[[Sequence[Sequence[int]]], list[str]] | None = None,
+) -> Corpus:
+    """Return the pairs of sources and targets; with several targets, those of each, a mixture.
+
+    Args:
+        parts: the candidates.
+        sources: all sources, by place.
+        targets: "beam", its most probable hypothesis; "length-normalised", the one of highest
+            log-probability per token; "bleu" or "chrf", the one nearest to the reference.
+        references: a text per source, for the last two.
+        detokenise: maps many hypotheses to their texts, for the last two.
+
+    Raises:
+        InvalidInput: a target needs references and there are none, or no pair is left.
+    """
+    choices = [_choice(target, references, detokenise) for target in targets]
+    pairs: list[tuple[Sequence[int], list[int]]] = []
+    for part in parts:
+        for place, hypotheses in part.hypotheses():
+            if not hypotheses:
+                continue
+            chosen = [hypotheses[choose(place, hypotheses)][0] for choose in choices]
+            pairs += [(sources[place], tokens) for tokens in chosen if tokens]
+    if not pairs:
+        raise InvalidInput("no source has a finished, non-empty output; give other sources")
+    return Corpus(_side([source for source, _ in pairs]), _side([target for _, target in pairs]))
+
+
+def _choice(target: str, references: Sequence[str] | None, detokenise: Any) -> Choose:
+    ensure_choice("target", target, TARGETS)
+    if target == "beam":
+        return lambda place, hypotheses: 0
+    if target == "length-normalised":
+        return lambda place, hypotheses: max(
+            range(len(hypotheses)), key=lambda i: hypotheses[i][1] / (len(hypotheses[i][0]) + 1)
+        )
+    if references is None or detokenise is None:
+        raise InvalidInput(
+            f"the target {target} is the candidate nearest to a reference: give --references, or "
+            "choose the target beam"
+        )
+    similarity = _sentence_metric(target)
+
+    def nearest(place: int, hypotheses: Hypotheses) -> int:
+        texts = detokenise([tokens for tokens, _ in hypotheses])
+        scores = [similarity(text, references[place]) for text in texts]
+        return scores.index(max(scores))
+
+    return nearest
+
+
+def _sentence_metric(name: str) -> Callable[[str, str], float]:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF() if name == "chrf" else BLEU(effective_order=True)
+    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
+
+
+def _side(sentences: Sequence[Sequence[int]]) -> Side:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    flat = (token for sentence in sentences for token in sentence)
+    return Side(np.fromiter(flat, np.int32, int(lengths.sum())), np.cumsum(lengths))

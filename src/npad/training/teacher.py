@@ -1,0 +1,177 @@
+"""The outputs that an actor learns: a beam decodes the sources once, in parts that are kept.
+
+PARTS/
+  part-00000.safetensors   places [n], lengths [n, candidates], log_probs, tokens [all tokens]
+
+A part is written atomically, with the digest of what made it, so that a killed pass loses one part
+at most and goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from npad.decoding import decode
+from npad.errors import StorageError
+from npad.search.beam import Beam
+from npad.storage.sealed import digest
+from npad.validation import ensure_integer
+
+MAX_ROWS = {"cuda": 1 << 14, "cpu": 1 << 10}  # rows, sources × width, of a batch
+PART_BATCHES = 8  # batches on a GPU that are a part: seconds there, minutes on a CPU
+LENGTH_GRID = 16  # tokens; limits of outputs are rounded up to it, so that few shapes are captured
+
+Progress = Callable[[str, int, int], None]  # task, sources done, sources in all
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The beam that decodes the sources.
+
+    Attributes:
+        width: of the beam.
+        candidates: hypotheses kept per source; 1 if the target is the beam's best.
+    """
+
+    width: int = 35
+    candidates: int = 1
+
+    def __post_init__(self) -> None:
+        ensure_integer("width", self.width, 1)
+        ensure_integer("candidates", self.candidates, 1, self.width)
+
+    def max_length(self, source_length: int) -> int:
+        """Return the tokens that an output may have for sources of so many tokens."""
+        return -(-(2 * source_length + 10) // LENGTH_GRID) * LENGTH_GRID
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Finished hypotheses of sources, best first."""
+
+    places: NDArray[np.int64]  # [n], of the source in the list of all sources
+    lengths: NDArray[np.int32]  # [n, candidates], without the end token; −1: there is none
+    log_probs: NDArray[np.float32]  # [n, candidates]
+    tokens: NDArray[np.int32]  # [all tokens], of one hypothesis after the other
+
+    def hypotheses(self) -> Iterator[tuple[int, list[tuple[list[int], float]]]]:
+        """Yield each source's place, and its hypotheses with their log-probabilities."""
+        start = 0
+        for place, lengths, log_probs in zip(
+            self.places.tolist(), self.lengths.tolist(), self.log_probs.tolist(), strict=True
+        ):
+            found = []
+            for length, log_prob in zip(lengths, log_probs, strict=True):
+                if length >= 0:
+                    found.append((self.tokens[start : start + length].tolist(), log_prob))
+                    start += length
+            yield place, found
+
+
+def decode_sources(
+    folder: Path,
+    model: Any,
+    checksum: str,
+    sources: Sequence[Sequence[int]],
+    teacher: Teacher,
+    progress: Progress = lambda task, done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Candidates]:
+    """Decode sources by a beam, part by part; parts that `folder` has already are not repeated.
+
+    A part's sources are of like length. Parts are decoded in a shuffled order, so that those
+    decoded by any moment are a fair sample.
+
+    Args:
+        folder: where the parts are kept.
+        model: the model, prepared for decoding.
+        checksum: identifies the model's weights.
+        sources: token lists, without end tokens.
+        teacher: the beam.
+        progress: called after each part.
+        stop: called before each part; if true, the parts so far are returned.
+
+    Raises:
+        StorageError: a part could not be written.
+    """
+    order = np.argsort([len(source) for source in sources], kind="stable")
+    part_size = PART_BATCHES * max(1, MAX_ROWS["cuda"] // teacher.width)
+    starts = range(0, len(order), part_size)
+    parts: dict[int, Candidates] = {}
+    done = 0
+    for number in np.random.default_rng(0).permutation(len(starts)).tolist():
+        if stop():
+            break
+        places = order[starts[number] : starts[number] + part_size]
+        part_sources = [sources[place] for place in places]
+        made_by = digest([checksum, asdict(teacher), [list(map(int, s)) for s in part_sources]])
+        path = folder / f"part-{number:05d}.safetensors"
+        candidates = _load_part(path, made_by, places)
+        if candidates is None:
+            candidates = _decode_part(model, part_sources, places, teacher)
+            _save_part(path, candidates, made_by)
+        parts[number] = candidates
+        done += len(places)
+        progress("decoding sources", done, len(order))
+    return [parts[number] for number in sorted(parts)]
+
+
+def _decode_part(
+    model: Any, sources: list[Sequence[int]], places: NDArray[np.int64], teacher: Teacher
+) -> Candidates:
+    """Decode the sources of a part, in batches of the same number of sources."""
+    device = torch.device(model.device).type
+    batch = max(1, MAX_ROWS.get(device, MAX_ROWS["cpu"]) // teacher.width)
+    beam = Beam(teacher.width, nbest=teacher.candidates)
+    lengths = np.full((len(sources), teacher.candidates), -1, dtype=np.int32)
+    log_probs = np.zeros((len(sources), teacher.candidates), dtype=np.float32)
+    tokens: list[int] = []
+    for start in range(0, len(sources), batch):
+        group = sources[start : start + batch]
+        limit = teacher.max_length(max(map(len, group)))
+        for i, hypotheses in enumerate(decode(model, group, beam, limit), start):
+            finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
+            for rank, hypothesis in enumerate(finished):
+                lengths[i, rank], log_probs[i, rank] = len(hypothesis.tokens), hypothesis.log_prob
+                tokens += hypothesis.tokens
+    return Candidates(places, lengths, log_probs, np.array(tokens, dtype=np.int32))
+
+
+def _save_part(path: Path, candidates: Candidates, made_by: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    tensors = {name: torch.from_numpy(array) for name, array in vars(candidates).items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, part, metadata={"made_by": made_by})
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except (OSError, SafetensorError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise StorageError(f"cannot write {path}: {reason}") from error
+
+
+def _load_part(path: Path, made_by: str, places: NDArray[np.int64]) -> Candidates | None:
+    """Return a part that was decoded before; None if it is missing, damaged or of other sources."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "np") as file:
+            if (file.metadata() or {}).get("made_by") != made_by:
+                return None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        candidates = Candidates(**arrays)
+    except (OSError, SafetensorError, TypeError):
+        return None
+    whole = int(candidates.lengths.clip(min=0).sum()) == len(candidates.tokens)
+    return candidates if whole and np.array_equal(candidates.places, places) else None
