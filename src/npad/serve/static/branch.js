@@ -1,0 +1,67 @@
+// What is known of one branch: its probability, its noise and its attention.
+
+import { html, vary } from "./dom.js";
+import { count, logProb, probability } from "./format.js";
+import { piece } from "./words.js";
+
+/** Describe a node of the lattice in `panel`. */
+export function showBranch(panel, node, lattice) {
+  if (!node || !lattice.run) {
+    panel.replaceChildren(html("p", { class: "quiet" }, "Point at a branch, or reach it with Tab and the arrow keys."));
+    return;
+  }
+  const { run } = lattice;
+  const through = lattice.through(node);
+  const score = lattice.scores.get(node.key);
+  const facts = [["chains", `${through.length} of ${run.start.chains}`]];
+  if (score) {
+    facts.push(["probability", `${probability(score.total)}  (log p ${logProb(score.total)})`]);
+    facts.push([node.isEnd ? "of ending here" : "of this token", probability(score.token)]);
+  }
+  const noise = noiseAt(node, through, run);
+  if (noise !== null) facts.push(["noise, ‖ε‖", noise]);
+  panel.replaceChildren(
+    html("p", { class: "prefix" }, run.sentence(node.tokens) || "(nothing)", node.isEnd ? html("span", { class: "quiet" }, " — end") : null),
+    html("dl", {}, ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    attended(node, run),
+  );
+}
+
+/** The norm of the noise that the chains of a branch had before its token. */
+function noiseAt(node, through, run) {
+  const norms = through
+    .map((chain) => run.chains.get(chain)?.noise?.[node.depth - 1])
+    .filter((norm) => norm !== undefined && norm !== null);
+  if (norms.length === 0) return null;
+  const [least, most] = [Math.min(...norms), Math.max(...norms)];
+  const range = least === most ? least.toFixed(2) : `${least.toFixed(2)} to ${most.toFixed(2)}`;
+  return norms.length > 1 ? `${range}, over ${count(norms.length, "chain")}` : range;
+}
+
+/** The source's words, each with a bar as long as the attention to it. */
+function attended(node, run) {
+  const weights = attentionAt(node, run);
+  if (weights === null) return null;
+  const items = run.start.source.map((token, i) =>
+    html(
+      "li",
+      {},
+      html("span", { class: "source" }, piece(token)),
+      vary(html("span", { class: "bar", "aria-hidden": "true" }), "--share", `${Math.round(100 * weights[i])}%`),
+      html("span", { class: "number" }, `${Math.round(100 * weights[i])} %`),
+    ),
+  );
+  return html("div", {}, html("p", { class: "quiet" }, "attention to the source"), html("ol", { class: "attended" }, ...items));
+}
+
+/** The attention of a node's token, from any output that has its prefix; null if none is known. */
+function attentionAt(node, run) {
+  const { tokens, depth, isEnd } = node;
+  const output = run.hypotheses.find(
+    (hypothesis) =>
+      hypothesis.attention?.[depth - 1] &&
+      (!isEnd || hypothesis.tokens.length === tokens.length) &&
+      tokens.every((token, i) => hypothesis.tokens[i] === token),
+  );
+  return output?.attention[depth - 1] ?? null;
+}

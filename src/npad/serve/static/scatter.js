@@ -1,0 +1,63 @@
+// The noisy score of every chain against its clean score.
+
+import { svg, table } from "./dom.js";
+import { logProb } from "./format.js";
+import { axes, linear, ticks } from "./scale.js";
+
+const WIDTH = 460;
+const HEIGHT = 340;
+const BOX = { left: 52, right: WIDTH - 16, top: 32, bottom: HEIGHT - 48 };
+
+/** Draw the chains, and write them as a table; decoders without noise have none to draw. */
+export function showScatter(picture, numbers, note, run) {
+  const chains = [...run.chains.values()].filter(({ noisy_log_prob: noisy }) => noisy !== null && noisy !== undefined);
+  picture.replaceChildren();
+  numbers.replaceChildren();
+  const drawn = chains.length > 1;
+  picture.toggleAttribute("hidden", !drawn);
+  note.textContent = drawn ? summary(chains) : run.done ? "Only NPAD’s chains have a noisy score." : "";
+  if (!drawn) return;
+  const values = chains.flatMap((chain) => [chain.noisy_log_prob, chain.log_prob]);
+  const low = Math.min(...values);
+  const domain = [low - 0.04 * Math.abs(low), 0];
+  const x = linear(domain, [BOX.left, BOX.right]);
+  const y = linear(domain, [BOX.bottom, BOX.top]);
+  const marks = ticks(domain);
+  picture.append(
+    axes(
+      BOX,
+      { scale: x, values: marks, name: "log p under noise", label: short },
+      { scale: y, values: marks, name: "clean log p", label: short },
+    ),
+    svg("line", { class: "diagonal", x1: x(domain[0]), y1: y(domain[0]), x2: x(0), y2: y(0) }),
+    ...points(chains, run, x, y),
+  );
+  const rows = chains
+    .sort((a, b) => a.chain - b.chain)
+    .map((chain) => [String(chain.chain), logProb(chain.noisy_log_prob), logProb(chain.log_prob), chain.text || "(empty)"]);
+  numbers.append(table("Scores of every chain", ["chain", "noisy log p", "clean log p", "output"], rows));
+}
+
+const short = (value) => String(value).replace("-", "−");
+
+function points(chains, run, x, y) {
+  const winner = run.winner?.join(" ");
+  const ordered = [...chains].sort((a, b) => rank(a) - rank(b) || a.chain - b.chain);
+  return ordered.map((chain) =>
+    svg(
+      "circle",
+      { class: ["", "winner", "clean"][rank(chain)] || "chain", cx: x(chain.noisy_log_prob).toFixed(1), cy: y(chain.log_prob).toFixed(1), r: rank(chain) ? 6 : 4.5 },
+      svg("title", {}, `chain ${chain.chain}: noisy ${logProb(chain.noisy_log_prob)}, clean ${logProb(chain.log_prob)} — ${chain.text}`),
+    ),
+  );
+
+  function rank(chain) {
+    if (chain.chain === 0) return 2;
+    return chain.tokens.join(" ") === winner ? 1 : 0;
+  }
+}
+
+function summary(chains) {
+  const fooled = chains.filter((chain) => chain.noisy_log_prob > chain.log_prob + 1e-3).length;
+  return `Below the diagonal, noise made an output look better than it is: ${fooled} of ${chains.length} chains. Only the clean score decides.`;
+}

@@ -1,0 +1,129 @@
+"""A real server and a real browser, for the tests of the page: `make test-web`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+AXE = ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"  # `make test-web` fetches it
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 60  # seconds for the server to load its models
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """The address of `npad serve` with the shipped model and the toy."""
+    pytest.importorskip("starlette", reason="needs the extra npad[serve]")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log"
+    command = [sys.executable, "-m", "npad", "serve", "--port", str(port)]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(f"{address}/health", process, log)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def wait_for(url, process, log):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            pytest.fail(f"npad serve ended: {log.read_text()}")
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    pytest.fail(f"npad serve did not answer within {PATIENCE} s: {log.read_text()}")
+
+
+def find_browser():
+    """The path of a browser, or None."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install playwright"
+    )
+    path = find_browser()
+    if path is None:
+        pytest.skip(f"needs a browser: one of {', '.join(BROWSERS)}, or its path in CHROMIUM")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser, server):
+    """Open the page at an address, as a new visitor; at the end, nothing may have gone wrong.
+
+    A visitor's browser has no error on its console and asks no other server for anything.
+    """
+    contexts, complaints, strangers = [], [], []
+
+    def open_page(path="/", settled=True, **visitor):
+        context = browser.new_context(**{"reduced_motion": "reduce", **visitor})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on(
+            "console",
+            lambda message: (
+                complaints.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith(server) else strangers.append(request.url)
+            ),
+        )
+        page.complaints = complaints
+        page.goto(server + path)
+        if settled:
+            settle(page)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert strangers == []
+
+
+def settle(page):
+    """Wait until the search and the other strategies have ended, and nothing moves."""
+    page.wait_for_function(
+        "document.body.dataset.search === 'done' && document.body.dataset.compared === 'true'"
+    )
+    page.wait_for_function("document.getElementById('player-play').textContent === 'Play'")
+    page.wait_for_timeout(400)
+
+
+@pytest.fixture
+def axe():
+    """The source of axe-core."""
+    if not AXE.exists():
+        pytest.skip("needs axe-core: npm install --prefix .venv/axe axe-core")
+    return AXE.read_text()

@@ -1,0 +1,116 @@
+"""The page's modules, in a browser, against the package's own code."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+
+from npad.models import toy
+from npad.noise.registry import SCHEDULES
+
+pytestmark = pytest.mark.web
+
+PHRASE = "ich verstehe nur bahnhof"
+SPECS = ["1/t", "constant", "power(p=0.7)", "linear(steps=5)", "cosine(steps=7)"]
+SPECS += ["exponential(decay=0.6)", "first-steps(n=4)"]
+
+
+@pytest.fixture
+def evaluate(visit):
+    """Evaluate a JavaScript function of a module of the page."""
+    page = visit("/?text=danke&model=toy&decoder=greedy")
+
+    def call(module, expression, argument=None):
+        code = f"async (given) => {{ const m = await import('/static/{module}.js'); return {expression}; }}"
+        return page.evaluate(code, argument)
+
+    return call
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_curve_of_a_schedule_is_the_schedule(evaluate, spec):
+    steps = torch.arange(1, 17, dtype=torch.float32)
+    expected = SCHEDULES.parse(spec)(steps, torch.ones(16)).tolist()
+    shares = evaluate("schedule", "given[1].map((t) => m.share(given[0], t))", [spec, steps.tolist()])
+    assert shares == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_schedule_is_known(evaluate):
+    names = evaluate("schedule", "given.map((name) => m.parse(name))", list(SCHEDULES.kinds))
+    fields = {name: [*kind.__dataclass_fields__] for name, kind in SCHEDULES.kinds.items()}
+    for parsed in names:
+        assert [parsed["parameter"]] == (fields[parsed["name"]] or [None])
+
+
+def test_the_tour_has_the_toys_own_probabilities(evaluate):
+    assert evaluate("toy", "m.PHRASE") == PHRASE
+    assert evaluate("toy", "m.TABLE") == toy.PHRASES[PHRASE]
+    outputs = evaluate("toy", "m.outputs()")
+    assert sum(output["probability"] for output in outputs) == pytest.approx(1)
+    best = toy_probability("it is all greek to me")
+    assert outputs[0] == {"text": "it is all greek to me", "probability": pytest.approx(best)}
+
+
+def toy_probability(text):
+    table, words = toy.PHRASES[PHRASE], text.split()
+    return math.prod(table[" ".join(words[:i])][word] for i, word in enumerate(words))
+
+
+def test_the_numbers_that_the_tour_tells_are_true(evaluate):
+    told = " ".join(text for step in evaluate("tour", "m.STEPS") for text in step["paragraphs"])
+    best = toy_probability("it is all greek to me")
+    greedy = toy_probability("i understand only station")
+    first = toy.PHRASES[PHRASE][""]
+    ranked = sorted(first, key=first.get, reverse=True)
+    assert ranked.index("it") == 3  # the fourth-best word
+    for word in ranked:
+        assert re.search(rf"“{word}”[^“]*{first[word]:.2f}", told), word
+    assert f"= {greedy:.3f}" in told
+    assert f"probability {best:.3f}" in told
+    assert f"probability {(1 - best) ** 20:.3f}" in told
+    numbers = {float(number) for number in re.findall(r"\b0\.\d+", told)}
+    known = {*first.values(), 0.52, 0.6, 0.4, round(best, 3), round(greedy, 3)}
+    assert numbers <= known | {round((1 - best) ** 20, 3)}
+
+
+def test_agreement_counts_the_chains_that_have_a_word_in_order(evaluate):
+    outputs = [["a", "b", "c"], ["a", "c"], ["b", "a"], []]
+    assert evaluate("agreement", "m.agreement(given[0], given[1])", [["a", "b", "c"], outputs]) == [
+        pytest.approx(share) for share in agreed(["a", "b", "c"], outputs)
+    ]
+
+
+def agreed(chosen, outputs):
+    """By hand: “b a” shares one word with “a b c”, and the later one is taken."""
+    votes = {"a": 2, "b": 2, "c": 2}
+    return [votes[word] / len(outputs) for word in chosen]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["▁Sie", "▁gi", "bt", "▁Bü", "cher", "."], ["Sie", "gibt", "Bücher."]),
+        (["Ich", "▁bin"], ["Ich", "bin"]),
+        ([], []),
+    ],
+)
+def test_pieces_join_into_words(evaluate, tokens, words):
+    found = evaluate("words", "m.words(given, true)", tokens)
+    assert [word["text"] for word in found] == words
+    assert "".join("".join(tokens[w["from"] : w["to"]]) for w in found) == "".join(tokens)
+
+
+def test_events_are_read_as_the_standard_writes_them(evaluate):
+    assert evaluate("stream", "m.parse('event: best\\ndata: {\"a\":\\ndata: 1}')") == ["best", {"a": 1}]
+    assert evaluate("stream", "m.parse(': keep-alive')") is None
+
+
+def test_labels_are_spread_without_overlap(evaluate):
+    placed = evaluate("scale", "m.spread([10, 11, 12, 95, 96], 14, [0, 100])")
+    ordered = sorted(placed)
+    assert all(b - a >= 14 for a, b in zip(ordered, ordered[1:], strict=False))
+    assert ordered[0] >= 0
+    assert ordered[-1] <= 100
