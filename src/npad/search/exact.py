@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from npad.engine.cost import add_calls
+from npad.engine.deadline import check_deadline
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Model, device_of, reserve
@@ -141,6 +142,7 @@ def branch_and_bound(
         budget -= len(promising)
         if budget < 0:
             return best, False
+        check_deadline()
         step = 1 if node is root else len(node.tokens) + 2
         scores, state = read(model, node, promising, step)
         siblings = []

@@ -108,9 +108,12 @@ class IndependentRows:
         )
 
     def hypotheses(self) -> Hypotheses:
+        return self.prefixes().best_first()
+
+    def prefixes(self) -> Hypotheses:
+        """Return all rows [groups, width], finished or not, each in its slot."""
         slots = torch.arange(self.width, device=self.lengths.device).expand_as(self.lengths)
-        hypotheses = self.history.trace(slots, self.lengths, self.finished, self.scores, self.pad)
-        return hypotheses.best_first()
+        return self.history.trace(slots, self.lengths, self.finished, self.scores, self.pad)
 
 
 def walk(

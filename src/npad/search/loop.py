@@ -15,6 +15,7 @@ from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_cpu
 from npad.engine.memory import ensure_fits
 from npad.engine.next_token import Prediction
+from npad.engine.observing import report_progress
 from npad.engine.pytree import tree_map
 from npad.errors import ModelError
 from npad.model import Capabilities, Model
@@ -35,7 +36,8 @@ def run(
     """Step until every group is done or max_length is reached.
 
     Every few steps the host checks whether all groups are done, whether the logits were valid and
-    which sentences to drop: on a GPU that is the only host synchronisation.
+    which sentences to drop: on a GPU that is the only host synchronisation. Then it also calls the
+    observer, if there is one.
 
     Args:
         model: the model, noisy or not.
@@ -51,6 +53,7 @@ def run(
         ModelError: a row of logits was NaN, +inf or −inf throughout.
         OutOfMemory: the logits of all rows do not fit in memory.
         DeadlinePassed: the deadline has passed, if there is one.
+        Stopped: the condition that stops the search holds, if there is one.
     """
     steps = Steps(model, len(problems) * rows, problems.per_sentence)
     if steps.paired:
@@ -75,6 +78,7 @@ def run(
             step += count
             broken, all_done, drop = status.tolist()
             ensure_sound(model, broken, step)
+            report_progress(step, count, rows, problems, groups, frontier)
             if all_done or step == problems.max_length:
                 break
             check_deadline()

@@ -130,9 +130,14 @@ class NPAD(Decoder):
         self, model: Model[Any], state: Any, problems: Problems, chains: Chains
     ) -> Hypotheses:
         """Return the distinct candidates of some chains, re-scored, in the order of the chains."""
-        candidates = self._runner().run(model, state, problems, chains)
-        distinct = candidates.distinct().hypotheses
+        distinct = self.run_chains(model, state, problems, chains).distinct().hypotheses
         return rescore(model, state, distinct, coverage=self.needs_coverage)
+
+    def run_chains(
+        self, model: Model[Any], state: Any, problems: Problems, chains: Chains
+    ) -> Hypotheses:
+        """Return all candidates of some chains, duplicates kept, with their noisy scores."""
+        return self._runner().run(model, state, problems, chains)
 
     def _chains(self) -> Chains:
         """Return the chains' numbers, 0 for the clean chain, and their σ₀."""

@@ -1,0 +1,92 @@
+"""npad serve: decoding over HTTP, and a page to watch it."""
+
+from __future__ import annotations
+
+import logging
+import webbrowser
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from npad.cli.options import DEFAULT_MODEL, Device
+from npad.cli.terminal import note
+from npad.engine.devices import device_named
+from npad.errors import InvalidInput
+from npad.pipelines.names import TOY
+
+
+def command(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Model to serve, as in `npad translate`, or a Whisper model, `hf:NAME_OR_PATH`; "
+            "repeat it for several. [en-de and toy]",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; others need --token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = 8080,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="NPAD_TOKEN",
+            show_envvar=False,
+            metavar="TEXT",
+            help="Token that clients must send; better in the environment, as NPAD_TOKEN.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Serve models over HTTP, with a page that shows how they decode.
+
+    Needs the extra `serve`. The API is that of LibreTranslate, and one of its own with a stream of
+    the search's steps: docs/serving.md.
+
+    Examples:
+
+        npad serve --open
+
+        npad serve --model runs/en-cs --model hf:openai/whisper-tiny.en --port 9000
+
+        NPAD_TOKEN=$(openssl rand -hex 16) npad serve --host 0.0.0.0
+    """
+    for library in ("starlette", "uvicorn", "python_multipart"):
+        if find_spec(library) is None:
+            raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
+    from npad.serve import app, server
+    from npad.serve.limits import Limits
+    from npad.serve.models import load_served
+    from npad.serve.security import Guard, ensure_reachable
+    from npad.serve.service import Service
+
+    ensure_reachable(host, token)
+    where = device_named(device, "--device")
+    listener = server.bind(host, port)
+    logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
+    limits = Limits()
+    served = {}
+    for name in dict.fromkeys(model or [DEFAULT_MODEL, TOY]):
+        loaded = load_served(name, where, limits)
+        if loaded.id in served:
+            raise InvalidInput(f"two models are called {loaded.id}; rename the folder of one")
+        served[loaded.id] = loaded
+    url = server.url_of(listener)
+
+    def started() -> None:
+        note(f"serving {', '.join(served)} at {url}")
+        if open_page:
+            webbrowser.open(url)
+
+    try:
+        server.run(
+            app.build(Service(served, limits, Guard(host, token))), listener, limits, started
+        )
+    except KeyboardInterrupt:  # uvicorn raises it again after it has finished its requests
+        note("stopped")

@@ -1,0 +1,107 @@
+"""The application: every route, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from npad.serve.decode_routes import decode, score, stream
+from npad.serve.operator_routes import health, metrics, models, openapi
+from npad.serve.refusals import Refused
+from npad.serve.service import Answer, Handler, Service, failure, with_headers
+from npad.serve.speech_routes import transcriptions
+from npad.serve.translate_routes import languages, translate
+
+STATIC = Path(__file__).parent / "static"
+# by suffix, so that no file of the machine decides them
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".woff2": "font/woff2",
+}
+ROUTES: dict[tuple[str, str], Handler] = {
+    ("POST", "/translate"): translate,
+    ("GET", "/languages"): languages,
+    ("POST", "/v1/decode"): decode,
+    ("POST", "/v1/score"): score,
+    ("GET", "/v1/decode/stream"): stream,
+    ("POST", "/v1/audio/transcriptions"): transcriptions,
+    ("GET", "/v1/models"): models,
+    ("GET", "/health"): health,
+    ("GET", "/metrics"): metrics,
+    ("GET", "/openapi.json"): openapi,
+}
+
+
+def build(service: Service, static: Path = STATIC) -> Starlette:
+    """Return the application of a service.
+
+    Args:
+        service: its models, limits and guard. Their threads end with the application.
+        static: the folder of the page.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        closing = (asyncio.to_thread(served.worker.close) for served in service.models.values())
+        await asyncio.gather(*closing)
+
+    routes = [
+        Route(path, service.endpoint(path, handler), methods=[method])
+        for (method, path), handler in ROUTES.items()
+    ]
+    for path, file in page_files(static).items():
+        routes.append(Route(path, _file_endpoint(service, file), methods=["GET"]))
+    return Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _no_route}
+    )
+
+
+def page_files(static: Path) -> dict[str, Path]:
+    """Return the files of the page by their paths; `/` is index.html."""
+    files = {
+        f"/static/{file.relative_to(static).as_posix()}": file
+        for file in sorted(static.rglob("*"))
+        if file.is_file() and file.suffix in CONTENT_TYPES
+    }
+    index = static / "index.html"
+    return ({"/": index} if index.is_file() else {}) | files
+
+
+def _file_endpoint(service: Service, file: Path) -> Handler:
+    async def answer(request: Request) -> Answer:
+        """Send a file of the page, which holds no secret and needs no token."""
+        try:
+            service.guard.check_host(request)
+        except Refused as error:
+            return with_headers(failure(request, error))
+        headers = {"content-type": CONTENT_TYPES[file.suffix], "cache-control": "no-cache"}
+        return with_headers(FileResponse(file, headers=headers))
+
+    return answer  # type: ignore[return-value]
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """Answer a request for which there is no route."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    known = ", ".join(f"{method} {path}" for method, path in ROUTES)
+    message = {405: "that method is not for this route", 404: "there is no such route"}
+    line = f"{message.get(status, 'the request is invalid')}; there are {known}"
+    headers = dict(getattr(error, "headers", None) or {})
+    response = failure(request, Refused(status, line, headers))
+    with_headers(response)
+    return response

@@ -1,0 +1,139 @@
+"""Server-sent events from a model's thread to a client that may go away or read slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from npad.serve.worker import Job
+
+KEEP_ALIVE_SECONDS = 10.0
+KEEP_ALIVE = b": keep-alive\n\n"
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+}
+
+
+class SlowReader(Exception):
+    """The client reads events more slowly than they are made."""
+
+
+def encode_event(name: str, data: dict[str, Any]) -> bytes:
+    """Return an event in the format of text/event-stream."""
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=True)}\n\n".encode()
+
+
+class EventQueue:
+    """Events on their way from a model's thread to the event loop.
+
+    Args:
+        limit: bytes that may wait.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.unsent = limit, 0
+        self.loop = asyncio.get_running_loop()
+        self.chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def emit(self, name: str, data: dict[str, Any]) -> None:
+        """Add an event, from any thread."""
+        if self.unsent > self.limit:
+            raise SlowReader
+        self.put(encode_event(name, data))
+
+    def put(self, chunk: bytes | None) -> None:
+        """Add bytes, or None as the end, from any thread."""
+        self.loop.call_soon_threadsafe(self._put, chunk)
+
+    def _put(self, chunk: bytes | None) -> None:
+        self.unsent += len(chunk or b"")
+        self.chunks.put_nowait(chunk)
+
+    async def get(self, seconds: float) -> bytes | None:
+        """Return all bytes that wait, a comment after `seconds` without any, None at the end."""
+        try:
+            chunk = await asyncio.wait_for(self.chunks.get(), seconds)
+        except TimeoutError:
+            return KEEP_ALIVE
+        if chunk is None:
+            return None
+        chunks = [chunk]
+        while not self.chunks.empty():
+            following = self.chunks.get_nowait()
+            if following is None:
+                self.chunks.put_nowait(None)
+                break
+            chunks.append(following)
+        joined = b"".join(chunks)
+        self.unsent -= len(joined)
+        return joined
+
+
+class EventStream:
+    """The answer to a request for events: an ASGI application.
+
+    It ends after the job's last event, after `seconds`, or when the client goes, which cancels the
+    job.
+
+    Args:
+        job: what makes the events.
+        events: where it puts them.
+        seconds: the longest that the stream may take.
+        explain: the line for an error of the job.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        events: EventQueue,
+        seconds: float,
+        explain: Callable[[BaseException], str],
+    ) -> None:
+        self.job, self.events, self.seconds, self.explain = job, events, seconds, explain
+        self.headers: dict[str, str] = dict(HEADERS)
+        self.status_code = 200
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        gone = asyncio.create_task(wait_for_disconnect(receive))
+        gone.add_done_callback(lambda _: self.events.put(None))
+        self.job.result.add_done_callback(lambda _: self.events.put(None))
+        try:
+            await self._send_all(send, gone)
+        finally:
+            self.job.cancel()
+            gone.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_all(self, send: Send, gone: asyncio.Task[None]) -> None:
+        end = self.events.loop.time() + self.seconds
+        while not gone.done():
+            left = end - self.events.loop.time()
+            if left <= 0:
+                message = f"no answer within {self.seconds:g} s; ask for less"
+                await self._send(send, encode_event("error", {"error": message}))
+                return
+            chunk = await self.events.get(min(KEEP_ALIVE_SECONDS, left))
+            if chunk is None:
+                break
+            await self._send(send, chunk)
+        if self.job.result.done() and not self.job.result.cancelled():
+            error = self.job.result.exception()
+            if error is not None and not gone.done():
+                await self._send(send, encode_event("error", {"error": self.explain(error)}))
+
+    async def _send(self, send: Send, chunk: bytes) -> None:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,188 @@
+"""The routes of `npad serve`, on the toy and on the shipped model."""
+
+from __future__ import annotations
+
+import json
+import math
+from urllib.parse import urlencode
+
+import pytest
+
+import npad
+from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling
+from npad.cli.options import DEFAULT_MODEL
+from npad.serve.limits import Limits
+from npad.serve.models import serve_translator
+from serving import serving, toy_model
+
+TEXT = "das ist mir wurst"
+FORM = {"Content_Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def client():
+    shipped = serve_translator("en-de", npad.load(DEFAULT_MODEL), Limits())
+    with serving(shipped, toy_model()) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("options", "decoder"),
+    [
+        ({"decoder": "greedy"}, Greedy()),
+        ({"decoder": "beam", "width": 3, "nbest": 3}, Beam(3, nbest=3)),
+        ({"decoder": "sampling", "samples": 5, "seed": 3}, Sampling(5, seed=3)),
+        ({"decoder": "exact"}, Exact()),
+        ({"chains": 8, "sigma": 0.7, "seed": 1}, NPAD(chains=8, noise=Noise(0.7), seed=1)),
+        ({"chains": 3, "inner": "beam", "width": 2}, NPAD(Beam(2), 3)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", ["toy", "en-de"])
+def test_decode_answers_what_the_library_does(client, model, options, decoder):
+    text = {"toy": TEXT, "en-de": "How are you?"}[model]
+    if model == "en-de" and isinstance(decoder, Exact):
+        options, decoder = options | {"budget": 200}, Exact(200)
+    expected = npad.load(model).translate([text], decoder)[0]
+    answer = client.post("/v1/decode", {"text": text, "model": model, **options})
+    assert answer.status == 200, answer.body
+    content = answer.json
+    (result,) = content["results"]
+    assert content["signature"] == expected.signature
+    assert result["text"] == expected.text
+    assert math.isclose(result["log_prob"], expected.log_prob, rel_tol=1e-5)
+    assert result["proven"] == expected.hypothesis.proven
+    texts = [expected.text, *(other.text for other in expected.alternatives)][:10]
+    assert [hypothesis["text"] for hypothesis in result["hypotheses"]] == texts
+    with npad.count_calls() as calls:
+        npad.load(model).translate([text], decoder)
+    assert result["calls"]["search"] == calls.search
+    if model == "en-de":
+        assert result["calls"]["rescoring"] == calls.rescoring
+
+
+def test_tokens_are_pieces_with_their_spaces(client):
+    answer = client.post("/v1/decode", {"text": "How are you?", "decoder": "greedy"})
+    (hypothesis,) = answer.json["results"][0]["hypotheses"]
+    assert "".join(hypothesis["tokens"]).replace("▁", " ").strip() == hypothesis["text"]
+    assert hypothesis["tokens"][0].startswith("▁")
+    toy = client.post("/v1/decode", {"text": TEXT, "model": "toy", "decoder": "greedy"})
+    assert toy.json["results"][0]["hypotheses"][0]["tokens"] == ["▁that", "▁is", "▁sausage"]
+
+
+def test_several_texts_have_several_results(client):
+    texts = ["danke", "", "na ja", "danke"]
+    answer = client.post("/v1/decode", {"text": texts, "model": "toy", "decoder": "greedy"})
+    assert [result["text"] for result in answer.json["results"]] == [
+        "thanks",
+        "",
+        "well yes",
+        "thanks",
+    ]
+
+
+def test_score_is_the_librarys(client):
+    pair = {"text": TEXT, "target": "i do not care", "model": "toy"}
+    content = client.post("/v1/score", pair).json
+    assert math.isclose(content["log_prob"], math.log(0.38 * 0.54 * 0.82), rel_tol=1e-5)
+    assert content["tokens"] == ["▁i", "▁do", "▁not", "▁care"]
+    probabilities = [0.38, 0.54, 1.0, 0.82, 1.0]
+    assert content["token_log_probs"] == pytest.approx(
+        [math.log(p) for p in probabilities], abs=1e-5
+    )
+    shipped = {"text": "How are you?", "target": "Wie geht es dir?"}
+    (expected,) = npad.load("en-de").score(["How are you?"], ["Wie geht es dir?"])
+    content = client.post("/v1/score", shipped).json
+    assert math.isclose(content["log_prob"], expected, rel_tol=1e-5)
+    assert math.isclose(sum(content["token_log_probs"]), expected, rel_tol=1e-4)
+
+
+def test_an_impossible_target_has_no_log_probability(client):
+    pair = {"text": TEXT, "target": "care", "model": "toy"}
+    content = client.post("/v1/score", pair).json
+    assert content["log_prob"] is None
+    assert content["token_log_probs"][0] is None
+
+
+def test_translate_answers_as_libretranslate_does(client):
+    beam = npad.load("en-de").translate(["How are you?"])[0]
+    content = client.post("/translate", {"q": "How are you?", "source": "en", "target": "de"}).json
+    assert content["translatedText"] == beam.text
+    assert content["signature"] == beam.signature
+    assert math.isclose(content["log_prob"], beam.log_prob, rel_tol=1e-5)
+    assert content["confidence"] is None
+    assert set(content) == {"translatedText", "log_prob", "confidence", "signature"}
+
+
+def test_translate_takes_forms_lists_and_alternatives(client):
+    form = urlencode({"q": "danke", "source": "de", "target": "en", "alternatives": 2}).encode()
+    content = client.post("/translate", form, **FORM).json
+    assert content["translatedText"] == "thanks"
+    assert content["alternatives"] == ["i see", "thanks to me"]
+    several = {"q": ["danke", "na ja\n\ndanke"], "source": "auto", "target": "en"}
+    content = client.post("/translate", several).json
+    assert content["translatedText"] == ["thanks", "well yes\n\nthanks"]
+    assert content["detectedLanguage"][0] == {"language": "de", "confidence": 0.0}
+    assert len(content["log_prob"]) == 2
+
+
+def test_translate_takes_decoders(client):
+    asked = {"q": "How are you?", "target": "de", "decoder": "npad", "chains": 6, "seed": 2}
+    content = client.post("/translate", asked).json
+    decoder = NPAD(chains=6, seed=2)
+    assert content["signature"] == npad.signature(decoder, npad.load("en-de").model)
+
+
+def test_languages_are_those_of_the_models(client):
+    assert client.get("/languages").json == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": ["en"]},
+    ]
+
+
+def test_models_say_what_options_they_take(client):
+    shipped, toy = client.get("/v1/models").json["data"]
+    assert (shipped["id"], toy["id"]) == ("en-de", "toy")
+    assert (shipped["source"], shipped["target"]) == ("en", "de")
+    assert shipped["sites"]["hidden"] == 512
+    assert shipped["defaults"]["chains"] == 50
+    assert not shipped["hears"]
+    assert "1/t" in shipped["schedules"]
+
+
+def test_health_and_openapi(client):
+    assert client.get("/health").json == {"status": "ok", "version": npad.__version__}
+    document = client.get("/openapi.json").json
+    assert document["openapi"].startswith("3.")
+    from npad.serve.app import ROUTES
+
+    described = {(m.upper(), path) for path, ms in document["paths"].items() for m in ms}
+    assert described == set(ROUTES) - {("GET", "/openapi.json")}
+    properties = document["paths"]["/v1/decode"]["post"]["requestBody"]["content"]
+    properties = properties["application/json"]["schema"]["properties"]
+    from npad.serve.options import option_names
+
+    assert set(option_names()) <= set(properties)
+    json.dumps(document)
+
+
+def test_metrics_count_what_was_answered(client):
+    client.post("/v1/decode", {"text": "danke", "model": "toy", "decoder": "greedy"})
+    client.post("/v1/decode", {"text": ""})
+    text = client.get("/metrics").body.decode()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert int(lines['npad_requests_total{route="/v1/decode",status="200"}']) >= 1
+    assert int(lines['npad_requests_total{route="/v1/decode",status="400"}']) >= 1
+    assert int(lines['npad_model_calls_total{model="toy",kind="search"}']) >= 2
+    assert lines['npad_queue_length{model="toy"}'] == "0"
+    count = int(lines['npad_request_seconds_count{route="/v1/decode"}'])
+    assert int(lines['npad_request_seconds_bucket{route="/v1/decode",le="+Inf"}']) == count
+
+
+def test_every_answer_has_the_headers_of_a_careful_server(client):
+    for path in ("/health", "/nowhere", "/v1/models"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers

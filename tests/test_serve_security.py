@@ -1,0 +1,209 @@
+"""Who may ask: tokens, addresses, other sites' pages; and clients that go away."""
+
+from __future__ import annotations
+
+import json
+import time
+from urllib.parse import urlencode
+
+import pytest
+
+import npad
+from npad import InvalidInput
+from npad.serve.limits import Limits
+from npad.serve.models import public_name, serve_translator
+from npad.serve.security import ensure_reachable, is_loopback
+from npad.serve.worker import alone
+from serving import Client, serving, toy_model, wait_until
+
+TOKEN = "correct horse"
+ASKED = {"text": "danke", "decoder": "greedy"}
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.7", False),
+        ("example.org", False),
+        ("127.0.0.1.example.org", False),
+    ],
+)
+def test_an_address_that_others_reach_needs_a_token(host, local):
+    assert is_loopback(host) == local
+    ensure_reachable(host, TOKEN)
+    if local:
+        ensure_reachable(host, None)
+    else:
+        with pytest.raises(InvalidInput, match="add --token"):
+            ensure_reachable(host, None)
+
+
+@pytest.mark.parametrize("token", ["", "short", "pässword123", "line\nbreak123"])
+def test_a_weak_token_is_refused(token):
+    with pytest.raises(InvalidInput, match="at least 8"):
+        ensure_reachable("127.0.0.1", token)
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with serving(token=TOKEN) as client:
+        yield client
+
+
+PROTECTED = ["/v1/models", "/metrics", "/languages", "/v1/decode/stream?text=danke"]
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+def test_a_get_needs_the_token(guarded, path):
+    stranger = Client(guarded.port)
+    answer = stranger.get(path)
+    assert answer.status == 401
+    assert "token is needed" in answer.error
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert guarded.get(path).status == 200
+    mark = "&" if "?" in path else "?"
+    assert stranger.get(f"{path}{mark}{urlencode({'api_key': TOKEN})}").status == 200
+    assert stranger.get(f"{path}{mark}api_key=wrong").status == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/decode", "/v1/score", "/translate"])
+def test_a_post_needs_the_token(guarded, path):
+    asked = {
+        "/v1/decode": ASKED,
+        "/v1/score": {"text": "danke", "target": "thanks"},
+        "/translate": {"q": "danke", "target": "en"},
+    }[path]
+    stranger = Client(guarded.port)
+    assert stranger.post(path, asked).status == 401
+    for key in ("wrong", "", None, 3, ["x"], TOKEN + "x"):
+        assert stranger.post(path, asked | {"api_key": key}).status == 401
+    assert stranger.post(path, asked | {"api_key": TOKEN}).status == 200
+    assert guarded.post(path, asked).status == 200
+    for header in ("Bearer wrong", "Basic " + TOKEN, TOKEN, "Bearer", "Bearer caf\xe9 au lait"):
+        assert stranger.post(path, asked, Authorization=header).status == 401
+
+
+def test_a_recording_needs_the_token_before_it_is_read(guarded):
+    stranger = Client(guarded.port)
+    answer = stranger.post(
+        "/v1/audio/transcriptions", b"x" * 1000, Content_Type="multipart/form-data"
+    )
+    assert answer.status == 401
+
+
+def test_health_and_the_description_need_none(guarded):
+    stranger = Client(guarded.port)
+    assert stranger.get("/health").status == 200
+    assert stranger.get("/openapi.json").status == 200
+
+
+def test_a_name_that_points_here_is_refused():
+    with serving() as client:
+        for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[", "a b"):
+            answer = client.get("/health", Host=host)
+            assert answer.status == 400
+        for host in (
+            "localhost",
+            "LOCALHOST:9",
+            "127.0.0.1",
+            f"127.0.0.1:{client.port}",
+            "[::1]:1",
+        ):
+            assert client.get("/health", Host=host).status == 200
+
+
+def test_another_sites_page_is_refused():
+    with serving() as client:
+        own = f"http://127.0.0.1:{client.port}"
+        assert client.post("/v1/decode", ASKED, Origin=own).status == 200
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+            answer = client.post("/v1/decode", ASKED, Origin=origin)
+            assert answer.status == 403
+            assert "no CORS" in answer.error
+        assert client.get("/v1/models", Sec_Fetch_Site="cross-site").status == 403
+        assert client.get("/v1/models", Sec_Fetch_Site="same-origin").status == 200
+        assert client.request("OPTIONS", "/v1/decode", Origin="https://evil.example").status == 405
+
+
+def test_a_full_queue_is_a_429():
+    model = toy_model(Limits(queue=1))
+    with serving(model) as client:
+        running = model.worker.submit(alone(lambda job: time.sleep(1)))
+        wait_until(running.result.running)
+        model.worker.submit(alone(lambda job: None))
+        answer = client.post("/v1/decode", ASKED)
+        assert answer.status == 429
+        assert answer.headers["retry-after"] == "1"
+        assert "1 requests are waiting; try again" in answer.error
+        assert client.get("/v1/decode/stream?text=danke").status == 429
+        running.result.result(20)
+        assert client.post("/v1/decode", ASKED).status == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up():
+    model = serve_translator("en-de", npad.load("en-de"), Limits())
+    with serving(model, limits=Limits(seconds=0.3)) as client:
+        slow = {"text": "word " * 60, "chains": 300, "max_length": 500}
+        answer = client.post("/v1/decode", slow)
+        assert answer.status == 503
+        assert "no answer within 0.3 s" in answer.error
+        events = client.stream(**slow)
+        assert events[-1].name == "error"
+        assert "no answer within 0.3 s" in events[-1].data["error"]
+        wait_until(lambda: len(model.worker) == 0)
+        assert client.post("/v1/decode", {"text": "Hello.", "decoder": "greedy"}).status == 200
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_that_goes_ends_its_search(streamed):
+    model = serve_translator("en-de", npad.load("en-de"), Limits())
+    with serving(model) as client:
+        connection = client.connect()
+        slow = {"text": "word " * 60, "chains": 400, "max_length": 500}
+        if streamed:
+            head = f"GET /v1/decode/stream?{urlencode(slow)} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            connection.sendall(head.encode())
+            assert b"200 OK" in connection.recv(1000)
+        else:
+            body = json.dumps(slow).encode()
+            head = (
+                "POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            )
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        wait_until(lambda: model.worker.batches == 1)
+        time.sleep(0.1)
+        connection.close()
+        start = time.monotonic()
+        assert client.post("/v1/decode", {"text": "Hello.", "decoder": "greedy"}).status == 200
+        assert time.monotonic() - start < 3
+
+
+def test_too_many_requests_at_once_are_a_503():
+    with serving(limits=Limits(requests=0)) as client:
+        answer = client.get("/health")
+        assert answer.status == 503
+        assert "0 requests are in progress" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("en-de", "en-de"),
+        ("toy", "toy"),
+        ("/home/me/runs/en-cs", "en-cs"),
+        ("runs/en-cs/", "en-cs"),
+        ("hf:Helsinki-NLP/opus-mt-en-de", "hf:Helsinki-NLP/opus-mt-en-de"),
+        ("hf:/models/opus", "hf:opus"),
+        ("hf:./opus/x", "hf:x"),
+        ("chat:HuggingFaceTB/SmolLM2", "chat:HuggingFaceTB/SmolLM2"),
+        ("src/my.py:make", "my.py:make"),
+    ],
+)
+def test_a_models_name_shows_no_path(name, shown):
+    assert public_name(name) == shown

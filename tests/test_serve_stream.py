@@ -1,0 +1,202 @@
+"""The stream of a search: its events, their order, and that they repeat to the digit."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+
+import npad
+from npad import NPAD, Noise
+from npad.serve.limits import Limits
+from npad.serve.models import serve_translator
+from npad.serve.options import choose
+from npad.serve.streaming import StreamRequest, run_stream
+from serving import Event, serving, toy_model
+
+TEXT = "She spends most of her money on books."
+TOY_TEXT = "ich verstehe nur bahnhof"
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return serve_translator("en-de", npad.load("en-de"), Limits())
+
+
+@pytest.fixture(scope="module")
+def client(shipped):
+    with serving(shipped, toy_model()) as client:
+        yield client
+
+
+def named(events, name):
+    return [event.data for event in events if event.name == name]
+
+
+def without_seconds(event: Event) -> Event:
+    return Event(event.name, {k: v for k, v in event.data.items() if k != "seconds"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decoder": "npad", "chains": 12},
+        {"decoder": "npad", "chains": 1},
+        {"decoder": "npad", "chains": 5, "inner": "beam", "width": 2},
+        {"decoder": "npad", "chains": 6, "selector": "length-normalised"},
+        {"decoder": "npad", "chains": 6, "selector": "mbr"},
+        {"decoder": "npad", "chains": 4, "selector": "gnmt-length(beta=0.2)"},
+        {"decoder": "npad", "chains": 6, "clean_chain": "no"},
+        {"decoder": "npad", "chains": 5, "inner": "beam", "width": 2, "candidates": "all"},
+        {"decoder": "greedy"},
+        {"decoder": "beam", "width": 4, "nbest": 3},
+        {"decoder": "sampling", "samples": 6},
+        {"decoder": "exact", "budget": 100},
+    ],
+    ids=str,
+)
+def test_a_stream_ends_with_what_decode_answers(client, options):
+    events = client.stream(text=TEXT, **options)
+    assert events[0].name == "start"
+    assert [event.name for event in events].count("done") == 1
+    done = events[-1].data
+    content = client.post("/v1/decode", {"text": TEXT, **options}).json
+    (result,) = content["results"]
+    assert done["text"] == result["text"]
+    assert math.isclose(done["log_prob"], result["log_prob"], rel_tol=1e-5)
+    assert done["signature"] == content["signature"]
+    assert done["complete"]
+    assert named(events, "best")[-1]["text"] == done["text"]
+    listed = list(dict.fromkeys(hypothesis["text"] for hypothesis in result["hypotheses"]))
+    assert [hypothesis["text"] for hypothesis in done["hypotheses"]][: len(listed)] == listed
+
+
+@pytest.mark.parametrize("model", ["en-de", "toy"])
+def test_a_streams_events_are_those_of_the_contract(client, model):
+    text = {"en-de": TEXT, "toy": TOY_TEXT}[model]
+    events = client.stream(text=text, model=model, chains=10)
+    start, done = events[0].data, events[-1].data
+    assert start["chains"] == 10
+    assert start["options"]["schedule"] == "1/t"
+    assert start["source"][0].startswith("▁")
+    names = [event.name for event in events]
+    assert names[1:3] == ["chain", "best"]  # the clean chain, before any step of the others
+    for step in named(events, "step"):
+        assert sorted(c for p in step["prefixes"] for c in p["chains"]) == list(range(10))
+        assert all(len(p["tokens"]) <= step["t"] for p in step["prefixes"])
+        assert all(p["finished"] or len(p["tokens"]) == step["t"] for p in step["prefixes"])
+    steps = named(events, "step")
+    assert [step["t"] for step in steps] == list(range(1, len(steps) + 1))
+    assert all(prefix["finished"] for prefix in steps[-1]["prefixes"])
+    chains = named(events, "chain")
+    assert [chain["chain"] for chain in chains] == list(range(10))
+    for chain in chains:
+        assert math.isclose(sum(chain["token_log_probs"]), chain["log_prob"], rel_tol=1e-4)
+        assert len(chain["token_log_probs"]) == len(chain["tokens"]) + chain["finished"]
+        assert len(chain["noise"]) == len(chain["token_log_probs"])
+        assert chain["calls"] == len(chain["token_log_probs"])
+        final = [p for p in steps[-1]["prefixes"] if chain["chain"] in p["chains"]]
+        assert final[0]["tokens"] == chain["tokens"]
+    assert set(chains[0]["noise"]) == {0.0}
+    assert all(norm > 0 for norm in chains[1]["noise"])
+    bests = [best["log_prob"] for best in named(events, "best")]
+    assert bests == sorted(bests)
+    calls = [best["calls"] for best in named(events, "best")]
+    assert calls == sorted(calls)
+    assert calls[0] == chains[0]["calls"]
+    shown = Counter(c for h in done["hypotheses"] for c in h["chains"])
+    assert set(shown.values()) == {1}
+    best = done["hypotheses"][0]
+    if model == "toy":
+        assert best["attention"] is None
+    else:
+        assert len(best["attention"]) == len(best["tokens"]) + best["finished"]
+        assert all(len(weights) == len(start["source"]) for weights in best["attention"])
+        assert all(abs(sum(weights) - 1) < 0.01 for weights in best["attention"])
+
+
+def test_the_noise_shown_is_the_noise_of_the_chain():
+    """By a chain decoded from the noisy model itself, whose perturbation is recorded."""
+    import torch
+
+    from npad.noise.noisy import Noisy
+    from npad.noise.random import stable_hash
+    from npad.serve.noise_norms import noise_norms
+
+    translator = npad.load("en-de")
+    decoder, key = NPAD(chains=3, noise=Noise(0.4), seed=5), stable_hash(TEXT)
+    (shown,) = noise_norms(decoder, translator.model, key, [2], 2)
+    noisy = Noisy(translator.model, decoder.noise, 5)
+    norms = []
+
+    class Recording:
+        def __init__(self, perturbation):
+            self.perturbation = perturbation
+            self.scales, self.keys = perturbation.scales, perturbation.keys
+
+        def __call__(self, site, x):
+            y = self.perturbation(site, x)
+            if site.startswith("hidden"):
+                norms.append(float((y - x).norm()))
+            return y
+
+    model = translator.model
+    step = model.step
+    with torch.inference_mode():
+        ids, chains, sigma = torch.tensor([key]), torch.tensor([2]), torch.tensor([0.4])
+        state = noisy.attach(model.start(translator.encode([TEXT])), ids, chains, sigma)
+        try:
+            object.__setattr__(model, "step", lambda s, t, p: step(s, t, Recording(p)))
+            for token in (model.special.bos, 5):
+                _, state = noisy.step(state, torch.tensor([token]))
+        finally:
+            object.__delattr__(model, "step")
+    assert norms == pytest.approx(shown, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    "options", [{"chains": 9}, {"decoder": "beam"}, {"inner": "beam", "chains": 3}], ids=str
+)
+def test_the_same_stream_is_the_same_to_the_digit(client, options):
+    first, second = (client.stream(text=TEXT, **options) for _ in range(2))
+    assert list(map(without_seconds, first)) == list(map(without_seconds, second))
+
+
+def test_the_rows_of_a_beam_are_shown_in_slots(client):
+    steps = named(client.stream(text=TEXT, decoder="beam", width=4, nbest=4), "step")
+    for step in steps[1:]:
+        assert sorted(c for p in step["prefixes"] for c in p["chains"]) == [0, 1, 2, 3]
+
+
+def test_a_deadline_leaves_what_there_was_time_for(client):
+    events = client.stream(text=TEXT, chains=1000, deadline=0)
+    done = events[-1].data
+    assert not done["complete"]
+    assert [chain["chain"] for chain in named(events, "chain")] == [0]
+    events = client.stream(text=TEXT, chains=20, deadline=60_000)
+    assert events[-1].data["complete"]
+    assert max(step["round"] for step in named(events, "step")) == 3
+    assert [chain["chain"] for chain in named(events, "chain")] == list(range(20))
+    expected = client.post("/v1/decode", {"text": TEXT, "chains": 20}).json["results"][0]
+    assert events[-1].data["text"] == expected["text"]
+
+
+def test_another_decoder_has_no_answer_before_its_end(client):
+    events = client.stream(text=TEXT, decoder="beam", deadline=0)
+    assert events[-1].name == "error"
+    assert "only npad has an answer" in events[-1].data["error"]
+
+
+def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
+    """On a GPU the host looks at every eighth step; here, every third."""
+    request = StreamRequest(shipped, TEXT, choose({"chains": 4}, shipped.defaults, Limits()))
+    collected = []
+    for window in (1, 3):
+        events: list[Event] = []
+        monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda _, n=window: n)
+        run_stream(request, lambda name, data, e=events: e.append(Event(name, data)), lambda: False)
+        collected.append([step["prefixes"] for step in named(events, "step")])
+    one, three = collected
+    assert three[: len(one)] == one
+    assert len(three) < len(one) + 3
