@@ -43,6 +43,8 @@ def test_files_name_each_other_correctly(path):
 
 def test_every_identifier_that_a_module_asks_for_is_on_the_page():
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    asked = {name for path in SCRIPTS for name in re.findall(r"byId\(\"([\w-]+)\"\)", path.read_text())}
+    asked = {
+        name for path in SCRIPTS for name in re.findall(r"byId\(\"([\w-]+)\"\)", path.read_text())
+    }
     assert asked
     assert asked <= set(re.findall(r"\sid=\"([\w-]+)\"", page))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,10 +11,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from browsing import BROWSERS, ROOT, find_browser, settle
 
-ROOT = Path(__file__).parent.parent.parent
-AXE = ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"  # `make test-web` fetches it
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# `make test-web` fetches it.
+AXE = Path(os.environ.get("AXE", ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"))
 PATIENCE = 60  # seconds for the server to load its models
 
 
@@ -51,11 +50,6 @@ def wait_for(url, process, log):
         else:
             return
     pytest.fail(f"npad serve did not answer within {PATIENCE} s: {log.read_text()}")
-
-
-def find_browser():
-    """The path of a browser, or None."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +93,7 @@ def visit(browser, server):
                 None if request.url.startswith(server) else strangers.append(request.url)
             ),
         )
-        page.complaints = complaints
+        page.complaints = complaints  # for a test that expects some
         page.goto(server + path)
         if settled:
             settle(page)
@@ -112,18 +106,9 @@ def visit(browser, server):
     assert strangers == []
 
 
-def settle(page):
-    """Wait until the search and the other strategies have ended, and nothing moves."""
-    page.wait_for_function(
-        "document.body.dataset.search === 'done' && document.body.dataset.compared === 'true'"
-    )
-    page.wait_for_function("document.getElementById('player-play').textContent === 'Play'")
-    page.wait_for_timeout(400)
-
-
 @pytest.fixture
 def axe():
     """The source of axe-core."""
     if not AXE.exists():
-        pytest.skip("needs axe-core: npm install --prefix .venv/axe axe-core")
+        pytest.skip(f"needs axe-core, {AXE}: npm install --prefix .venv/axe axe-core")
     return AXE.read_text()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from conftest import BROWSERS, ROOT, find_browser, settle
+from browsing import BROWSERS, ROOT, find_browser, settle
 from playwright.sync_api import sync_playwright
 
 SENTENCE = "/?text=She+spends+most+of+her+money+on+books.&model=en-de&decoder=npad&chains=20&seed=0"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 import torch
@@ -24,8 +26,8 @@ def evaluate(visit):
     page = visit("/?text=danke&model=toy&decoder=greedy")
 
     def call(module, expression, argument=None):
-        code = f"async (given) => {{ const m = await import('/static/{module}.js'); return {expression}; }}"
-        return page.evaluate(code, argument)
+        start = f"const m = await import('/static/{module}.js')"
+        return page.evaluate(f"async (given) => {{ {start}; return {expression}; }}", argument)
 
     return call
 
@@ -34,15 +36,17 @@ def evaluate(visit):
 def test_the_curve_of_a_schedule_is_the_schedule(evaluate, spec):
     steps = torch.arange(1, 17, dtype=torch.float32)
     expected = SCHEDULES.parse(spec)(steps, torch.ones(16)).tolist()
-    shares = evaluate("schedule", "given[1].map((t) => m.share(given[0], t))", [spec, steps.tolist()])
+    shares = evaluate(
+        "schedule", "given[1].map((t) => m.share(given[0], t))", [spec, steps.tolist()]
+    )
     assert shares == pytest.approx(expected, abs=1e-6)
 
 
 def test_every_schedule_is_known(evaluate):
     names = evaluate("schedule", "given.map((name) => m.parse(name))", list(SCHEDULES.kinds))
-    fields = {name: [*kind.__dataclass_fields__] for name, kind in SCHEDULES.kinds.items()}
     for parsed in names:
-        assert [parsed["parameter"]] == (fields[parsed["name"]] or [None])
+        own = [field.name for field in fields(SCHEDULES.kinds[parsed["name"]])]
+        assert [parsed["parameter"]] == (own or [None])
 
 
 def test_the_tour_has_the_toys_own_probabilities(evaluate):
@@ -104,13 +108,16 @@ def test_pieces_join_into_words(evaluate, tokens, words):
 
 
 def test_events_are_read_as_the_standard_writes_them(evaluate):
-    assert evaluate("stream", "m.parse('event: best\\ndata: {\"a\":\\ndata: 1}')") == ["best", {"a": 1}]
+    assert evaluate("stream", "m.parse('event: best\\ndata: {\"a\":\\ndata: 1}')") == [
+        "best",
+        {"a": 1},
+    ]
     assert evaluate("stream", "m.parse(': keep-alive')") is None
 
 
 def test_labels_are_spread_without_overlap(evaluate):
     placed = evaluate("scale", "m.spread([10, 11, 12, 95, 96], 14, [0, 100])")
     ordered = sorted(placed)
-    assert all(b - a >= 14 for a, b in zip(ordered, ordered[1:], strict=False))
+    assert all(b - a >= 14 for a, b in pairwise(ordered))
     assert ordered[0] >= 0
     assert ordered[-1] <= 100

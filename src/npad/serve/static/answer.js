@@ -16,7 +16,7 @@ export function showAnswer(line, facts, run, pick) {
   );
   const several = run.chains.size > 1;
   const tinted = grouped.flatMap((word, i) => {
-    const title = several ? `${Math.round(100 * shares[i])} % of ${run.chains.size} chains` : null;
+    const title = several ? `${Math.round(100 * shares[i])} % of ${run.chains.size} ${run.noun}s` : null;
     const shown = html("span", { class: "word", title }, word.text);
     vary(shown, "--share", several ? `${Math.round(100 * shares[i])}%` : "0%");
     return i ? [" ", shown] : [shown];
@@ -37,7 +37,7 @@ function factsOf(run, chosen) {
     facts.push(seconds(done.seconds));
     if (!done.complete) facts.push("stopped at the deadline");
   } else {
-    facts.push(`${run.chains.size} of ${count(run.start.chains, "chain")} so far`);
+    facts.push(`${run.chains.size} of ${count(run.start.chains, run.noun)} so far`);
   }
   return facts;
 }

@@ -4,16 +4,20 @@ import { html, vary } from "./dom.js";
 import { count, logProb, probability } from "./format.js";
 import { piece } from "./words.js";
 
-/** Describe a node of the lattice in `panel`. */
-export function showBranch(panel, node, lattice) {
-  if (!node || !lattice.run) {
-    panel.replaceChildren(html("p", { class: "quiet" }, "Point at a branch, or reach it with Tab and the arrow keys."));
+const HINT = "Point at a branch, or reach it with Tab and the arrow keys.";
+
+/** Describe a node of the lattice in `panel`; without one, where the output leaves greedy search. */
+export function showBranch(panel, pointed, lattice) {
+  const node = pointed ?? (lattice.run?.done ? lattice.parting : null);
+  if (!node) {
+    panel.replaceChildren(html("p", { class: "quiet" }, HINT));
     return;
   }
   const { run } = lattice;
+  const hint = pointed ? null : html("p", { class: "quiet" }, `${HINT} ${node.isEnd ? "Here the output ends:" : "Here the output leaves greedy search:"}`);
   const through = lattice.through(node);
   const score = lattice.scores.get(node.key);
-  const facts = [["chains", `${through.length} of ${run.start.chains}`]];
+  const facts = [[`${run.noun}s`, `${through.length} of ${run.start.chains}`]];
   if (score) {
     facts.push(["probability", `${probability(score.total)}  (log p ${logProb(score.total)})`]);
     facts.push([node.isEnd ? "of ending here" : "of this token", probability(score.token)]);
@@ -21,9 +25,10 @@ export function showBranch(panel, node, lattice) {
   const noise = noiseAt(node, through, run);
   if (noise !== null) facts.push(["noise, ‖ε‖", noise]);
   panel.replaceChildren(
+    ...[hint].filter(Boolean),
     html("p", { class: "prefix" }, run.sentence(node.tokens) || "(nothing)", node.isEnd ? html("span", { class: "quiet" }, " — end") : null),
     html("dl", {}, ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
-    attended(node, run),
+    ...[attended(node, run)].filter(Boolean),
   );
 }
 
@@ -35,7 +40,7 @@ function noiseAt(node, through, run) {
   if (norms.length === 0) return null;
   const [least, most] = [Math.min(...norms), Math.max(...norms)];
   const range = least === most ? least.toFixed(2) : `${least.toFixed(2)} to ${most.toFixed(2)}`;
-  return norms.length > 1 ? `${range}, over ${count(norms.length, "chain")}` : range;
+  return norms.length > 1 ? `${range}, over ${count(norms.length, run.noun)}` : range;
 }
 
 /** The source's words, each with a bar as long as the attention to it. */

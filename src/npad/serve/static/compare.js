@@ -4,7 +4,7 @@ import { post } from "./api.js";
 import { html } from "./dom.js";
 import { logProb, whole } from "./format.js";
 
-const BUDGET = 5000; // model calls of exact search before it gives up
+const BUDGET = 2000; // model calls of exact search before it gives up
 
 /** The strategies to compare with: greedy search, a beam of 5, as many samples as chains, exact. */
 function strategies(run) {

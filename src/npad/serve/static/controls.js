@@ -106,6 +106,7 @@ export class Controls {
     for (const label of this.form.querySelectorAll("[data-option]")) {
       label.hidden = !names.includes(label.dataset.option);
     }
+    this.form.querySelector("#settings-summary").textContent = summary((name) => this.value(name), names);
     const sigma = Number(this.value("sigma"));
     this.form.elements.shown_sigma.value = Number.isFinite(sigma) ? sigma.toFixed(2) : this.value("sigma");
     drawSchedule(this.curve, this.value("schedule"), Number.isFinite(sigma) ? sigma : 0);
@@ -114,6 +115,24 @@ export class Controls {
   #reveal(name, shown) {
     this.form.elements[name].closest("label").hidden = !shown;
   }
+}
+
+/** The options in a line. */
+function summary(value, names) {
+  const parts = {
+    chains: () => `${value("chains")} chains of ${value("inner")}`,
+    sigma: () => `σ₀ ${value("sigma")}, ${value("schedule")}`,
+    width: () => `width ${value("width")}`,
+    samples: () => `${value("samples")} samples`,
+    temperature: () => `temperature ${value("temperature")}`,
+    selector: () => String(value("selector")),
+    seed: () => `seed ${value("seed")}`,
+    budget: () => `budget ${value("budget")}`,
+  };
+  return Object.keys(parts)
+    .filter((name) => names.includes(name))
+    .map((name) => parts[name]())
+    .join(" · ");
 }
 
 /** Offer values in a select, keeping the chosen one even if the server does not list it. */

@@ -7,6 +7,7 @@ import { Motion } from "./motion.js";
 import { cleanScores, Trie } from "./trie.js";
 import { piece } from "./words.js";
 
+const ENDINGS = 100; // pixels for the scores behind the words
 const FAINTEST = 12; // colours span at most so many units of log-probability
 
 export class Lattice {
@@ -34,7 +35,8 @@ export class Lattice {
     this.focused = null;
     this.groups = new Map(); // node -> its elements
     this.motion.clear();
-    this.picture.replaceChildren();
+    this.casings = svg("g", { "aria-hidden": "true" }); // below all lines
+    this.picture.replaceChildren(this.casings);
   }
 
   /** Read what the run has received since. */
@@ -48,20 +50,38 @@ export class Lattice {
   show(step) {
     if (!this.run?.start || step < 0 || step >= this.trie.steps.length) return;
     this.shown = step;
-    const { places, width, height } = layout(this.trie, this.run.start.chains, this.measure);
+    const { places, width, height } = layout(this.trie, this.run.start.chains, this.measure, this.#room());
     set(this.picture, { width: round(width), height: round(height), viewBox: `0 0 ${round(width)} ${round(height)}` });
-    for (const node of places.keys()) {
-      if (!this.groups.has(node) && node.token !== null) this.#make(node);
-    }
+    this.#make();
     const order = this.#order();
     this.groups.forEach((parts, node) => this.#describe(node, parts, order));
     this.motion.to(places);
+    this.#follow(places);
     if (![...this.groups.keys()].includes(this.focused)) this.#rove(this.trie.root.children.values().next().value);
+  }
+
+  #room() {
+    return this.picture.parentElement.clientWidth;
+  }
+
+  /** Scroll to the words that the step in view has added; in the end, to where the output parts. */
+  #follow(places) {
+    const parting = places.get(this.run.done && this.shown === this.trie.steps.length - 1 ? this.parting : null);
+    const words = [...places.keys()].filter((node) => this.through(node).length && !node.isEnd);
+    const right = Math.max(0, ...words.map((node) => places.get(node).to)) + ENDINGS;
+    this.picture.parentElement.scrollLeft = parting ? parting.from - 0.35 * this.#room() : right - this.#room();
   }
 
   /** The chains through a node at the step in view. */
   through(node) {
     return this.trie.steps[this.shown]?.get(node) ?? [];
+  }
+
+  /** The first branch of the chosen output that greedy search does not take; its end if none. */
+  get parting() {
+    if (!this.run?.start || !this.run.winner) return null;
+    const { greedy, winner } = this.#order();
+    return [...winner].find((node) => !greedy.has(node)) ?? [...winner].at(-1) ?? null;
   }
 
   /** The lowest log-probability that the colours tell apart. */
@@ -81,7 +101,19 @@ export class Lattice {
     };
   }
 
-  #make(node) {
+  /** Make the elements of new nodes, in the tree's own order, whenever they came. */
+  #make() {
+    let next = { group: null, casing: null };
+    for (const node of this.trie.ordered().reverse()) {
+      if (!this.groups.has(node)) this.groups.set(node, this.#elements(node));
+      const { group, casing } = this.groups.get(node);
+      if (group.nextSibling !== next.group || !group.parentNode) this.picture.insertBefore(group, next.group);
+      if (casing.nextSibling !== next.casing || !casing.parentNode) this.casings.insertBefore(casing, next.casing);
+      next = { group, casing };
+    }
+  }
+
+  #elements(node) {
     const parts = {
       group: svg("g", { role: "treeitem", tabindex: -1, "aria-level": node.depth }),
       casing: svg("path", { class: "casing" }),
@@ -90,11 +122,10 @@ export class Lattice {
       dot: node.isEnd ? svg("circle", { class: "end" }) : null,
       text: svg("text", { class: node.isEnd ? "score" : "word" }),
     };
-    const { group, ...drawn } = parts;
-    group.append(...Object.values(drawn).filter(Boolean));
+    const { group, edge, hit, dot, text } = parts;
+    group.append(...[edge, hit, dot, text].filter(Boolean));
     group.node = node;
-    this.groups.set(node, parts);
-    this.picture.append(group);
+    return parts;
   }
 
   #describe(node, parts, { greedy, winner }) {
@@ -118,7 +149,7 @@ export class Lattice {
     });
     if (share !== null) vary(parts.group, "--share", `${round(100 * share)}%`);
     set(parts.edge, { "stroke-width": round(parts.thick) });
-    set(parts.casing, { "stroke-width": round(parts.thick + 5) });
+    set(parts.casing, { "stroke-width": round(parts.thick + 5), visibility: state.greedy && !state.hidden ? null : "hidden" });
     set(parts.hit, { "stroke-width": Math.max(16, parts.thick) });
     parts.text.textContent = node.isEnd ? this.#ending(score, through) : piece(node.token);
   }
@@ -133,7 +164,8 @@ export class Lattice {
     const score = this.scores.get(node.key);
     const text = this.run.sentence(node.tokens) || "nothing";
     const clean = score ? `, probability ${probability(score.total)}` : "";
-    return `${text}${node.isEnd ? ", end" : ""}: ${count(this.through(node).length, "chain")}${clean}`;
+    const end = node.isEnd ? `, end, ${this.#ending(score, this.through(node))}` : "";
+    return `${text}${end}: ${count(this.through(node).length, this.run.noun)}${clean}`;
   }
 
   #draw() {
@@ -152,7 +184,7 @@ export class Lattice {
         const beside = place.from + Math.max(3, parts.thick / 2) + 5;
         set(parts.text, { x: round(beside), y: round(place.y + 4) });
       } else {
-        set(parts.text, { x: round(place.from), y: round(place.y - place.thick / 2 - 4) });
+        set(parts.text, { x: round(place.from), y: round(place.y - place.thick / 2 - 6) });
       }
     }
   }
@@ -184,7 +216,7 @@ export class Lattice {
       .filter((other) => other.depth === node.depth)
       .sort((a, b) => this.motion.places.get(a).y - this.motion.places.get(b).y);
     const next = {
-      ArrowRight: () => visible.find((other) => other.parent === node),
+      ArrowRight: () => [...node.children.values()].find((other) => other.first <= this.shown),
       ArrowLeft: () => (node.parent.token === null ? null : node.parent),
       ArrowDown: () => column[column.indexOf(node) + 1],
       ArrowUp: () => column[column.indexOf(node) - 1],

@@ -3,11 +3,11 @@
 
 import { piece } from "./words.js";
 
-export const WIDEST = 20; // pixels, all chains together
+export const WIDEST = 18; // pixels, all chains together
 const NARROWEST = 1.5;
-const ROW = 21; // pixels: a line of text, and the line below it
-const GAP = 34; // between columns, where lines part
-const MARGIN = { left: 14, top: 16, right: 92, bottom: 10 };
+const ROW = 25; // pixels of a word, above its line
+const GAPS = [22, 60]; // between columns, where lines part: at least, and where there is room
+const MARGIN = { left: 4, top: 2, right: 96, bottom: 12 };
 
 export const thickness = (chains, all) => Math.max(NARROWEST, (WIDEST * chains) / all);
 
@@ -17,10 +17,11 @@ export const thickness = (chains, all) => Math.max(NARROWEST, (WIDEST * chains) 
  * @param {Trie} trie
  * @param {number} all the number of chains
  * @param {(text: string) => number} measure the width of a text in pixels
+ * @param {number} room the width of the screen for it
  * @returns {{places: Map, width: number, height: number}} per node {from, to, y, thick}
  */
-export function layout(trie, all, measure) {
-  const columns = columnsOf(trie, measure);
+export function layout(trie, all, measure, room) {
+  const columns = columnsOf(trie, measure, room);
   const places = new Map();
   let y = MARGIN.top;
 
@@ -31,9 +32,8 @@ export function layout(trie, all, measure) {
     const thick = thickness(node.most, all);
     const children = [...node.children.values()];
     if (children.length === 0) {
-      const height = Math.max(ROW, 15 + thick);
-      places.set(node, { from: x, to, y: y + height - thick / 2 - 3, thick });
-      y += height;
+      places.set(node, { from: x, to, y: y + ROW + thick / 2, thick });
+      y += ROW + thick;
     } else {
       children.forEach(place);
       const chains = children.reduce((sum, child) => sum + child.most, 0);
@@ -47,16 +47,19 @@ export function layout(trie, all, measure) {
   return { places, width: last.x + last.width + MARGIN.right, height: y + MARGIN.bottom };
 }
 
-function columnsOf(trie, measure) {
+function columnsOf(trie, measure, room) {
   const widths = [0];
   for (const node of trie.nodes.values()) {
     const width = node.token === null || node.isEnd ? 0 : measure(piece(node.token));
     widths[node.depth] = Math.max(widths[node.depth] ?? 0, width);
   }
+  const words = widths.reduce((sum, width) => sum + width, MARGIN.left + MARGIN.right);
+  const spare = Math.floor((room - words) / Math.max(1, widths.length - 1));
+  const gap = Math.min(GAPS[1], Math.max(GAPS[0], spare));
   let x = MARGIN.left;
   return widths.map((width) => {
     const column = { x, width };
-    x += width + GAP;
+    x += width + gap;
     return column;
   });
 }
@@ -66,7 +69,8 @@ export function line({ from, to, y }, start) {
   if (start === null) return `M${from},${round(y)}H${to}`;
   const middle = (start.x + from) / 2;
   const curve = `C${round(middle)},${round(start.y)} ${round(middle)},${round(y)} ${from},${round(y)}`;
-  return `M${round(start.x)},${round(start.y)}${curve}H${round(Math.max(to, from + 1))}`;
+  // It starts within its parent's line, so that no seam shows between them.
+  return `M${round(start.x - 1)},${round(start.y)}H${round(start.x)}${curve}H${round(Math.max(to, from + 1))}`;
 }
 
 export const round = (value) => Math.round(value * 10) / 10;

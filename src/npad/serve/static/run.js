@@ -39,6 +39,11 @@ export class Run {
     return decoder === "greedy" || (decoder === "npad" && (inner ?? "greedy") === "greedy");
   }
 
+  /** What a row of the search is called. */
+  get noun() {
+    return { npad: "chain", sampling: "sample" }[this.options.decoder] ?? "row";
+  }
+
   get hypotheses() {
     return this.done?.hypotheses ?? [];
   }

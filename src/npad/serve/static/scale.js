@@ -1,6 +1,15 @@
 // Scales and axes of the small charts.
 
-import { svg } from "./dom.js";
+import { set, svg } from "./dom.js";
+
+const WIDEST = 620;
+
+/** Size a picture to its column of the page; return the inside of its axes. */
+export function box(picture, height, right) {
+  const width = Math.min(WIDEST, Math.max(280, picture.parentElement.clientWidth));
+  set(picture, { width, height, viewBox: `0 0 ${width} ${height}` });
+  return { left: 46, right: width - right, top: 32, bottom: height - 48 };
+}
 
 export function linear([low, high], [from, to]) {
   const span = high - low || 1;
@@ -25,8 +34,8 @@ export function ticks([low, high], n = 5) {
 }
 
 /** Values 1, 2 and 5 times powers of ten, thinned to powers alone where they would crowd. */
-export function logTicks([low, high]) {
-  const factors = high / low > 300 ? [1] : [1, 2, 5];
+export function logTicks([low, high], pixels) {
+  const factors = pixels / Math.log10(high / low) < 130 ? [1] : [1, 2, 5];
   const values = [];
   for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) {
     values.push(...factors.map((factor) => factor * power));

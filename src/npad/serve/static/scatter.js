@@ -2,30 +2,29 @@
 
 import { svg, table } from "./dom.js";
 import { logProb } from "./format.js";
-import { axes, linear, ticks } from "./scale.js";
+import { axes, box, linear, ticks } from "./scale.js";
 
-const WIDTH = 460;
 const HEIGHT = 340;
-const BOX = { left: 52, right: WIDTH - 16, top: 32, bottom: HEIGHT - 48 };
 
 /** Draw the chains, and write them as a table; decoders without noise have none to draw. */
-export function showScatter(picture, numbers, note, run) {
+export function showScatter({ picture, numbers, note, companions }, run) {
   const chains = [...run.chains.values()].filter(({ noisy_log_prob: noisy }) => noisy !== null && noisy !== undefined);
   picture.replaceChildren();
   numbers.replaceChildren();
   const drawn = chains.length > 1;
-  picture.toggleAttribute("hidden", !drawn);
+  for (const part of [picture, ...companions]) part.toggleAttribute("hidden", !drawn);
   note.textContent = drawn ? summary(chains) : run.done ? "Only NPAD’s chains have a noisy score." : "";
   if (!drawn) return;
   const values = chains.flatMap((chain) => [chain.noisy_log_prob, chain.log_prob]);
   const low = Math.min(...values);
   const domain = [low - 0.04 * Math.abs(low), 0];
-  const x = linear(domain, [BOX.left, BOX.right]);
-  const y = linear(domain, [BOX.bottom, BOX.top]);
+  const frame = box(picture, HEIGHT, 16);
+  const x = linear(domain, [frame.left, frame.right]);
+  const y = linear(domain, [frame.bottom, frame.top]);
   const marks = ticks(domain);
   picture.append(
     axes(
-      BOX,
+      frame,
       { scale: x, values: marks, name: "log p under noise", label: short },
       { scale: y, values: marks, name: "clean log p", label: short },
     ),

@@ -2,12 +2,10 @@
 // strategies reach for what they cost.
 
 import { svg } from "./dom.js";
-import { axes, linear, logarithmic, logTicks, spread, ticks } from "./scale.js";
-import { logProb } from "./format.js";
+import { axes, box, linear, logarithmic, logTicks, spread, ticks } from "./scale.js";
 
-const WIDTH = 620;
-const HEIGHT = 340;
-const BOX = { left: 58, right: WIDTH - 128, top: 32, bottom: HEIGHT - 48 };
+const HEIGHT = 320;
+const NAMES = 124; // pixels for the names at the right
 
 /**
  * Draw the staircase.
@@ -28,18 +26,19 @@ export function showStaircase(picture, run, others) {
   const room = Math.max(0.25, 0.14 * (high - low));
   const xs = [Math.max(1, Math.min(...calls) * 0.8), Math.max(...calls) * 1.15];
   const ys = [low - room, Math.min(0, high + room)];
-  const x = logarithmic(xs, [BOX.left, BOX.right]);
-  const y = linear(ys, [BOX.bottom, BOX.top]);
+  const frame = box(picture, HEIGHT, NAMES);
+  const x = logarithmic(xs, [frame.left, frame.right]);
+  const y = linear(ys, [frame.bottom, frame.top]);
   picture.append(
     axes(
-      BOX,
-      { scale: x, values: logTicks(xs), name: "model calls", label: (value) => value.toLocaleString("en") },
+      frame,
+      { scale: x, values: logTicks(xs, frame.right - frame.left), name: "model calls", label: (value) => value.toLocaleString("en") },
       { scale: y, values: ticks(ys), name: "best clean log p", label: (value) => String(value).replace("-", "−") },
     ),
   );
   if (optimum) {
     const at = y(optimum.logProb).toFixed(1);
-    picture.append(svg("line", { class: "optimum", x1: BOX.left, x2: BOX.right, y1: at, y2: at }));
+    picture.append(svg("line", { class: "optimum", x1: frame.left, x2: frame.right, y1: at, y2: at }));
   }
   picture.append(svg("path", { class: "stairs", d: path(steps, x, y) }));
   const last = steps.at(-1);
@@ -47,7 +46,7 @@ export function showStaircase(picture, run, others) {
     ...references.map((reference) => ({ ...reference, kind: reference.proven ? "proven" : "reference" })),
     { ...last, name: run.title, kind: "winner" },
   ];
-  label(picture, points, x, y);
+  label(picture, points, x, y, frame);
 }
 
 /** The points where the best output changed, and the end of the search. */
@@ -67,20 +66,19 @@ function path(steps, x, y) {
 }
 
 /** Mark points, with their names in a column at the right, joined by thin lines. */
-function label(picture, points, x, y) {
+function label(picture, points, x, y, { right, top, bottom }) {
   const heights = spread(
     points.map((point) => y(point.logProb)),
-    30,
-    [BOX.top, BOX.bottom],
+    19,
+    [top, bottom],
   );
   points.forEach((point, i) => {
     const [cx, cy] = [x(point.calls), y(point.logProb)];
-    const [at, left] = [heights[i], BOX.right + 18];
+    const [at, left] = [heights[i], right + 18];
     picture.append(
-      svg("path", { class: "leader", d: `M${(cx + 7).toFixed(1)},${cy.toFixed(1)}H${BOX.right}L${left - 4},${at.toFixed(1)}` }),
+      svg("path", { class: "leader", d: `M${(cx + 7).toFixed(1)},${cy.toFixed(1)}H${right}L${left - 4},${at.toFixed(1)}` }),
       svg("circle", { class: point.kind, cx: cx.toFixed(1), cy: cy.toFixed(1), r: 5.5 }),
-      svg("text", { class: `label ${point.kind}`, x: left, y: (at - 1).toFixed(1) }, point.name),
-      svg("text", { class: "label number", x: left, y: (at + 13).toFixed(1) }, logProb(point.logProb)),
+      svg("text", { class: `label ${point.kind}`, x: left, y: (at + 4).toFixed(1) }, point.name),
     );
   });
 }

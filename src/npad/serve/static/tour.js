@@ -29,9 +29,10 @@ export const STEPS = [
   {
     title: "Beam search",
     paragraphs: [
-      "Keep the three best prefixes at every step. “it” ranks fourth among the first words, so a beam of 3 drops it before it can show what follows: the faint branches are prefixes that were dropped.",
-      "Set the width to 4 in the settings: now “it” survives, and everything after it is nearly certain.",
+      "Keep the three best prefixes at every step. “it” ranks fourth among the first words, so a beam of 3 never learns what follows it. The faint branches are prefixes that the beam kept for a step and then dropped.",
+      "Set the width to 4 in the settings: now “it” survives, and what follows it is nearly certain.",
     ],
+    settings: true,
     state: BEAM,
     look: "lattice",
   },
@@ -41,6 +42,7 @@ export const STEPS = [
       "Draw each word by its probability, twenty times over, and keep the most probable output. A draw finds the idiom with probability 0.134, so twenty draws miss it with probability 0.056.",
       "Change the seed to draw again. Nothing guides a sample: it spends as many draws on “i see nothing” as that is probable.",
     ],
+    settings: true,
     state: { decoder: "sampling", options: { samples: "20", temperature: "1.0", seed: "0" } },
     look: "lattice",
   },
@@ -50,6 +52,7 @@ export const STEPS = [
       "NPAD runs greedy search ten times over. Before each step, chains 1 to 9 add noise to the model’s hidden state, strong at first and fading as σ₀/t; chain 0 stays clean and is greedy search itself, outlined in the lattice.",
       "Noise moves a chain from one first word to another; as it fades, the chain follows the model to a sensible end. Step through it, then change σ₀: too little noise and all chains agree, too much and they babble.",
     ],
+    settings: true,
     state: { decoder: "npad", options: CHAINS },
     look: "lattice",
   },
@@ -75,7 +78,8 @@ export function showTour(panel, step, onStep) {
   panel.hidden = step === null;
   document.querySelectorAll(".looked-at").forEach((section) => section.classList.remove("looked-at"));
   if (step === null) return;
-  const { title, paragraphs, outputs: listed, look } = STEPS[step - 1];
+  const { title, paragraphs, outputs: listed, look, settings } = STEPS[step - 1];
+  document.getElementById("settings").open = Boolean(settings);
   document.getElementById(look)?.classList.add("looked-at");
   const heading = html("h2", { tabindex: -1 }, html("span", { class: "step" }, `${step} of ${STEPS.length}`), title);
   const back = button("Back", step > 1 ? () => onStep(step - 1) : null);

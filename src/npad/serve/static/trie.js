@@ -57,6 +57,11 @@ export class Trie {
     node.most = Math.max(node.most, through.length);
   }
 
+  /** All nodes but the root, each before its children. */
+  ordered(node = this.root) {
+    return [...node.children.values()].flatMap((child) => [child, ...this.ordered(child)]);
+  }
+
   /** The nodes of an output, from the first token to its end. */
   path(tokens) {
     const keys = tokens.map((_, i) => keyOf(tokens.slice(0, i + 1)));

@@ -5,7 +5,7 @@ import { showAttention } from "./attention.js";
 import { showBranch } from "./branch.js";
 import { comparisons, showComparison } from "./compare.js";
 import { byId, table } from "./dom.js";
-import { logProb } from "./format.js";
+import { count, logProb } from "./format.js";
 import { Lattice } from "./lattice.js";
 import { showNBest } from "./nbest.js";
 import { Player } from "./player.js";
@@ -25,6 +25,7 @@ export class View {
     const controls = Object.fromEntries(names.map((name) => [name, byId(`player-${name}`)]));
     this.player = new Player(controls, (step) => this.#show(step));
     byId("prefixes").addEventListener("toggle", () => this.#listPrefixes());
+    new ResizeObserver(() => this.run?.start && this.changed()).observe(byId("lattice"));
   }
 
   begin(run) {
@@ -70,8 +71,9 @@ export class View {
     else lattice.show(player.at);
     this.#summarise();
     byId("answer").classList.toggle("waiting", run.bests.length === 0);
+    byId("tint").hidden = run.chains.size < 2;
     this.#choose(run.state.pick ?? 0);
-    showScatter(byId("scatter-picture"), byId("scatter-numbers"), byId("scatter-note"), run);
+    showScatter(parts("scatter", "scatter-key", "scatter-table"), run);
     showStaircase(byId("staircase-picture"), run, this.references);
     showComparison(byId("comparison-rows"), run, this.references);
     byId("signature").textContent = run.start.signature;
@@ -88,7 +90,7 @@ export class View {
       this.changed();
       requestAnimationFrame(() => byId("n-best-rows").querySelectorAll("button")[row]?.focus());
     });
-    showAttention(byId("attention-picture"), byId("attention-numbers"), byId("attention-note"), run, run.hypotheses[pick]);
+    showAttention(parts("attention", "attention-table"), run, run.hypotheses[pick]);
   }
 
   #show(step) {
@@ -110,7 +112,7 @@ export class View {
     const { run, lattice, player } = this;
     const step = run.steps[player.at];
     if (!step) return;
-    const text = `Tree of prefixes at step ${player.at + 1} of ${run.steps.length}: ${step.prefixes.length} distinct, of ${run.start.chains} chains`;
+    const text = `Tree of prefixes at step ${player.at + 1} of ${run.steps.length}: ${step.prefixes.length} distinct, of ${count(run.start.chains, run.noun)}`;
     lattice.picture.setAttribute("aria-label", text);
     byId("lowest").textContent = logProb(lattice.lowest);
     this.#listPrefixes();
@@ -130,6 +132,12 @@ export class View {
       table("Prefixes of all chains at this step", ["prefix", "chains", "log p", "finished"], rows),
     );
   }
+}
+
+/** The elements of a picture with its numbers and its note; companions are hidden with it. */
+function parts(name, ...companions) {
+  const [picture, numbers, note] = ["picture", "numbers", "note"].map((part) => byId(`${name}-${part}`));
+  return { picture, numbers, note, companions: companions.map(byId) };
 }
 
 /** A decoder's short name, as in `NPAD-50` or `beam 5`. */

@@ -1,12 +1,16 @@
 // Tokens as people read them: without the marks that tell where a word begins.
 
 const MARKS = ["▁", "Ġ"];
+const END = "</s>"; // the end token of a source
 
 const begins = (token) => MARKS.some((mark) => token.startsWith(mark));
 
 export const isMarked = (tokens) => tokens.some(begins);
 
-export const piece = (token) => (begins(token) ? token.slice(1) : token);
+export function piece(token) {
+  if (token === END) return "end";
+  return begins(token) ? token.slice(1) : token;
+}
 
 /** Group tokens into words: [{text, from, to}]. Unless tokens are marked, each is a word. */
 export function words(tokens, marked) {
