@@ -22,6 +22,7 @@ GUIDE = [
     "reproducing",
     "performance",
     "scale",
+    "serving",
     "huggingface",
     "extending",
     "design",

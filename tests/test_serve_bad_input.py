@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from npad.serve.limits import Limits
-from serving import serving
+from serve_cases import serving
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from npad.serve.models import serve_translator
 from npad.serve.options import choose
 from npad.serve.refusals import Refused
 from npad.serve.worker import Job, Worker, alone
-from serving import serving, toy_model, wait_until
+from serve_cases import serving, toy_model, wait_until
 
 TEXTS = [
     "How are you?",

@@ -13,7 +13,7 @@ from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling
 from npad.cli.options import DEFAULT_MODEL
 from npad.serve.limits import Limits
 from npad.serve.models import serve_translator
-from serving import serving, toy_model
+from serve_cases import serving, toy_model
 
 TEXT = "das ist mir wurst"
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}

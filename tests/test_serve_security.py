@@ -14,7 +14,7 @@ from npad.serve.limits import Limits
 from npad.serve.models import public_name, serve_translator
 from npad.serve.security import ensure_reachable, is_loopback
 from npad.serve.worker import alone
-from serving import Client, serving, toy_model, wait_until
+from serve_cases import Client, serving, toy_model, wait_until
 
 TOKEN = "correct horse"
 ASKED = {"text": "danke", "decoder": "greedy"}

@@ -12,7 +12,7 @@ from npad.models import toy
 from npad.pipelines.transcription import Transcriber
 from npad.serve.limits import Limits
 from npad.serve.models import serve_transcriber
-from serving import serving, toy_model
+from serve_cases import serving, toy_model
 
 BOUNDARY = "a-boundary"
 

@@ -13,7 +13,7 @@ from npad.serve.limits import Limits
 from npad.serve.models import serve_translator
 from npad.serve.options import choose
 from npad.serve.streaming import StreamRequest, run_stream
-from serving import Event, serving, toy_model
+from serve_cases import Event, serving, toy_model
 
 TEXT = "She spends most of her money on books."
 TOY_TEXT = "ich verstehe nur bahnhof"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -11,14 +12,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from npad.serve.limits import Limits
-from serving import Client, events_of, serving, toy_model, wait_until
+from serve_cases import Client, events_of, serving, toy_model, wait_until
 
 pytestmark = pytest.mark.web
 
@@ -45,6 +46,7 @@ def process(*arguments, **environment):
             running.terminate()
             running.wait(60)
         reader.join(10)
+        running.stderr.close()
 
 
 @pytest.fixture(scope="module")
@@ -129,61 +131,66 @@ def test_a_slow_loris_is_dropped_and_others_are_served():
         assert client.post("/v1/decode", ASKED).status == 200
 
 
+def read_all(connection) -> bytes:
+    received = b""
+    while chunk := connection.recv(10_000):
+        received += chunk
+    return received
+
+
 def test_a_body_that_does_not_come_is_a_408():
-    with serving(toy_model(), limits=Limits(receive_seconds=0.3)) as client:
-        connection = client.connect()
-        connection.sendall(
-            b"POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: 100\r\n\r\n{"
-        )
-        received = b""
-        while chunk := connection.recv(10_000):
-            received += chunk
-        assert received.startswith(b"HTTP/1.1 408")
-        assert b"did not arrive within 0.3 s" in received
+    head = b"POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    limits = Limits(receive_seconds=0.3)
+    with serving(toy_model(), limits=limits) as client, client.connect() as connection:
+        connection.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        received = read_all(connection)
+    assert received.startswith(b"HTTP/1.1 408")
+    assert b"did not arrive within 0.3 s" in received
 
 
 def test_slow_headers_of_a_second_request_are_dropped_too():
-    with serving(toy_model(), limits=Limits(receive_seconds=0.5, idle_seconds=2)) as client:
-        connection = client.connect()
+    limits = Limits(receive_seconds=0.5, idle_seconds=2)
+    with serving(toy_model(), limits=limits) as client, client.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in connection.recv(10_000)
         connection.sendall(b"GET /health HTTP/1.1\r\n")
         start = time.monotonic()
-        received = b""
-        while chunk := connection.recv(10_000):
-            received += chunk
-        assert time.monotonic() - start < 2
-        assert b"408" in received
+        received = read_all(connection)
+    assert time.monotonic() - start < 2
+    assert b"408" in received
 
 
 def test_a_thousand_connections_leave_the_server_alive(server):
-    _, client, _ = server
-    connections, refused = [], 0
-    for _ in range(1000):
+    running, client, _ = server
+    with ExitStack() as stack:
+        connections = [stack.enter_context(client.connect()) for _ in range(1000)]
+        answer = wait_for_answer(client)
+        assert answer.status in (200, 503)
+        if answer.status == 503:
+            assert answer.headers["retry-after"] == "1"
+            assert "too many connections" in answer.error
+        assert any(b"503" in refused(connection) for connection in connections)
+    wait_until(lambda: wait_for_answer(client).status == 200)
+    assert running.poll() is None
+
+
+def wait_for_answer(client):
+    """The first answer that is not cut off by a reset."""
+    for _ in range(100):
         try:
-            connections.append(client.connect())
-        except OSError:
-            refused += 1
-    assert len(connections) + refused == 1000
-    wait_until(lambda: client_served(client, connections), 30)
-    assert client.post("/v1/decode", ASKED).status == 200
+            return client.post("/v1/decode", ASKED)
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.05)
+    raise AssertionError("the server does not answer")
 
 
-def client_served(client, connections) -> bool:
-    """Close the connections one by one until there is room for a request."""
-    for connection in connections[:100]:
-        connection.close()
-    del connections[:100]
-    time.sleep(0.05)
+def refused(connection) -> bytes:
+    """What a connection has received without a request."""
+    connection.setblocking(False)
     try:
-        answer = client.post("/v1/decode", ASKED)
+        return connection.recv(1000)
     except OSError:
-        return False
-    assert answer.status in (200, 503)
-    if answer.status == 503:
-        assert "too many connections" in answer.error
-    return answer.status == 200
+        return b""
 
 
 RUBBISH = [

@@ -19,6 +19,7 @@ from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen
+from npad.serve.reading import LOG_PROB_DIGITS, rounded
 from npad.serve.worker import Job
 
 
@@ -156,8 +157,8 @@ def hypotheses_of(translation: Translation) -> list[Hypothesis]:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a number, or None if JSON cannot hold it."""
-    return value if value is not None and abs(value) != float("inf") else None
+    """Return a log-probability as it is sent; None if there is none, or it is −inf."""
+    return None if value is None else rounded(value, LOG_PROB_DIGITS)
 
 
 def hypothesis_shown(model: ServedModel, text: str, hypothesis: Hypothesis) -> dict[str, Any]:

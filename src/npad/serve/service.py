@@ -151,7 +151,7 @@ def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None =
 def failure(request: Request, error: BaseException) -> Response:
     """Log an error in one line and return it as an answer."""
     status, message = explained(error)
-    path = brief(request.url.path, 100).strip("'")
+    path = brief(request.scope["path"], 100).strip("'")
     shown = message if status < 500 or isinstance(error, Refused) else _internal(error)
     log.log(
         logging.WARNING if status < 500 else logging.ERROR,
