@@ -71,13 +71,27 @@ def test_enter_decodes_and_words_carry_no_marks(visit):
 
 
 def test_something_is_seen_at_once(visit):
-    page = visit(settled=False)
-    page.wait_for_selector("#translation .word")
-    first = page.evaluate(
-        "performance.getEntriesByType('resource').find(e => e.name.includes('stream')).startTime"
-    )
-    page.locator("body[data-search=done]").wait_for(state="attached")
-    assert first < 2000  # of loading the page; the stream's own speed is benchmarks/serving.py's
+    """Some 50 ms after a click, on an idle machine; this one may be busy."""
+    page = visit(CHAINS)
+    milliseconds = page.evaluate("""() => new Promise((resolve) => {
+      const clicked = performance.now();
+      const seen = () => requestAnimationFrame(() => resolve(performance.now() - clicked));
+      const facts = document.getElementById("translation-facts");
+      document.querySelector("#ask button").click();
+      new MutationObserver(seen).observe(facts, { childList: true });
+    })""")
+    settle(page)
+    assert milliseconds < 1000
+
+
+def test_a_server_with_a_token_asks_for_it(visit, guarded):
+    page = visit(CHAINS, settled=False, server=guarded)
+    page.get_by_label("This server asks for its token").fill("open sesame")
+    page.get_by_role("button", name="Use it").click()
+    settle(page)
+    assert page.locator("#translation").inner_text() == "it is all greek to me"
+    assert "sesame" not in page.url
+    page.complaints.clear()  # the browser's own lines about the answers 401
 
 
 def test_steps_grow_the_tree(visit):
@@ -119,12 +133,15 @@ def test_it_plays_and_pauses(visit):
     ids=["toy", "beam", "en-de"],
 )
 def test_a_shared_link_gives_the_same_picture(visit, path):
-    page = visit(path)
+    page = visit(path, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="One step back").click()
     assert page.locator("#n-best-rows button").count() > 0
     page.locator("#n-best-rows button").last.click()
     page.wait_for_timeout(300)
-    again = visit(page.url[page.url.index("/?") :])
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Link copied").wait_for()
+    link = page.evaluate("navigator.clipboard.readText()")
+    again = visit(link[link.index("/?") :])
     assert again.url == page.url
     page.mouse.move(0, 0)
     assert pictures(again) == pictures(page)

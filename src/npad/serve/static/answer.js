@@ -8,13 +8,18 @@ import { words } from "./words.js";
 /** Show the best output so far; `line` gets its words, `facts` what is known of it. */
 export function showAnswer(line, facts, run, pick) {
   const chosen = run.hypotheses[pick ?? 0] ?? run.bests.at(-1);
-  if (!chosen) return;
+  if (!chosen) {
+    const { source, chains } = run.start;
+    facts.replaceChildren(`${count(source.length, "token")} read; ${count(chains, run.noun)} to search`);
+    return;
+  }
   const grouped = words(chosen.tokens, run.marked);
   const shares = agreement(
     grouped.map((word) => word.text),
     run.outputs(),
   );
   const several = run.chains.size > 1;
+  line.classList.toggle("tinted", several);
   const tinted = grouped.flatMap((word, i) => {
     const title = several ? `${Math.round(100 * shares[i])} % of ${run.chains.size} ${run.noun}s` : null;
     const shown = html("span", { class: "word", title }, word.text);

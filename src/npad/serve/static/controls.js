@@ -128,6 +128,7 @@ function summary(value, names) {
     selector: () => String(value("selector")),
     seed: () => `seed ${value("seed")}`,
     budget: () => `budget ${value("budget")}`,
+    max_length: () => `at most ${value("max_length")} tokens`,
   };
   return Object.keys(parts)
     .filter((name) => names.includes(name))

@@ -5,11 +5,13 @@ import { piece } from "./words.js";
 
 export const WIDEST = 18; // pixels, all chains together
 const NARROWEST = 1.5;
+const FEW = 4; // pixels for each chain at most
 const ROW = 25; // pixels of a word, above its line
 const GAPS = [22, 60]; // between columns, where lines part: at least, and where there is room
 const MARGIN = { left: 4, top: 2, right: 96, bottom: 12 };
 
-export const thickness = (chains, all) => Math.max(NARROWEST, (WIDEST * chains) / all);
+export const thickness = (chains, all) =>
+  Math.max(NARROWEST, (Math.min(WIDEST, FEW * all) * chains) / all);
 
 /**
  * Place the nodes of a trie.

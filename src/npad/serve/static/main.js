@@ -7,7 +7,7 @@ import { offered } from "./options.js";
 import { Run } from "./run.js";
 import { fromQuery, remember, toRequest } from "./state.js";
 import { events } from "./stream.js";
-import { STEPS, showTour, stateOf } from "./tour.js";
+import { lookAt, STEPS, showTour, stateOf } from "./tour.js";
 import { View } from "./view.js";
 
 const EXAMPLE = "She spends most of her money on books.";
@@ -88,7 +88,7 @@ function tour(step) {
   if (step === null) remember(state, true);
   else {
     search({ entry: true });
-    byId("tour").querySelector("h2").focus();
+    lookAt(byId("tour"), step);
   }
 }
 
@@ -111,10 +111,12 @@ byId("token").addEventListener("submit", (event) => {
 byId("take-tour").addEventListener("click", () => tour(1));
 byId("share").addEventListener("click", async (event) => {
   const button = event.currentTarget;
-  await navigator.clipboard.writeText(location.href).then(
-    () => (button.textContent = "Link copied"),
-    () => (button.textContent = "Copy it from the address bar"),
-  );
+  try {
+    await navigator.clipboard.writeText(location.href); // absent unless the page is local or encrypted
+    button.textContent = "Link copied";
+  } catch {
+    button.textContent = "Copy it from the address bar";
+  }
   setTimeout(() => (button.textContent = "Copy link"), 2500);
 });
 addEventListener("popstate", () => {

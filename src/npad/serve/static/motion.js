@@ -1,6 +1,7 @@
 // Places that glide to where they belong; at once for those who prefer less motion.
 
 const MILLISECONDS = 220;
+const MOST = 1000; // places; more would stutter
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const ease = (share) => 1 - (1 - share) ** 3;
 
@@ -27,7 +28,7 @@ export class Motion {
     );
     cancelAnimationFrame(this.frame);
     const moves = [...target].some(([node, place]) => !same(before.get(node), place));
-    if (still.matches || !moves) {
+    if (still.matches || !moves || target.size > MOST) {
       this.#arrive(target);
       return;
     }

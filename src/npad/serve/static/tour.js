@@ -67,6 +67,14 @@ export const STEPS = [
   },
 ];
 
+/** Bring a step's text and picture into view, once it is shown. */
+export function lookAt(panel, step) {
+  const beside = matchMedia("(min-width: 64rem)").matches;
+  panel.querySelector("h2").focus({ preventScroll: beside });
+  const section = document.getElementById(STEPS[step - 1].look);
+  if (beside) section.scrollIntoView({ block: step === 1 ? "center" : "start" });
+}
+
 /** The state of a tour's step, counted from 1. */
 export function stateOf(step) {
   const { decoder, options } = STEPS[step - 1].state;
@@ -76,6 +84,7 @@ export function stateOf(step) {
 /** Fill the tour's panel; `onStep` is called with the number of the step to go to, or null to leave. */
 export function showTour(panel, step, onStep) {
   panel.hidden = step === null;
+  document.body.classList.toggle("touring", step !== null);
   document.querySelectorAll(".looked-at").forEach((section) => section.classList.remove("looked-at"));
   if (step === null) return;
   const { title, paragraphs, outputs: listed, look, settings } = STEPS[step - 1];

@@ -74,8 +74,9 @@ export class View {
     byId("tint").hidden = run.chains.size < 2;
     this.#choose(run.state.pick ?? 0);
     showScatter(parts("scatter", "scatter-key", "scatter-table"), run);
-    showStaircase(byId("staircase-picture"), run, this.references);
-    showComparison(byId("comparison-rows"), run, this.references);
+    const others = this.references.filter(({ name }) => name !== run.title);
+    showStaircase(byId("staircase-picture"), run, others);
+    showComparison(byId("comparison-rows"), run, others);
     byId("signature").textContent = run.start.signature;
     showBranch(byId("branch"), this.branch, lattice);
   }
