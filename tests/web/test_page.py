@@ -147,6 +147,35 @@ def test_a_shared_link_gives_the_same_picture(visit, path):
     assert pictures(again) == pictures(page)
 
 
+OPTIONS = [
+    "decoder=greedy",
+    "decoder=beam&width=4",
+    "decoder=beam&width=4&selector=length-normalised",
+    "decoder=sampling&samples=20",
+    "decoder=diverse&width=3&eta=0.5",
+    "decoder=exact",
+    "decoder=npad&chains=6&inner=beam&width=2",
+    "decoder=npad&chains=6&inner=sampling&temperature=0.5",
+    "decoder=npad&chains=1",
+    "decoder=npad&chains=6&schedule=adaptive(power%3D1.0)&relative=true&distribution=dropout",
+    "decoder=npad&chains=6&selector=mbr&site=output&sigma=0.125",
+    "decoder=npad&chains=3&sigma=0,0.1,0.2&max_length=3",
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_every_decoder_is_shown_and_its_options_kept(visit, server, options):
+    page = visit(f"/?text=na+ja&model=toy&{options}", reduced_motion="no-preference")
+    given, kept = parse_qs(options), parse_qs(urlsplit(page.url).query)
+    for name, (value,) in given.items():
+        assert kept[name][0] == value or kept[name][0].startswith(f"{value}(")  # with its fields
+    asked = {name: value for name, (value,) in given.items()}
+    expected = decode(server, text="na ja", model="toy", **asked)
+    assert page.locator("#translation").inner_text() == (expected["text"] or "(an empty output)")
+    assert page.locator("#n-best-rows tr").count() > 0
+    assert page.locator("#lattice-picture [role=treeitem]:not(.hidden)").count() > 0
+
+
 def test_the_address_holds_every_option(visit):
     page = visit()
     query = parse_qs(urlsplit(page.url).query)

@@ -136,10 +136,15 @@ function summary(value, names) {
     .join(" · ");
 }
 
+const bare = (text) => String(text).split("(")[0];
+
 /** Offer values in a select, keeping the chosen one even if the server does not list it. */
 function fill(select, values, chosen) {
   const offers = values?.length ? [...new Set(values)] : [...select.options].map((option) => option.value);
-  if (given(chosen) && !offers.includes(chosen)) offers.push(chosen);
+  if (given(chosen) && !offers.includes(chosen)) {
+    const place = offers.findIndex((offer) => bare(offer) === bare(chosen)); // with other fields
+    offers.splice(place < 0 ? offers.length : place, place < 0 ? 0 : 1, chosen);
+  }
   const current = [...select.options].map((option) => option.value);
   if (offers.join("\n") !== current.join("\n")) {
     select.replaceChildren(...offers.map((value) => html("option", { value }, value)));

@@ -6,7 +6,8 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 export class Player {
   /**
    * @param {{start, back, play, forward, slider, speed, position}} controls elements of the page
-   * @param {(step: number) => void} onStep called with every step to show
+   * @param {(step: number, chosen: boolean) => void} onStep called with every step to show, and
+   *   whether it is the user's choice or the end of what was played
    */
   constructor(controls, onStep) {
     this.controls = controls;
@@ -14,11 +15,12 @@ export class Player {
     this.at = -1;
     this.length = 0;
     this.timer = null;
+    this.follows = true; // plays steps as they come, until the user takes over
     const { start, back, play, forward, slider, speed } = controls;
     start.addEventListener("click", () => this.#stop(0));
     back.addEventListener("click", () => this.#stop(this.at - 1));
     forward.addEventListener("click", () => this.#stop(this.at + 1));
-    play.addEventListener("click", () => (this.playing ? this.pause() : this.play()));
+    play.addEventListener("click", () => (this.playing ? this.#stop(this.at) : this.play()));
     slider.addEventListener("input", () => this.#stop(Number(slider.value) - 1));
     speed.addEventListener("change", () => this.playing && this.play());
     this.#render();
@@ -32,28 +34,29 @@ export class Player {
     return this.at === this.length - 1;
   }
 
-  reset() {
+  reset(follows) {
     this.pause();
+    this.follows = follows;
     this.at = -1;
     this.length = 0;
     this.#render();
   }
 
-  /** Say how many steps there are; `follow` plays them as they come. */
-  grow(length, follow) {
+  /** Say how many steps there are. */
+  grow(length) {
     this.length = length;
     if (this.at < 0 && length > 0) this.show(0);
-    if (follow && !this.playing && !this.atEnd) {
+    if (this.follows && !this.playing && !this.atEnd) {
       if (still.matches) this.show(length - 1);
       else this.play();
     }
     this.#render();
   }
 
-  show(step) {
+  show(step, chosen = false) {
     this.at = Math.max(0, Math.min(this.length - 1, step));
     this.#render();
-    this.onStep(this.at);
+    this.onStep(this.at, chosen);
   }
 
   play() {
@@ -73,13 +76,14 @@ export class Player {
   #tick() {
     if (this.atEnd) {
       this.pause();
-      this.onStep(this.at);
+      this.onStep(this.at, true);
     } else this.show(this.at + 1);
   }
 
   #stop(step) {
     this.pause();
-    if (this.length) this.show(step);
+    this.follows = false;
+    if (this.length) this.show(step, true);
   }
 
   #render() {

@@ -23,7 +23,7 @@ export class View {
     this.lattice = new Lattice(byId("lattice-picture"), (node) => this.#point(node));
     const names = ["start", "back", "play", "forward", "slider", "speed", "position"];
     const controls = Object.fromEntries(names.map((name) => [name, byId(`player-${name}`)]));
-    this.player = new Player(controls, (step) => this.#show(step));
+    this.player = new Player(controls, (step, chosen) => this.#show(step, chosen));
     byId("prefixes").addEventListener("toggle", () => this.#listPrefixes());
     new ResizeObserver(() => this.run?.start && this.changed()).observe(byId("lattice"));
   }
@@ -32,7 +32,8 @@ export class View {
     this.run = run;
     this.references = [];
     this.branch = null;
-    this.player.reset();
+    this.awaited = run.state.at; // the step that a link asks for, until it comes
+    this.player.reset(this.awaited === null);
     this.lattice.reset(run);
     document.body.dataset.compared = "false";
     for (const id of ["n-best-rows", "comparison-rows", "translation-facts"]) byId(id).replaceChildren();
@@ -65,10 +66,11 @@ export class View {
     if (!run.start) return;
     run.title ??= titleOf(run.options);
     lattice.update();
-    const { at } = run.state;
-    player.grow(run.steps.length, at === null);
-    if (at !== null && player.at !== at - 1 && at <= run.steps.length) player.show(at - 1);
-    else lattice.show(player.at);
+    player.grow(run.steps.length);
+    if (this.awaited !== null && (run.done || this.awaited <= run.steps.length)) {
+      player.show(this.awaited - 1);
+      this.awaited = null;
+    } else lattice.show(player.at);
     this.#summarise();
     byId("answer").classList.toggle("waiting", run.bests.length === 0);
     byId("tint").hidden = run.chains.size < 2;
@@ -94,13 +96,12 @@ export class View {
     showAttention(parts("attention", "attention-table"), run, run.hypotheses[pick]);
   }
 
-  #show(step) {
+  #show(step, chosen) {
     this.lattice.show(step);
     showBranch(byId("branch"), this.branch, this.lattice);
     this.#listPrefixes();
     this.#summarise();
-    if (this.player.playing || !this.run.done) return;
-    this.onView({ at: this.player.atEnd ? null : step + 1 });
+    if (chosen && this.run.done) this.onView({ at: this.player.atEnd ? null : step + 1 });
   }
 
   #point(node) {
