@@ -22,6 +22,7 @@ if find_spec("transformers") is None:  # without the extra hf
         for path in Path(__file__).parent.glob("*.py")
         if re.search(NEEDS_TRANSFORMERS, path.read_text(), re.MULTILINE)
     ]
+collect_ignore_glob = ["test_serve_*.py", "web/*"] if find_spec("starlette") is None else []
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 from npad.models import toy
 from npad.pipelines.translation import Translator
 from npad.serve import app, server

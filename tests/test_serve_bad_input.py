@@ -156,7 +156,7 @@ def test_unknown_routes_and_methods_are_one_line(client):
 
 
 def test_an_error_inside_shows_nothing_of_it(client, caplog, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("secret in /home/someone")
 
     monkeypatch.setattr("npad.serve.decode_routes.decode_job", fail)

@@ -101,6 +101,18 @@ def test_a_full_queue_refuses():
     worker.close()
 
 
+def test_cancelled_jobs_make_room_in_a_full_queue():
+    worker = Worker("test", limit=2, batch=8)
+    gate = Gate(worker)
+    for _ in range(2):
+        worker.submit(alone(lambda job: 5)).cancel()
+    job = worker.submit(alone(lambda job: 6))
+    assert len(worker) == 1
+    gate.opened.set()
+    assert job.result.result(20) == 6
+    worker.close()
+
+
 def test_closing_finishes_what_was_begun():
     worker = Worker("test", limit=9, batch=8)
     gate = Gate(worker)

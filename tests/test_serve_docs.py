@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from serve_cases import events_of, serving, toy_model
 
 PAGE = Path(__file__).parent.parent / "docs/serving.md"
@@ -76,7 +74,6 @@ def test_the_limits_of_the_page_are_those_of_the_server():
 
 
 def test_the_page_names_every_route_and_option():
-    pytest.importorskip("starlette")
     from npad.serve.app import ROUTES
     from npad.serve.options import option_names
 

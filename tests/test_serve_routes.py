@@ -110,7 +110,6 @@ def test_translate_answers_as_libretranslate_does(client):
     assert content["translatedText"] == beam.text
     assert content["signature"] == beam.signature
     assert math.isclose(content["log_prob"], beam.log_prob, rel_tol=1e-5)
-    assert content["confidence"] is None
     assert set(content) == {"translatedText", "log_prob", "confidence", "signature"}
 
 
@@ -169,11 +168,13 @@ def test_health_and_openapi(client):
 def test_metrics_count_what_was_answered(client):
     client.post("/v1/decode", {"text": "danke", "model": "toy", "decoder": "greedy"})
     client.post("/v1/decode", {"text": ""})
+    client.get("/nowhere")
     text = client.get("/metrics").body.decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert int(lines['npad_requests_total{route="/v1/decode",status="200"}']) >= 1
     assert int(lines['npad_requests_total{route="/v1/decode",status="400"}']) >= 1
     assert int(lines['npad_model_calls_total{model="toy",kind="search"}']) >= 2
+    assert int(lines['npad_requests_total{route="other",status="404"}']) >= 1
     assert lines['npad_queue_length{model="toy"}'] == "0"
     count = int(lines['npad_request_seconds_count{route="/v1/decode"}'])
     assert int(lines['npad_request_seconds_bucket{route="/v1/decode",le="+Inf"}']) == count
@@ -186,3 +187,19 @@ def test_every_answer_has_the_headers_of_a_careful_server(client):
         assert headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in headers
         assert "server" not in headers
+
+
+def test_confidence_is_that_of_the_translator():
+    model = toy_model()
+    with serving(model) as client:
+        translation = {"q": "danke", "target": "en"}
+        assert client.post("/translate", translation).json["confidence"] is None
+        assert not client.get("/v1/models").json["data"][0]["confidence"]
+        object.__setattr__(model.translator, "confidence", lambda h: 10.123 * len(h.tokens))
+        assert client.get("/v1/models").json["data"][0]["confidence"]
+        assert client.post("/translate", translation).json["confidence"] == 10.12
+        decoded = client.post("/v1/decode", {"text": "danke", "decoder": "greedy"}).json
+        assert decoded["results"][0]["confidence"] == 10.12
+        scored = client.post("/v1/score", {"text": "danke", "target": "thanks to me"}).json
+        assert scored["confidence"] == 30.37
+        assert client.stream(text="danke", chains=2)[-1].data["confidence"] == 10.12

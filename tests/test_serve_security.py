@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from urllib.parse import urlencode
@@ -10,11 +11,13 @@ import pytest
 
 import npad
 from npad import InvalidInput
+from npad.serve.events import EventQueue, SlowReader
 from npad.serve.limits import Limits
 from npad.serve.models import public_name, serve_translator
 from npad.serve.security import ensure_reachable, is_loopback
+from npad.serve.service import explained
 from npad.serve.worker import alone
-from serve_cases import Client, serving, toy_model, wait_until
+from serve_cases import Client, events_of, serving, toy_model, wait_until
 
 TOKEN = "correct horse"
 ASKED = {"text": "danke", "decoder": "greedy"}
@@ -118,6 +121,10 @@ def test_a_name_that_points_here_is_refused():
             assert client.get("/health", Host=host).status == 200
 
 
+def test_with_a_token_a_proxy_may_name_the_server(guarded):
+    assert guarded.get("/v1/models", Host="translate.example").status == 200
+
+
 def test_another_sites_page_is_refused():
     with serving() as client:
         own = f"http://127.0.0.1:{client.port}"
@@ -189,6 +196,38 @@ def test_too_many_requests_at_once_are_a_503():
         answer = client.get("/health")
         assert answer.status == 503
         assert "0 requests are in progress" in answer.error
+
+
+def test_a_quiet_stream_is_kept_alive(monkeypatch):
+    monkeypatch.setattr("npad.serve.events.KEEP_ALIVE_SECONDS", 0.05)
+    model = toy_model()
+    with serving(model) as client:
+        running = model.worker.submit(alone(lambda job: time.sleep(0.5)))
+        wait_until(running.result.running)
+        answer = client.get("/v1/decode/stream?text=danke&chains=2")
+        assert answer.body.count(b": keep-alive\n\n") >= 3
+        names = [event.name for event in events_of(answer.body)]
+        assert (names[0], names[-1]) == ("start", "done")
+
+
+def test_events_that_nobody_reads_end_the_search():
+    async def emit_unread():
+        events = EventQueue(limit=10)
+        events.emit("step", {"t": 1})
+        await asyncio.sleep(0)
+        events.emit("step", {"t": 2})
+
+    with pytest.raises(SlowReader) as slow:
+        asyncio.run(emit_unread())
+    assert explained(slow.value) == (408, "the events were read too slowly")
+
+
+def test_limits_change_by_name():
+    changed = Limits.changed(["body=5", "seconds=0.5"])
+    assert (changed.body, changed.seconds, changed.texts) == (5, 0.5, 64)
+    for change in ("bodies=3", "body", "body=x", "body=0", "seconds=nan", "body=1.5", "=3"):
+        with pytest.raises(InvalidInput, match="limit"):
+            Limits.changed([change])
 
 
 @pytest.mark.parametrize(

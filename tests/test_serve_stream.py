@@ -9,6 +9,8 @@ import pytest
 
 import npad
 from npad import NPAD, Noise
+from npad.models import toy
+from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
 from npad.serve.models import serve_translator
 from npad.serve.options import choose
@@ -186,6 +188,29 @@ def test_another_decoder_has_no_answer_before_its_end(client):
     events = client.stream(text=TEXT, decoder="beam", deadline=0)
     assert events[-1].name == "error"
     assert "only npad has an answer" in events[-1].data["error"]
+
+
+def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
+    """As those of a user's or of Hugging Face: encoded by the model's thread alone."""
+    import threading
+
+    threads = set()
+
+    def encode(texts):
+        threads.add(threading.current_thread().name)
+        return list(texts)
+
+    def detokenise(tokens):
+        threads.add(threading.current_thread().name)
+        return toy.detokenise(tokens)
+
+    translator = Translator(toy.model(), encode, detokenise, toy.tokenise)
+    with serving(serve_translator("mine", translator, Limits())) as client:
+        assert client.stream(text="danke", chains=2)[0].name == "start"
+        client.post("/v1/decode", {"text": "danke", "chains": 2})
+        client.post("/v1/score", {"text": "danke", "target": "thanks"})
+        client.post("/translate", {"q": "danke", "model": "mine", "target": "en"})
+    assert threads == {"npad mine"}
 
 
 def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):

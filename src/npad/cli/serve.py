@@ -42,6 +42,14 @@ def command(
         ),
     ] = None,
     device: Device = "auto",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N",
+            help="Change a limit of requests, such as `body=5000000` bytes or `seconds=120`; "
+            "repeat it for several. docs/serving.md lists them.",
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve models over HTTP, with a page that shows how they decode.
@@ -62,31 +70,31 @@ def command(
             raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
     from npad.serve import app, server
     from npad.serve.limits import Limits
-    from npad.serve.models import load_served
+    from npad.serve.models import load_served, public_name
     from npad.serve.security import Guard, ensure_reachable
     from npad.serve.service import Service
 
     ensure_reachable(host, token)
     where = device_named(device, "--device")
-    listener = server.bind(host, port)
-    logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
-    limits = Limits()
-    served = {}
+    limits = Limits.changed(limit or [])
+    names: dict[str, str] = {}
     for name in dict.fromkeys(model or [DEFAULT_MODEL, TOY]):
-        loaded = load_served(name, where, limits)
-        if loaded.id in served:
-            raise InvalidInput(f"two models are called {loaded.id}; rename the folder of one")
-        served[loaded.id] = loaded
-    url = server.url_of(listener)
+        shown = public_name(name)
+        if shown in names:
+            raise InvalidInput(f"two models are called {shown}; rename the folder of one")
+        names[shown] = name
+    logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
+    with server.bind(host, port) as listener:  # before the models are loaded, which takes seconds
+        served = {shown: load_served(name, where, limits) for shown, name in names.items()}
+        url = server.url_of(listener)
 
-    def started() -> None:
-        note(f"serving {', '.join(served)} at {url}")
-        if open_page:
-            webbrowser.open(url)
+        def started() -> None:
+            note(f"serving {', '.join(served)} at {url}")
+            if open_page:
+                webbrowser.open(url)
 
-    try:
-        server.run(
-            app.build(Service(served, limits, Guard(host, token))), listener, limits, started
-        )
-    except KeyboardInterrupt:  # uvicorn raises it again after it has finished its requests
-        note("stopped")
+        service = Service(served, limits, Guard(host, token))
+        try:
+            server.run(app.build(service), listener, limits, started)
+        except KeyboardInterrupt:  # uvicorn raises it again after it has finished its requests
+            note("stopped")

@@ -60,15 +60,18 @@ def build(service: Service, static: Path = STATIC) -> Starlette:
         closing = (asyncio.to_thread(served.worker.close) for served in service.models.values())
         await asyncio.gather(*closing)
 
+    async def no_route(request: Request, error: Exception) -> Response:
+        response = refuse_route(request, error)
+        service.metrics.answered("other", response.status_code, 0.0)
+        return response
+
     routes = [
         Route(path, service.endpoint(path, handler), methods=[method])
         for (method, path), handler in ROUTES.items()
     ]
     for path, file in page_files(static).items():
         routes.append(Route(path, _file_endpoint(service, file), methods=["GET"]))
-    return Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _no_route}
-    )
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_route})
 
 
 def page_files(static: Path) -> dict[str, Path]:
@@ -95,7 +98,7 @@ def _file_endpoint(service: Service, file: Path) -> Handler:
     return answer  # type: ignore[return-value]
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
+def refuse_route(request: Request, error: Exception) -> Response:
     """Answer a request for which there is no route."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     known = ", ".join(f"{method} {path}" for method, path in ROUTES)

@@ -16,7 +16,7 @@ from npad.serve.confidence import confidence_of
 from npad.serve.decoding import Decoded, decode_job, finite, hypothesis_shown
 from npad.serve.events import EventQueue, EventStream
 from npad.serve.models import ServedModel
-from npad.serve.options import Chosen, choose_for
+from npad.serve.options import choose_for
 from npad.serve.reading import read_tokens
 from npad.serve.service import Service, as_json, explained
 from npad.serve.streaming import StreamRequest, run_stream
@@ -34,20 +34,21 @@ async def decode(service: Service, request: Request) -> Response:
     if not any(text.strip() for text in texts):
         raise InvalidInput("text must not be empty")
     chosen = choose_for(model.model, options, service.limits)
-    decoded = await service.outcome(request, model, decode_job(model, texts, chosen))
+    job = decode_job(model, texts, chosen, shown=chosen.nbest)
+    decoded = await service.outcome(request, model, job)
     for result in decoded:
         service.metrics.called(model.id, *result.calls)
     return as_json(
         {
             "model": model.id,
             "signature": signature(chosen.decoder, model.model),
-            "results": [_result(model, result, chosen) for result in decoded],
+            "results": [_result(model, result) for result in decoded],
             "seconds": round(time.monotonic() - start, 4),
         }
     )
 
 
-def _result(model: ServedModel, decoded: Decoded, chosen: Chosen) -> dict[str, Any]:
+def _result(model: ServedModel, decoded: Decoded) -> dict[str, Any]:
     """Return the answer for one text."""
     translation = decoded.translation
     best = translation.hypothesis
@@ -59,7 +60,8 @@ def _result(model: ServedModel, decoded: Decoded, chosen: Chosen) -> dict[str, A
         "finished": best.finished,
         "proven": best.proven,
         "hypotheses": [
-            hypothesis_shown(model, other.text, other.hypothesis) for other in every[: chosen.nbest]
+            hypothesis_shown(other, pieces)
+            for other, pieces in zip(every, decoded.pieces, strict=False)
         ],
         "calls": decoded.calls._asdict(),
     }
@@ -111,13 +113,16 @@ async def stream(service: Service, request: Request) -> EventStream:
     deadline = _deadline(options.pop("deadline", None))
     chosen = choose_for(model.model, options, service.limits)
     asked = StreamRequest(model, text, chosen, deadline)
-    start = asked.start_event()
     events = EventQueue(service.limits.unsent)
+    at_once = model.encodes_anywhere
+    if at_once:
+        events.emit("start", asked.start_event())
 
     def work(job: Job) -> None:
+        if not at_once:
+            events.emit("start", asked.start_event())
         run_stream(asked, events.emit, lambda: job.cancelled)
 
-    events.emit("start", start)
     job = model.worker.submit(alone(work))
     return EventStream(job, events, service.limits.seconds, lambda error: explained(error)[1])
 

@@ -31,58 +31,75 @@ class Calls(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The translation of one text, and its cost."""
+    """The translation of one text, its cost, and the tokens of its best hypotheses."""
 
     translation: Translation
     calls: Calls
+    pieces: tuple[list[str], ...] = ()
 
 
-def decode_job(model: ServedModel, texts: list[str], chosen: Chosen) -> Job:
+class Texts(NamedTuple):
+    """The texts of one request."""
+
+    texts: list[str]
+    shown: int  # hypotheses of each text whose tokens are shown
+
+
+def decode_job(model: ServedModel, texts: list[str], chosen: Chosen, shown: int = 0) -> Job:
     """Return a job that decodes texts, together with other jobs of the same choice.
 
     Its result is a list of `Decoded`.
+
+    Args:
+        model: the model.
+        texts: the texts of a request.
+        chosen: the decoder.
+        shown: hypotheses of each text whose tokens are shown.
     """
-    translator = model.text
+    model.text  # noqa: B018 (refuses a model that hears)
 
     def run(jobs: Sequence[Job]) -> None:
-        decode_together(translator, chosen, jobs)
+        decode_together(model, chosen, jobs)
 
     key = (chosen.decoder, chosen.max_length)
-    return Job(run, key, texts, len(texts))
+    return Job(run, key, Texts(texts, shown), len(texts))
 
 
-def decode_together(translator: Translator, chosen: Chosen, jobs: Sequence[Job]) -> None:
+def decode_together(model: ServedModel, chosen: Chosen, jobs: Sequence[Job]) -> None:
     """Decode the distinct texts of all jobs, and set the jobs' results.
 
     If that fails, each job runs alone, so that only those fail that would fail alone.
     """
-    texts = list(dict.fromkeys(text for job in jobs for text in job.payload))
+    texts = list(dict.fromkeys(text for job in jobs for text in job.payload.texts))
     try:
         with stopped_by(lambda: all(job.cancelled for job in jobs)):
-            decoded = dict(zip(texts, _decode(translator, texts, chosen), strict=True))
+            decoded = dict(zip(texts, _decode(model.text, texts, chosen), strict=True))
+        for job in jobs:
+            _finish(model, job, [decoded[text] for text in job.payload.texts])
     except Stopped as error:
         for job in jobs:
             job.fail(error)
-        return
     except Exception as error:
         if len(jobs) == 1:
             jobs[0].fail(error)
-        else:
-            for job in jobs:
-                decode_together(translator, chosen, [job])
-        return
-    for job in jobs:
-        outcomes = [decoded[text] for text in job.payload]
-        long = next((o for o in outcomes if isinstance(o, TooLong)), None)
-        if long is None:
-            job.result.set_result(outcomes)
-        else:
-            job.fail(
-                InvalidInput(
-                    f"a text has {long.size} and {translator.longest:,} tokens are allowed; "
-                    "split it"
-                )
-            )
+            return
+        for job in jobs:
+            if not job.result.done():
+                decode_together(model, chosen, [job])
+
+
+def _finish(model: ServedModel, job: Job, outcomes: list[Decoded | TooLong]) -> None:
+    """Set the result of a job; here, since a tokenizer may belong to the model's thread."""
+    decoded = []
+    for outcome in outcomes:
+        if isinstance(outcome, TooLong):
+            rule = f"{model.text.longest:,} tokens are allowed; split it"
+            job.fail(InvalidInput(f"a text has {outcome.size} and {rule}"))
+            return
+        hypotheses = hypotheses_of(outcome.translation)[: job.payload.shown]
+        pieces = tuple(model.pieces(hypothesis.tokens) for hypothesis in hypotheses)
+        decoded.append(outcome._replace(pieces=pieces))
+    job.result.set_result(decoded)
 
 
 def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[Decoded | TooLong]:
@@ -161,11 +178,12 @@ def finite(value: float | None) -> float | None:
     return None if value is None else rounded(value, LOG_PROB_DIGITS)
 
 
-def hypothesis_shown(model: ServedModel, text: str, hypothesis: Hypothesis) -> dict[str, Any]:
+def hypothesis_shown(translation: Translation, pieces: list[str]) -> dict[str, Any]:
     """Return a hypothesis as JSON."""
+    hypothesis = translation.hypothesis
     return {
-        "text": text,
-        "tokens": model.pieces(hypothesis.tokens),
+        "text": translation.text,
+        "tokens": pieces,
         "log_prob": finite(hypothesis.log_prob),
         "finished": hypothesis.finished,
         "chain": hypothesis.chain,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import get_type_hints
+
+from npad.errors import InvalidInput
+from npad.specs import parse_value
+from npad.validation import ensure_number
 
 
 @dataclass(frozen=True)
@@ -46,3 +52,20 @@ class Limits:
     receive_seconds: float = 10.0
     idle_seconds: float = 5.0
     unsent: int = 16_000_000
+
+    @classmethod
+    def changed(cls, changes: Sequence[str]) -> Limits:
+        """Return the limits with changes such as `body=5000000`.
+
+        Raises:
+            InvalidInput: there is no such limit, or its value is no positive number.
+        """
+        types, values = get_type_hints(cls), {}
+        for change in changes:
+            name, _, text = change.partition("=")
+            if name not in types:
+                names = ", ".join(field.name for field in fields(cls))
+                raise InvalidInput(f"there is no limit {name!r}; write NAME=N with one of {names}")
+            values[name] = parse_value(f"the limit {name}", text, types[name])
+            ensure_number(f"the limit {name}", values[name], above=0)
+        return replace(cls(), **values)

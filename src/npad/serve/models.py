@@ -18,7 +18,7 @@ from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
 from npad.serve.limits import Limits
-from npad.serve.pieces import Pieces
+from npad.serve.pieces import Pieces, source_subwords
 from npad.serve.worker import Worker
 
 LANGUAGES = {TOY: ("de", "en")}  # of models whose name does not say it
@@ -69,6 +69,16 @@ class ServedModel:
     @cached_property
     def pieces(self) -> Pieces:
         return Pieces(self.text.detokenise)
+
+    @cached_property
+    def source_pieces(self) -> Pieces | None:
+        subwords = source_subwords(self.text)
+        return None if subwords is None else Pieces(subwords.decode)
+
+    @property
+    def encodes_anywhere(self) -> bool:
+        """Whether sources may be encoded outside the model's thread; others' tokenizers may not."""
+        return self.source_pieces is not None or self.text.encode is list
 
     @cached_property
     def defaults(self) -> Defaults:

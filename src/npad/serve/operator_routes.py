@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from npad.serve.confidence import has_confidence
 from npad.serve.metrics import CONTENT_TYPE
 from npad.serve.models import ServedModel
 from npad.serve.openapi import document
@@ -43,7 +44,7 @@ def _model(served: ServedModel) -> dict[str, object]:
         **parts_shown(),
         "defaults": defaults_shown(served.defaults),
         "hears": served.transcriber is not None,
-        "confidence": False,
+        "confidence": has_confidence(served),
     }
 
 

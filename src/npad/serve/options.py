@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from npad.errors import InvalidInput
@@ -40,9 +41,10 @@ class Chosen(NamedTuple):
     nbest: int
 
 
-def plain_fields(kind: Any) -> dict[str, tuple[Field[Any], Any]]:
+@cache
+def plain_fields(kind: Any) -> Mapping[str, tuple[Field[Any], Any]]:
     """Return the fields of a decoder that are options, and their types, by name."""
-    types = get_type_hints(kind)
+    types = get_type_hints(kind)  # takes a millisecond
     return {
         field.name: (field, types[field.name])
         for field in fields(kind)
@@ -50,11 +52,12 @@ def plain_fields(kind: Any) -> dict[str, tuple[Field[Any], Any]]:
     }
 
 
-def option_names() -> list[str]:
+@cache
+def option_names() -> tuple[str, ...]:
     """Return the names of all options, each once."""
     names = ["decoder", *plain_fields(NPAD), *plain_fields(Noise), "inner"]
     names += [name for kind in OFFERED for name in plain_fields(DECODERS.kinds[kind])]
-    return list(dict.fromkeys([*names, "selector", "nbest", "max_length"]))
+    return tuple(dict.fromkeys([*names, "selector", "nbest", "max_length"]))
 
 
 def choose(
@@ -131,7 +134,7 @@ def _build(name: str, given: dict[str, Any], defaults: Defaults, nbest: int | No
     values = _values(kind, given)
     if not isinstance(selector, MostProbable) and has_candidates(kind):
         return Selected(kind(**values), selector)
-    if nbest is not None and "nbest" in get_type_hints(kind):
+    if nbest is not None and hasattr(kind, "nbest"):
         values["nbest"] = nbest
     decoder: Decoder = kind(**values)
     return decoder
@@ -220,7 +223,8 @@ def parts_shown() -> dict[str, list[str]]:
 
 
 def _labels(part: Any) -> dict[str, Any]:
-    return {name: _label(getattr(part, name)) for name in plain_fields(type(part))}
+    kind: Any = type(part)
+    return {name: _label(getattr(part, name)) for name in plain_fields(kind)}
 
 
 def _label(value: Any) -> Any:

@@ -53,15 +53,20 @@ class Pieces:
         return None
 
 
-def source_pieces(translator: Translator, text: str, source: Any) -> list[str]:
+def source_subwords(translator: Translator) -> Subwords | None:
+    """Return the vocabulary that encodes the sources of a model trained by npad; else None."""
+    subwords = getattr(translator.encode, "__self__", None)
+    return subwords if isinstance(subwords, Subwords) else None
+
+
+def source_pieces(pieces: Pieces | None, text: str, source: Any) -> list[str]:
     """Return the pieces of a source, its end token included; its words if tokens are unknown.
 
     Args:
-        translator: which encoded the text.
+        pieces: those of the source's vocabulary, if it is known.
         text: the source as text.
         source: what `encode` returned for the text.
     """
-    subwords = getattr(translator.encode, "__self__", None)
-    if not isinstance(subwords, Subwords):
+    if pieces is None:
         return [f"{SPACE}{word}" for word in text.split()]
-    return [*Pieces(subwords.decode)([token for token in source if token != END]), END_PIECE]
+    return [*pieces([token for token in source if token != END]), END_PIECE]

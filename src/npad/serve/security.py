@@ -61,10 +61,11 @@ class Guard:
 
     def __init__(self, host: str = "127.0.0.1", token: str | None = None) -> None:
         self.token = token
-        self.hosts = LOCAL_NAMES | {host} if is_loopback(host) else None
+        local = token is None and is_loopback(host)
+        self.hosts = LOCAL_NAMES | {host} if local else None  # None: any, such as a proxy's
 
     def check_host(self, request: Request) -> None:
-        """Refuse requests by another name than this machine's, on a loopback address.
+        """Refuse requests by another name than this machine's, if no token is needed.
 
         Otherwise a page elsewhere could read answers by a name that its owner lets point to
         127.0.0.1 (DNS rebinding).

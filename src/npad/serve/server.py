@@ -9,7 +9,8 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, ClassVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -31,9 +32,11 @@ def bind(host: str, port: int) -> socket.socket:
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        with ExitStack() as stack:
+            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            stack.pop_all()  # keep it open
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise InvalidInput(f"port {port} is in use; choose another with --port") from error
@@ -114,52 +117,57 @@ def raise_descriptor_limit() -> None:
 
 
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol with bounds on connections and on the time for headers.
+    """Return the protocol of connections within these limits."""
+    return type("LimitedProtocol", (BoundedProtocol,), {"limits": limits})
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's HTTP protocol with bounds on connections and on the time for headers.
 
     uvicorn waits for a client's headers as long as it takes: a client that sends a byte now and
     then would hold its connection for ever.
     """
 
-    class Bounded(H11Protocol):
-        _head_timer: asyncio.TimerHandle | None = None
+    limits: ClassVar[Limits] = Limits()
+    _head_timer: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > limits.connections:
-                transport.write(TOO_MANY)
-                transport.close()
-                return
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.write(TOO_MANY)
+            transport.close()
+        else:
             self._watch_head()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self._head_timer is None and not self._in_request():
-                self._watch_head()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_timer is None and not self._in_request():
+            self._watch_head()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_watching()
-            super().connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        super().connection_lost(exc)
 
-        def _in_request(self) -> bool:
-            return self.cycle is not None and not self.cycle.response_complete
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP in the form of all errors, unless an answer has begun."""
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            self.transport.write(MALFORMED)
+        self.transport.close()
 
-        def _watch_head(self) -> None:
-            self._head_timer = self.loop.call_later(limits.receive_seconds, self._check_head)
+    def _in_request(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
-        def _stop_watching(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+    def _watch_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.receive_seconds, self._check_head)
 
-        def _check_head(self) -> None:
-            """Close a connection on which no request has begun in time."""
-            self._head_timer = None
-            if not self._in_request() and not self.transport.is_closing():
-                log.warning("408: a request's headers did not arrive in time")
-                self.transport.write(TOO_SLOW)
-                self.transport.close()
-
-    return Bounded
+    def _check_head(self) -> None:
+        """Close a connection on which no request has begun in time."""
+        self._head_timer = None
+        if not self._in_request() and not self.transport.is_closing():
+            log.warning("408: a request's headers did not arrive in time")
+            self.transport.write(TOO_SLOW)
+            self.transport.close()
 
 
 def _raw(status: str, message: str, extra: str = "") -> bytes:
@@ -173,4 +181,5 @@ log = logging.getLogger("npad.serve")
 TOO_MANY = _raw(
     "503 Service Unavailable", "too many connections; try again in 1 s", "retry-after: 1\r\n"
 )
+MALFORMED = _raw("400 Bad Request", "the request is no valid HTTP")
 TOO_SLOW = _raw("408 Request Timeout", "the request's headers did not arrive in time")

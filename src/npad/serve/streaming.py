@@ -82,7 +82,7 @@ class StreamRequest:
         return {
             "model": self.model.id,
             "signature": signature(self.chosen.decoder, self.model.model),
-            "source": source_pieces(translator, self.text, source),
+            "source": source_pieces(self.model.source_pieces, self.text, source),
             "chains": self.rows_shown,
             "options": resolved(self.chosen),
         }

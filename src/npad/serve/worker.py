@@ -87,6 +87,8 @@ class Worker:
             if self._closed:
                 raise busy(503, "the server is shutting down", 10)
             if len(self._waiting) >= self.limit:
+                self._drop_cancelled()
+            if len(self._waiting) >= self.limit:
                 raise busy(429, f"{self.limit} requests are waiting")
             self._waiting.append(job)
             self._changed.notify()
@@ -119,14 +121,17 @@ class Worker:
         """Return the next batch, or none once the queue is closed and empty."""
         with self._changed:
             while True:
-                for job in [job for job in self._waiting if job.cancelled]:
-                    self._waiting.remove(job)
-                    job.result.cancel()
+                self._drop_cancelled()
                 if self._waiting:
                     return self._take()
                 if self._closed:
                     return []
                 self._changed.wait()
+
+    def _drop_cancelled(self) -> None:
+        for job in [job for job in self._waiting if job.cancelled]:
+            self._waiting.remove(job)
+            job.result.cancel()
 
     def _take(self) -> list[Job]:
         first = self._waiting.popleft()

@@ -1,0 +1,63 @@
+"""The command `npad serve`, up to where the server starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from npad import InvalidInput
+from npad.cli.serve import command
+from npad.serve import server
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """What the command would run."""
+    ran = []
+
+    def pretend(app, listener, limits, started):
+        ran.append((app, server.url_of(listener), limits))
+        started()
+        listener.close()
+
+    monkeypatch.setattr(server, "run", pretend)
+    return ran
+
+
+def test_it_says_what_it_serves_and_opens_the_page(run, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    command(["toy"], port=0, limit=["body=5"], open_page=True)
+    ((_, url, limits),) = run
+    assert opened == [url]
+    assert limits.body == 5
+    assert capsys.readouterr().err == f"npad: serving toy at {url}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": ["nowhere/en-cs"]}, "en-cs"),
+        ({"host": "0.0.0.0"}, "add --token"),
+        ({"host": "192.0.2.1", "token": "long enough"}, "cannot listen on 192.0.2.1"),
+        ({"host": "no such host.invalid", "token": "long enough"}, "cannot listen on no such"),
+        ({"token": "short"}, "--token must have at least 8"),
+        ({"device": "tpu"}, "--device must be"),
+        ({"limit": ["bodies=3"]}, "there is no limit 'bodies'"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused(run, arguments, message):
+    with pytest.raises((InvalidInput, OSError), match=message):
+        command(**{"model": ["toy"], "port": 0, **arguments})
+    assert run == []
+
+
+def test_two_models_of_one_name_are_refused(run):
+    with pytest.raises(InvalidInput, match="two models are called en-cs"):
+        command(["runs/en-cs", "old/en-cs"], port=0)
+
+
+def test_without_the_extra_it_names_it(run, monkeypatch):
+    monkeypatch.setattr("npad.cli.serve.find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"pip install 'npad\[serve\]'"):
+        command(["toy"], port=0)
