@@ -25,7 +25,7 @@ export function commonSubsequence(a, b) {
     }
   }
   const positions = [];
-  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+  for (let i = 0, j = 0; i < a.length && j < b.length;) {
     if (a[i] === b[j]) {
       positions.push(i);
       i += 1;

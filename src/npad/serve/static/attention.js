@@ -27,7 +27,11 @@ export function showAttention({ picture, numbers, note, companions }, run, hypot
   const cell = Math.min(CELLS[1], Math.max(CELLS[0], Math.floor(room / source.length)));
   const width = left + source.length * cell + 0.72 * measure(source.at(-1)) + 12;
   const height = top + target.length * cell + 4;
-  set(picture, { viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`, width: Math.ceil(width), height: Math.ceil(height) });
+  set(picture, {
+    viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`,
+    width: Math.ceil(width),
+    height: Math.ceil(height),
+  });
   source.forEach((word, j) => {
     const [x, y] = [left + (j + 0.5) * cell, top - 8];
     picture.append(svg("text", { x, y, transform: `rotate(-45 ${x} ${y})` }, word));
@@ -44,7 +48,10 @@ export function showAttention({ picture, numbers, note, companions }, run, hypot
       picture.append(vary(square, "--share", `${Math.round(100 * weight)}%`));
     });
   });
-  const rows = target.map((word, i) => [word, ...source.map((_, j) => percent(weights[i][j] ?? 0))]);
+  const rows = target.map((word, i) => [
+    word,
+    ...source.map((_, j) => percent(weights[i][j] ?? 0)),
+  ]);
   numbers.append(table("Attention in percent, output by source", ["output", ...source], rows));
 }
 

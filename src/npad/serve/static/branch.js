@@ -4,6 +4,7 @@ import { html, vary } from "./dom.js";
 import { count, logProb, probability } from "./format.js";
 import { piece } from "./words.js";
 
+const ATTENDED = 6; // words of the source
 const HINT = "Point at a branch, or reach it with Tab and the arrow keys.";
 
 /** Describe a node of the lattice in `panel`; without one, where the output leaves greedy search. */
@@ -14,7 +15,13 @@ export function showBranch(panel, pointed, lattice) {
     return;
   }
   const { run } = lattice;
-  const hint = pointed ? null : html("p", { class: "quiet" }, `${HINT} ${node.isEnd ? "Here the output ends:" : "Here the output leaves greedy search:"}`);
+  const hint = pointed
+    ? null
+    : html(
+        "p",
+        { class: "quiet" },
+        `${HINT} ${node.isEnd ? "Here the output ends:" : "Here the output leaves greedy search:"}`,
+      );
   const through = lattice.through(node);
   const score = lattice.scores.get(node.key);
   const facts = [[`${run.noun}s`, `${through.length} of ${run.start.chains}`]];
@@ -26,8 +33,17 @@ export function showBranch(panel, pointed, lattice) {
   if (noise !== null) facts.push(["noise, ‖ε‖", noise]);
   panel.replaceChildren(
     ...[hint].filter(Boolean),
-    html("p", { class: "prefix" }, run.sentence(node.tokens) || "(nothing)", node.isEnd ? html("span", { class: "quiet" }, " — end") : null),
-    html("dl", {}, ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    html(
+      "p",
+      { class: "prefix" },
+      run.sentence(node.tokens) || "(nothing)",
+      node.isEnd ? html("span", { class: "quiet" }, " — end") : null,
+    ),
+    html(
+      "dl",
+      {},
+      ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]),
+    ),
     ...[attended(node, run)].filter(Boolean),
   );
 }
@@ -43,20 +59,31 @@ function noiseAt(node, through, run) {
   return norms.length > 1 ? `${range}, over ${count(norms.length, run.noun)}` : range;
 }
 
-/** The source's words, each with a bar as long as the attention to it. */
+/** The most attended words of the source, each with a bar as long as the attention to it. */
 function attended(node, run) {
   const weights = attentionAt(node, run);
   if (weights === null) return null;
-  const items = run.start.source.map((token, i) =>
+  const most = weights.map((_, i) => i).sort((a, b) => weights[b] - weights[a]);
+  const shown = most.slice(0, ATTENDED).sort((a, b) => a - b);
+  const items = shown.map((i) =>
     html(
       "li",
       {},
-      html("span", { class: "source" }, piece(token)),
-      vary(html("span", { class: "bar", "aria-hidden": "true" }), "--share", `${Math.round(100 * weights[i])}%`),
+      html("span", { class: "source" }, piece(run.start.source[i] ?? "")),
+      vary(
+        html("span", { class: "bar", "aria-hidden": "true" }),
+        "--share",
+        `${Math.round(100 * weights[i])}%`,
+      ),
       html("span", { class: "number" }, `${Math.round(100 * weights[i])} %`),
     ),
   );
-  return html("div", {}, html("p", { class: "quiet" }, "attention to the source"), html("ol", { class: "attended" }, ...items));
+  return html(
+    "div",
+    {},
+    html("p", { class: "quiet" }, "attention to the source"),
+    html("ol", { class: "attended" }, ...items),
+  );
 }
 
 /** The attention of a node's token, from any output that has its prefix; null if none is known. */

@@ -6,11 +6,33 @@ import { drawSchedule, parse, spell } from "./schedule.js";
 
 // Until the server has said what it offers.
 const USUAL = {
-  chains: 50, sigma: 0.3, schedule: "1/t", distribution: "gaussian", site: "hidden", relative: false,
-  inner: "greedy", width: 5, eta: 0.001, temperature: 1, samples: 50, selector: "most-probable",
-  seed: 0, budget: 5000, max_length: 200,
+  chains: 50,
+  sigma: 0.3,
+  schedule: "1/t",
+  distribution: "gaussian",
+  site: "hidden",
+  relative: false,
+  inner: "greedy",
+  width: 5,
+  eta: 0.001,
+  temperature: 1,
+  samples: 50,
+  selector: "most-probable",
+  seed: 0,
+  budget: 5000,
+  max_length: 200,
 };
-const NUMBERS = new Set(["chains", "sigma", "width", "eta", "temperature", "samples", "seed", "budget", "max_length"]);
+const NUMBERS = new Set([
+  "chains",
+  "sigma",
+  "width",
+  "eta",
+  "temperature",
+  "samples",
+  "seed",
+  "budget",
+  "max_length",
+]);
 
 export class Controls {
   /**
@@ -31,7 +53,11 @@ export class Controls {
   /** Offer what the server's models have. */
   offer(models) {
     this.models = models;
-    fill(this.form.elements.model, models.map((model) => model.id), this.state?.model);
+    fill(
+      this.form.elements.model,
+      models.map((model) => model.id),
+      this.state?.model,
+    );
     this.show(this.state);
   }
 
@@ -47,20 +73,29 @@ export class Controls {
     const { elements } = this.form;
     const { model } = this;
     if (elements.text.value !== state.text) elements.text.value = state.text ?? "";
-    fill(elements.model, this.models.map(({ id }) => id), state.model ?? model?.id);
+    fill(
+      elements.model,
+      this.models.map(({ id }) => id),
+      state.model ?? model?.id,
+    );
     fill(elements.decoder, model?.decoders, state.decoder);
     fill(elements.site, model && Object.keys(model.sites), this.value("site"));
     fill(elements.distribution, model?.distributions, this.value("distribution"));
     fill(elements.selector, model?.selectors, this.value("selector"));
     const schedule = parse(this.value("schedule"));
-    fill(elements.schedule, model?.schedules?.map((text) => parse(text).name), schedule.name);
+    fill(
+      elements.schedule,
+      model?.schedules?.map((text) => parse(text).name),
+      schedule.name,
+    );
     elements.parameter.value = schedule.value ?? "";
     this.#reveal("parameter", schedule.parameter !== null);
     this.form.querySelector("[data-name=parameter]").textContent = schedule.parameter ?? "";
     elements.inner.value = this.value("inner");
     elements.relative.checked = String(this.value("relative")) === "true";
     for (const name of NUMBERS) {
-      if (elements[name].value !== String(this.value(name))) elements[name].value = this.value(name);
+      if (elements[name].value !== String(this.value(name)))
+        elements[name].value = this.value(name);
     }
     this.#render();
   }
@@ -106,9 +141,14 @@ export class Controls {
     for (const label of this.form.querySelectorAll("[data-option]")) {
       label.hidden = !names.includes(label.dataset.option);
     }
-    this.form.querySelector("#settings-summary").textContent = summary((name) => this.value(name), names);
+    this.form.querySelector("#settings-summary").textContent = summary(
+      (name) => this.value(name),
+      names,
+    );
     const sigma = Number(this.value("sigma"));
-    this.form.elements.shown_sigma.value = Number.isFinite(sigma) ? sigma.toFixed(2) : this.value("sigma");
+    this.form.elements.shown_sigma.value = Number.isFinite(sigma)
+      ? sigma.toFixed(2)
+      : this.value("sigma");
     drawSchedule(this.curve, this.value("schedule"), Number.isFinite(sigma) ? sigma : 0);
   }
 
@@ -140,7 +180,9 @@ const bare = (text) => String(text).split("(")[0];
 
 /** Offer values in a select, keeping the chosen one even if the server does not list it. */
 function fill(select, values, chosen) {
-  const offers = values?.length ? [...new Set(values)] : [...select.options].map((option) => option.value);
+  const offers = values?.length
+    ? [...new Set(values)]
+    : [...select.options].map((option) => option.value);
   if (given(chosen) && !offers.includes(chosen)) {
     const place = offers.findIndex((offer) => bare(offer) === bare(chosen)); // with other fields
     offers.splice(place < 0 ? offers.length : place, place < 0 ? 0 : 1, chosen);

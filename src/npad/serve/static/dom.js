@@ -36,7 +36,11 @@ function filled(element, attributes, children) {
 export function table(caption, header, rows) {
   const head = html("tr", {}, ...header.map((name) => html("th", { scope: "col" }, name)));
   const body = rows.map((cells) =>
-    html("tr", {}, ...cells.map((cell, i) => html(i ? "td" : "th", i ? {} : { scope: "row" }, cell))),
+    html(
+      "tr",
+      {},
+      ...cells.map((cell, i) => html(i ? "td" : "th", i ? {} : { scope: "row" }, cell)),
+    ),
   );
   return html(
     "table",

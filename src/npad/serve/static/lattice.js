@@ -50,14 +50,24 @@ export class Lattice {
   show(step) {
     if (!this.run?.start || step < 0 || step >= this.trie.steps.length) return;
     this.shown = step;
-    const { places, width, height } = layout(this.trie, this.run.start.chains, this.measure, this.#room());
-    set(this.picture, { width: round(width), height: round(height), viewBox: `0 0 ${round(width)} ${round(height)}` });
+    const { places, width, height } = layout(
+      this.trie,
+      this.run.start.chains,
+      this.measure,
+      this.#room(),
+    );
+    set(this.picture, {
+      width: round(width),
+      height: round(height),
+      viewBox: `0 0 ${round(width)} ${round(height)}`,
+    });
     this.#make();
     const order = this.#order();
     this.groups.forEach((parts, node) => this.#describe(node, parts, order));
     this.motion.to(places);
     this.#follow(places);
-    if (![...this.groups.keys()].includes(this.focused)) this.#rove(this.trie.root.children.values().next().value);
+    if (![...this.groups.keys()].includes(this.focused))
+      this.#rove(this.trie.root.children.values().next().value);
   }
 
   #room() {
@@ -66,10 +76,14 @@ export class Lattice {
 
   /** Scroll to the words that the step in view has added; in the end, to where the output parts. */
   #follow(places) {
-    const parting = places.get(this.run.done && this.shown === this.trie.steps.length - 1 ? this.parting : null);
+    const parting = places.get(
+      this.run.done && this.shown === this.trie.steps.length - 1 ? this.parting : null,
+    );
     const words = [...places.keys()].filter((node) => this.through(node).length && !node.isEnd);
     const right = Math.max(0, ...words.map((node) => places.get(node).to)) + ENDINGS;
-    this.picture.parentElement.scrollLeft = parting ? parting.from - 0.35 * this.#room() : right - this.#room();
+    const screen = this.picture.parentElement;
+    screen.scrollLeft = parting ? parting.from - 0.35 * this.#room() : right - this.#room();
+    if (parting) screen.scrollTop = parting.y - screen.clientHeight / 2;
   }
 
   /** The chains through a node at the step in view. */
@@ -107,8 +121,10 @@ export class Lattice {
     for (const node of this.trie.ordered().reverse()) {
       if (!this.groups.has(node)) this.groups.set(node, this.#elements(node));
       const { group, casing } = this.groups.get(node);
-      if (group.nextSibling !== next.group || !group.parentNode) this.picture.insertBefore(group, next.group);
-      if (casing.nextSibling !== next.casing || !casing.parentNode) this.casings.insertBefore(casing, next.casing);
+      if (group.nextSibling !== next.group || !group.parentNode)
+        this.picture.insertBefore(group, next.group);
+      if (casing.nextSibling !== next.casing || !casing.parentNode)
+        this.casings.insertBefore(casing, next.casing);
       next = { group, casing };
     }
   }
@@ -141,7 +157,12 @@ export class Lattice {
       winner: winner.has(node),
     };
     parts.thick = thickness(through.length, all);
-    parts.group.setAttribute("class", Object.keys(state).filter((name) => state[name]).join(" "));
+    parts.group.setAttribute(
+      "class",
+      Object.keys(state)
+        .filter((name) => state[name])
+        .join(" "),
+    );
     set(parts.group, {
       "aria-hidden": state.hidden ? "true" : null,
       "aria-label": this.label(node),
@@ -149,7 +170,10 @@ export class Lattice {
     });
     if (share !== null) vary(parts.group, "--share", `${round(100 * share)}%`);
     set(parts.edge, { "stroke-width": round(parts.thick) });
-    set(parts.casing, { "stroke-width": round(parts.thick + 5), visibility: state.greedy && !state.hidden ? null : "hidden" });
+    set(parts.casing, {
+      "stroke-width": round(parts.thick + 5),
+      visibility: state.greedy && !state.hidden ? null : "hidden",
+    });
     set(parts.hit, { "stroke-width": Math.max(16, parts.thick) });
     parts.text.textContent = node.isEnd ? this.#ending(score, through) : piece(node.token);
   }
@@ -180,7 +204,11 @@ export class Lattice {
       const path = line(place, from.get(node) ?? null);
       for (const part of [parts.edge, parts.casing, parts.hit]) part.setAttribute("d", path);
       if (node.isEnd) {
-        set(parts.dot, { cx: round(place.from), cy: round(place.y), r: round(Math.max(3, parts.thick / 2)) });
+        set(parts.dot, {
+          cx: round(place.from),
+          cy: round(place.y),
+          r: round(Math.max(3, parts.thick / 2)),
+        });
         const beside = place.from + Math.max(3, parts.thick / 2) + 5;
         set(parts.text, { x: round(beside), y: round(place.y + 4) });
       } else {

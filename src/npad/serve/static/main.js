@@ -44,7 +44,8 @@ async function search({ entry = false } = {}) {
       if (event === "start") adopt(data);
       view.changed();
     }
-    if (run.done === null) throw new Refused("the stream ended before the search did; try again", 0);
+    if (run.done === null)
+      throw new Refused("the stream ended before the search did; try again", 0);
     document.body.dataset.search = "done";
     byId("announcement").textContent = `Done: ${run.done.text || "an empty output"}`;
     await view.compare(run, signal);
@@ -57,7 +58,8 @@ async function search({ entry = false } = {}) {
 function adopt({ model, options }) {
   state.model = model;
   for (const name of offered(state.decoder, options.inner)) {
-    if (options[name] !== undefined && options[name] !== null) state.options[name] = String(options[name]);
+    if (options[name] !== undefined && options[name] !== null)
+      state.options[name] = String(options[name]);
   }
   remember(state);
   controls.show(state);

@@ -40,7 +40,10 @@ export class Motion {
         return;
       }
       this.places = new Map(
-        [...target].map(([node, place]) => [node, between(before.get(node) ?? place, place, share)]),
+        [...target].map(([node, place]) => [
+          node,
+          between(before.get(node) ?? place, place, share),
+        ]),
       );
       this.draw();
       this.frame = requestAnimationFrame(advance);
@@ -69,4 +72,5 @@ function between(a, b, share) {
   return { from: mix("from"), to: mix("to"), y: mix("y"), thick: mix("thick") };
 }
 
-const same = (a, b) => a && a.from === b.from && a.to === b.to && a.y === b.y && a.thick === b.thick;
+const same = (a, b) =>
+  a && a.from === b.from && a.to === b.to && a.y === b.y && a.thick === b.thick;

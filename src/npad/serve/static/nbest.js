@@ -9,14 +9,23 @@ const SHOWN = 12;
 export function showNBest(body, run, pick, onPick) {
   const rows = run.hypotheses.slice(0, SHOWN).map((hypothesis, i) => {
     const text = hypothesis.text || "(empty)";
-    const button = html("button", { type: "button", class: "plain", "aria-pressed": String(i === pick) }, text);
+    const button = html(
+      "button",
+      { type: "button", class: "plain", "aria-pressed": String(i === pick) },
+      text,
+    );
     button.addEventListener("click", () => onPick(i));
     const note = hypothesis.proven ? "proven optimal" : hypothesis.finished ? "" : "cut";
     return html(
       "tr",
       { class: i === pick ? "picked" : null },
       html("td", { class: "number" }, String(i + 1)),
-      html("th", { scope: "row" }, button, note ? html("span", { class: "note" }, ` ${note}`) : null),
+      html(
+        "th",
+        { scope: "row" },
+        button,
+        note ? html("span", { class: "note" }, ` ${note}`) : null,
+      ),
       html("td", { class: "number" }, logProb(hypothesis.log_prob)),
       html("td", { class: "number" }, probability(hypothesis.log_prob)),
       html("td", { class: "number" }, String(hypothesis.chains?.length ?? 1)),

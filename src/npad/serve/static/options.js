@@ -5,10 +5,25 @@ const BY_DECODER = {
   beam: ["width", "selector"],
   sampling: ["samples", "temperature", "seed", "selector"],
   diverse: ["width", "eta", "selector"],
-  npad: ["chains", "sigma", "schedule", "distribution", "site", "relative", "inner", "seed", "selector"],
+  npad: [
+    "chains",
+    "sigma",
+    "schedule",
+    "distribution",
+    "site",
+    "relative",
+    "inner",
+    "seed",
+    "selector",
+  ],
   exact: ["budget"],
 };
-const BY_INNER = { greedy: [], beam: ["width"], sampling: ["temperature"], diverse: ["width", "eta"] };
+const BY_INNER = {
+  greedy: [],
+  beam: ["width"],
+  sampling: ["temperature"],
+  diverse: ["width", "eta"],
+};
 const COMMON = ["max_length"];
 
 export const ALL = [

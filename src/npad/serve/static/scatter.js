@@ -8,12 +8,18 @@ const HEIGHT = 340;
 
 /** Draw the chains, and write them as a table; decoders without noise have none to draw. */
 export function showScatter({ picture, numbers, note, companions }, run) {
-  const chains = [...run.chains.values()].filter(({ noisy_log_prob: noisy }) => noisy !== null && noisy !== undefined);
+  const chains = [...run.chains.values()].filter(
+    ({ noisy_log_prob: noisy }) => noisy !== null && noisy !== undefined,
+  );
   picture.replaceChildren();
   numbers.replaceChildren();
   const drawn = chains.length > 1;
   for (const part of [picture, ...companions]) part.toggleAttribute("hidden", !drawn);
-  note.textContent = drawn ? summary(chains) : run.done ? "Only NPAD’s chains have a noisy score." : "";
+  note.textContent = drawn
+    ? summary(chains)
+    : run.done
+      ? "Only NPAD’s chains have a noisy score."
+      : "";
   if (!drawn) return;
   const values = chains.flatMap((chain) => [chain.noisy_log_prob, chain.log_prob]);
   const low = Math.min(...values);
@@ -33,8 +39,15 @@ export function showScatter({ picture, numbers, note, companions }, run) {
   );
   const rows = chains
     .sort((a, b) => a.chain - b.chain)
-    .map((chain) => [String(chain.chain), logProb(chain.noisy_log_prob), logProb(chain.log_prob), chain.text || "(empty)"]);
-  numbers.append(table("Scores of every chain", ["chain", "noisy log p", "clean log p", "output"], rows));
+    .map((chain) => [
+      String(chain.chain),
+      logProb(chain.noisy_log_prob),
+      logProb(chain.log_prob),
+      chain.text || "(empty)",
+    ]);
+  numbers.append(
+    table("Scores of every chain", ["chain", "noisy log p", "clean log p", "output"], rows),
+  );
 }
 
 const short = (value) => String(value).replace("-", "−");
@@ -45,8 +58,17 @@ function points(chains, run, x, y) {
   return ordered.map((chain) =>
     svg(
       "circle",
-      { class: ["", "winner", "clean"][rank(chain)] || "chain", cx: x(chain.noisy_log_prob).toFixed(1), cy: y(chain.log_prob).toFixed(1), r: rank(chain) ? 6 : 4.5 },
-      svg("title", {}, `chain ${chain.chain}: noisy ${logProb(chain.noisy_log_prob)}, clean ${logProb(chain.log_prob)} — ${chain.text}`),
+      {
+        class: ["", "winner", "clean"][rank(chain)] || "chain",
+        cx: x(chain.noisy_log_prob).toFixed(1),
+        cy: y(chain.log_prob).toFixed(1),
+        r: rank(chain) ? 6 : 4.5,
+      },
+      svg(
+        "title",
+        {},
+        `chain ${chain.chain}: noisy ${logProb(chain.noisy_log_prob)}, clean ${logProb(chain.log_prob)} — ${chain.text}`,
+      ),
     ),
   );
 

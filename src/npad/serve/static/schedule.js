@@ -46,7 +46,9 @@ export function drawSchedule(picture, text, sigma) {
   const y = linear([0, highest], [HEIGHT - 14, 8]);
   picture.append(svg("line", { class: "tick", x1: 4, x2: WIDTH - 4, y1: y(0), y2: y(0) }));
   if (known) {
-    const points = shares.map((value, i) => `${x(i + 1).toFixed(1)},${y(sigma * value).toFixed(1)}`);
+    const points = shares.map(
+      (value, i) => `${x(i + 1).toFixed(1)},${y(sigma * value).toFixed(1)}`,
+    );
     picture.append(svg("polyline", { class: "curve", points: points.join(" ") }));
     picture.append(...points.map((point) => dot(point)));
   }

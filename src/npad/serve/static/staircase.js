@@ -32,18 +32,33 @@ export function showStaircase(picture, run, others) {
   picture.append(
     axes(
       frame,
-      { scale: x, values: logTicks(xs, frame.right - frame.left), name: "model calls", label: (value) => value.toLocaleString("en") },
-      { scale: y, values: ticks(ys), name: "best clean log p", label: (value) => String(value).replace("-", "−") },
+      {
+        scale: x,
+        values: logTicks(xs, frame.right - frame.left),
+        name: "model calls",
+        label: (value) => value.toLocaleString("en"),
+      },
+      {
+        scale: y,
+        values: ticks(ys),
+        name: "best clean log p",
+        label: (value) => String(value).replace("-", "−"),
+      },
     ),
   );
   if (optimum) {
     const at = y(optimum.logProb).toFixed(1);
-    picture.append(svg("line", { class: "optimum", x1: frame.left, x2: frame.right, y1: at, y2: at }));
+    picture.append(
+      svg("line", { class: "optimum", x1: frame.left, x2: frame.right, y1: at, y2: at }),
+    );
   }
   picture.append(svg("path", { class: "stairs", d: path(steps, x, y) }));
   const last = steps.at(-1);
   const points = [
-    ...references.map((reference) => ({ ...reference, kind: reference.proven ? "proven" : "reference" })),
+    ...references.map((reference) => ({
+      ...reference,
+      kind: reference.proven ? "proven" : "reference",
+    })),
     { ...last, name: run.title, kind: "winner" },
   ];
   label(picture, points, x, y, frame);
@@ -51,7 +66,10 @@ export function showStaircase(picture, run, others) {
 
 /** The points where the best output changed, and the end of the search. */
 function stairs(run) {
-  const steps = run.bests.map((best) => ({ calls: Math.max(1, best.calls), logProb: best.log_prob }));
+  const steps = run.bests.map((best) => ({
+    calls: Math.max(1, best.calls),
+    logProb: best.log_prob,
+  }));
   if (run.done && steps.length) {
     const { calls, logProb: height } = steps.at(-1);
     steps.push({ calls: Math.max(run.done.calls.search, calls), logProb: height });
@@ -76,7 +94,10 @@ function label(picture, points, x, y, { right, top, bottom }) {
     const [cx, cy] = [x(point.calls), y(point.logProb)];
     const [at, left] = [heights[i], right + 18];
     picture.append(
-      svg("path", { class: "leader", d: `M${(cx + 7).toFixed(1)},${cy.toFixed(1)}H${right}L${left - 4},${at.toFixed(1)}` }),
+      svg("path", {
+        class: "leader",
+        d: `M${(cx + 7).toFixed(1)},${cy.toFixed(1)}H${right}L${left - 4},${at.toFixed(1)}`,
+      }),
       svg("circle", { class: point.kind, cx: cx.toFixed(1), cy: cy.toFixed(1), r: 5.5 }),
       svg("text", { class: `label ${point.kind}`, x: left, y: (at + 4).toFixed(1) }, point.name),
     );

@@ -78,21 +78,38 @@ export function lookAt(panel, step) {
 /** The state of a tour's step, counted from 1. */
 export function stateOf(step) {
   const { decoder, options } = STEPS[step - 1].state;
-  return { text: PHRASE, model: "toy", decoder, options: { ...options }, at: null, pick: null, tour: step };
+  return {
+    text: PHRASE,
+    model: "toy",
+    decoder,
+    options: { ...options },
+    at: null,
+    pick: null,
+    tour: step,
+  };
 }
 
 /** Fill the tour's panel; `onStep` is called with the number of the step to go to, or null to leave. */
 export function showTour(panel, step, onStep) {
   panel.hidden = step === null;
   document.body.classList.toggle("touring", step !== null);
-  document.querySelectorAll(".looked-at").forEach((section) => section.classList.remove("looked-at"));
+  document
+    .querySelectorAll(".looked-at")
+    .forEach((section) => section.classList.remove("looked-at"));
   if (step === null) return;
   const { title, paragraphs, outputs: listed, look, settings } = STEPS[step - 1];
   document.getElementById("settings").open = Boolean(settings);
   document.getElementById(look)?.classList.add("looked-at");
-  const heading = html("h2", { tabindex: -1 }, html("span", { class: "step" }, `${step} of ${STEPS.length}`), title);
+  const heading = html(
+    "h2",
+    { tabindex: -1 },
+    html("span", { class: "step" }, `${step} of ${STEPS.length}`),
+    title,
+  );
   const back = button("Back", step > 1 ? () => onStep(step - 1) : null);
-  const next = button(step < STEPS.length ? "Next" : "Finish", () => onStep(step < STEPS.length ? step + 1 : null));
+  const next = button(step < STEPS.length ? "Next" : "Finish", () =>
+    onStep(step < STEPS.length ? step + 1 : null),
+  );
   const leave = button("Leave the tour", () => onStep(null));
   next.classList.add("primary");
   leave.classList.add("plain");
@@ -113,15 +130,21 @@ function button(text, action) {
 /** The most probable outputs, each with a bar. */
 function probabilities() {
   const every = outputs();
-  const items = every.slice(0, 6).map(({ text, probability }) =>
-    html(
-      "li",
-      {},
-      html("span", { class: "source" }, text),
-      vary(html("span", { class: "bar", "aria-hidden": "true" }), "--share", `${Math.round((100 * probability) / every[0].probability)}%`),
-      html("span", { class: "number" }, probability.toFixed(3)),
-    ),
-  );
+  const items = every
+    .slice(0, 6)
+    .map(({ text, probability }) =>
+      html(
+        "li",
+        {},
+        html("span", { class: "source" }, text),
+        vary(
+          html("span", { class: "bar", "aria-hidden": "true" }),
+          "--share",
+          `${Math.round((100 * probability) / every[0].probability)}%`,
+        ),
+        html("span", { class: "number" }, probability.toFixed(3)),
+      ),
+    );
   return html(
     "div",
     { class: "outputs" },

@@ -36,7 +36,8 @@ export class View {
     this.player.reset(this.awaited === null);
     this.lattice.reset(run);
     document.body.dataset.compared = "false";
-    for (const id of ["n-best-rows", "comparison-rows", "translation-facts"]) byId(id).replaceChildren();
+    for (const id of ["n-best-rows", "comparison-rows", "translation-facts"])
+      byId(id).replaceChildren();
     byId("signature").textContent = "";
     byId("answer").classList.add("waiting");
     showBranch(byId("branch"), null, this.lattice);
@@ -128,7 +129,12 @@ export class View {
       const nodes = lattice.trie.path(tokens);
       const node = finished ? nodes.at(-1) : nodes[tokens.length - 1];
       const score = node && lattice.scores.get(node.key);
-      return [run.sentence(tokens) || "(nothing)", String(chains.length), score ? logProb(score.total) : "–", finished ? "yes" : "no"];
+      return [
+        run.sentence(tokens) || "(nothing)",
+        String(chains.length),
+        score ? logProb(score.total) : "–",
+        finished ? "yes" : "no",
+      ];
     });
     byId("prefix-numbers").replaceChildren(
       table("Prefixes of all chains at this step", ["prefix", "chains", "log p", "finished"], rows),
@@ -138,13 +144,16 @@ export class View {
 
 /** The elements of a picture with its numbers and its note; companions are hidden with it. */
 function parts(name, ...companions) {
-  const [picture, numbers, note] = ["picture", "numbers", "note"].map((part) => byId(`${name}-${part}`));
+  const [picture, numbers, note] = ["picture", "numbers", "note"].map((part) =>
+    byId(`${name}-${part}`),
+  );
   return { picture, numbers, note, companions: companions.map(byId) };
 }
 
 /** A decoder's short name, as in `NPAD-50` or `beam 5`. */
 function titleOf({ decoder, chains, inner, width, samples }) {
-  if (decoder === "npad") return inner && inner !== "greedy" ? `NPAD-${chains}, ${inner}` : `NPAD-${chains}`;
+  if (decoder === "npad")
+    return inner && inner !== "greedy" ? `NPAD-${chains}, ${inner}` : `NPAD-${chains}`;
   if (decoder === "beam" || decoder === "diverse") return `${decoder} ${width}`;
   return decoder === "sampling" ? `${samples} samples` : decoder;
 }
