@@ -115,6 +115,22 @@ def test_events_are_read_as_the_standard_writes_them(evaluate):
     assert evaluate("stream", "m.parse(': keep-alive')") is None
 
 
+@pytest.mark.parametrize(
+    ("log_prob", "shown"),
+    [(-2.0065, "0.134"), (0, "1.000"), (-10.5, "2.8·10⁻⁵"), (-1e9, "0.000")],
+)
+def test_small_probabilities_keep_their_size(evaluate, log_prob, shown):
+    assert evaluate("format", "m.probability(given)", log_prob) == shown
+
+
+def test_what_the_clean_model_finds_impossible_has_no_place_in_the_scales(evaluate):
+    received = {"chain": 1, "tokens": ["▁a"], "log_prob": None, "token_log_probs": [None, -1]}
+    read = "((run) => (run.receive('chain', given), run.chains.get(1)))(new m.Run({}))"
+    scores = evaluate("run", f"[{read}.log_prob, ...{read}.token_log_probs].map(String)", received)
+    assert scores == ["-Infinity", "-Infinity", "-1"]
+    assert evaluate("format", "m.logProb(-Infinity)") == "−∞"
+
+
 def test_labels_are_spread_without_overlap(evaluate):
     placed = evaluate("scale", "m.spread([10, 11, 12, 95, 96], 14, [0, 100])")
     ordered = sorted(placed)

@@ -43,7 +43,7 @@ function factsOf(run, chosen) {
   ];
   const { done } = run;
   if (done) {
-    if (done.confidence !== null && done.confidence !== undefined) {
+    if (chosen === run.hypotheses[0] && Number.isFinite(done.confidence)) {
       facts.push(`expected chrF ${Math.round(done.confidence)}`);
     }
     const { search, rescoring } = done.calls;

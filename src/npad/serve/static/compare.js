@@ -32,7 +32,7 @@ export async function* comparisons(run, signal) {
       name: exact ? (result.proven ? "optimum, proven" : "exact, gave up") : name,
       text: result.text,
       tokens: result.hypotheses[0].tokens,
-      logProb: result.log_prob,
+      logProb: result.log_prob ?? -Infinity,
       ...result.calls,
       proven: Boolean(exact && result.proven),
     };

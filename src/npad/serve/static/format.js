@@ -2,7 +2,10 @@
 
 const minus = (text) => text.replace("-", "−");
 
-export const logProb = (value) => (value === null ? "–" : minus(value.toFixed(3)));
+export function logProb(value) {
+  if (value === null) return "–";
+  return value === -Infinity ? "−∞" : minus(value.toFixed(3));
+}
 
 export const whole = (value) => value.toLocaleString("en");
 

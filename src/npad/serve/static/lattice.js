@@ -100,7 +100,8 @@ export class Lattice {
 
   /** The lowest log-probability that the colours tell apart. */
   get lowest() {
-    const totals = [...this.run.chains.values()].map((chain) => chain.log_prob);
+    const scores = [...this.run.chains.values()].map((chain) => chain.log_prob);
+    const totals = scores.filter(Number.isFinite);
     if (totals.length === 0) return -FAINTEST;
     return Math.max(Math.min(...totals), Math.max(...totals) - FAINTEST);
   }

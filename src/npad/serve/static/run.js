@@ -15,7 +15,8 @@ export class Run {
     this.greedy = null; // the tokens of greedy search
   }
 
-  receive(event, data) {
+  receive(event, received) {
+    const data = withInfinities(received);
     if (event === "start") {
       this.start = data;
       this.options = { decoder: this.state.decoder, ...data.options };
@@ -63,4 +64,13 @@ export class Run {
   sentence(tokens) {
     return sentence(tokens, this.marked);
   }
+}
+
+/** JSON has no −∞, the score of what the clean model finds impossible: the server writes null. */
+function withInfinities(data) {
+  const read = { ...data };
+  if (read.log_prob === null) read.log_prob = -Infinity;
+  if (read.token_log_probs) read.token_log_probs = read.token_log_probs.map((p) => p ?? -Infinity);
+  if (read.hypotheses) read.hypotheses = read.hypotheses.map(withInfinities);
+  return read;
 }

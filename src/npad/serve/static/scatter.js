@@ -9,14 +9,14 @@ const HEIGHT = 340;
 /** Draw the chains, and write them as a table; decoders without noise have none to draw. */
 export function showScatter({ picture, numbers, note, companions }, run) {
   const chains = [...run.chains.values()].filter(
-    ({ noisy_log_prob: noisy }) => noisy !== null && noisy !== undefined,
+    (chain) => Number.isFinite(chain.noisy_log_prob) && Number.isFinite(chain.log_prob),
   );
   picture.replaceChildren();
   numbers.replaceChildren();
   const drawn = chains.length > 1;
   for (const part of [picture, ...companions]) part.toggleAttribute("hidden", !drawn);
   note.textContent = drawn
-    ? summary(chains)
+    ? summary(chains, run.chains.size)
     : run.done
       ? "Only NPAD’s chains have a noisy score."
       : "";
@@ -78,7 +78,9 @@ function points(chains, run, x, y) {
   }
 }
 
-function summary(chains) {
+function summary(chains, all) {
   const fooled = chains.filter((chain) => chain.noisy_log_prob > chain.log_prob + 1e-3).length;
-  return `Below the diagonal, noise made an output look better than it is: ${fooled} of ${chains.length} chains. Only the clean score decides.`;
+  const missing = all - chains.length;
+  const impossible = missing ? ` ${missing} more are impossible to the clean model.` : "";
+  return `Below the diagonal, noise made an output look better than it is: ${fooled} of ${all} chains.${impossible} Only the clean score decides.`;
 }

@@ -16,7 +16,9 @@ const NAMES = 124; // pixels for the names at the right
  */
 export function showStaircase(picture, run, others) {
   picture.replaceChildren();
-  const references = others.map((other) => ({ ...other, calls: other.search }));
+  const references = others
+    .filter((other) => Number.isFinite(other.logProb))
+    .map((other) => ({ ...other, calls: Math.max(1, other.search) }));
   const steps = stairs(run);
   if (steps.length === 0) return;
   const optimum = references.find((reference) => reference.proven);
@@ -66,7 +68,8 @@ export function showStaircase(picture, run, others) {
 
 /** The points where the best output changed, and the end of the search. */
 function stairs(run) {
-  const steps = run.bests.map((best) => ({
+  const possible = run.bests.filter((best) => Number.isFinite(best.log_prob));
+  const steps = possible.map((best) => ({
     calls: Math.max(1, best.calls),
     logProb: best.log_prob,
   }));
