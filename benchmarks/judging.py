@@ -4,28 +4,51 @@ python benchmarks/judging.py TEXT           English, a sentence per line; test.e
 python benchmarks/judging.py TEXT --sentences 512 --device cuda --precision bfloat16
 
 Model calls are rows through one step, per sentence; "shared" is what re-scoring would take if each
-prefix were read exactly once. Milliseconds are for all sentences, the median of three; "all" is
-from text to text.
+prefix were read exactly once. Milliseconds are for all sentences, the median of three after six
+calls that warm up, since steps are captured after a few eager calls. "kernels" is the part of them
+in which a GPU works; "all" is from text to text.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.profiler import ProfilerActivity, profile
 
 from npad import NPAD, Greedy, Noise, load
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
-from npad.experiments.speed import clock
+from npad.experiments import speed
 from npad.rescoring.strategies import rescore
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.text.files import read_lines
+
+WARMUPS, REPEATS = 6, 3
+
+
+def clock(work: Callable[[], Any], device: torch.device) -> float:
+    """Return seconds, the median of some calls after others."""
+    for _ in range(WARMUPS if device.type == "cuda" else 0):
+        work()
+    return speed.clock(work, REPEATS, device)
+
+
+def kernels_ms(work: Callable[[], Any], device: torch.device) -> str:
+    """Return milliseconds that the kernels of a GPU take, without the host's work between them."""
+    if device.type != "cuda":
+        return "–"
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        work()
+        torch.cuda.synchronize(device)
+    return f"{sum(kernel.device_time_total for kernel in profiled.key_averages()) / 1e3:,.1f}"
 
 
 def count_prefixes(candidates: Hypotheses) -> int:
@@ -69,6 +92,8 @@ def main() -> None:
         "chains, ms",
         "judge, ms",
         "share",
+        "kernels: chains",
+        "judge",
         "all, ms",
     ):
         table.add_column(column, justify="right")
@@ -82,12 +107,12 @@ def main() -> None:
             with count_calls() as calls:
                 candidates = runner.run(model, state, problems, chains).distinct().hypotheses
                 rescore(model, state, candidates)
-            search = clock(partial(runner.run, model, state, problems, chains), 3, device)
-            rescoring = clock(partial(rescore, model, state, candidates), 3, device)
+            run_chains = partial(runner.run, model, state, problems, chains)
+            judge = partial(rescore, model, state, candidates)
+            search, rescoring = clock(run_chains, device), clock(judge, device)
+            kernels = [kernels_ms(work, device) for work in (run_chains, judge)]
         rows = decoder.rows * len(texts)
-        total = clock(
-            partial(translator.translate, texts, decoder, arguments.length, rows), 3, device
-        )
+        total = clock(partial(translator.translate, texts, decoder, arguments.length, rows), device)
         distinct, prefixes = int(candidates.exists.sum()), count_prefixes(candidates)
         counts = (distinct, calls.search, calls.rescoring, prefixes)
         search_ms, rescoring_ms, total_ms = (
@@ -98,10 +123,11 @@ def main() -> None:
             search_ms,
             rescoring_ms,
             f"{rescoring / search:.0%}",
+            *kernels,
             total_ms,
         )
         table.add_row(f"{sigma:g}", *cells)
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

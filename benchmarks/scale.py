@@ -2,7 +2,9 @@
 
     python benchmarks/scale.py                       all parts, with processes and with Ray
     python benchmarks/scale.py overhead --sentences 10000 --rounds 3
-    python benchmarks/scale.py throughput --engines processes
+    python benchmarks/scale.py throughput --engines processes --greedy
+
+The decoder is NPAD-10 over greedy search, or greedy search itself for throughput and overhead.
 
 throughput  sentences/s of one and of two single-threaded workers, and their ratio.
 overhead    seconds of one single-threaded worker against the in-process run on one thread, both for
@@ -55,6 +57,7 @@ from npad.scale import (
 )
 from npad.scale.pool import Pool
 from npad.scale.units import units_of
+from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 
 SPEC = ModelSpec("en-de", "cpu", threads=1)
@@ -119,8 +122,8 @@ def in_turn(variants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tu
     return {name: (statistics.median(seconds[name]), values[name]) for name in variants}
 
 
-def throughput(name: str, count: int, rounds: int) -> dict[str, float]:
-    texts, task = sentences(count), Task.of(DECODER, alternatives=0)
+def throughput(name: str, decoder: Decoder, count: int, rounds: int) -> dict[str, float]:
+    texts, task = sentences(count), Task.of(decoder, alternatives=0)
     size = task.unit_size(2, count)
     seconds = {}
     for workers in (1, 2):  # not in turn: idle actors would hold the cluster's CPUs
@@ -137,15 +140,15 @@ def throughput(name: str, count: int, rounds: int) -> dict[str, float]:
     return {"rate": count / seconds[1], "ratio": ratio}
 
 
-def overhead(names: list[str], count: int, rounds: int) -> dict[str, float]:
-    texts, task = sentences(count), Task.of(DECODER, alternatives=0)
+def overhead(names: list[str], decoder: Decoder, count: int, rounds: int) -> dict[str, float]:
+    texts, task = sentences(count), Task.of(decoder, alternatives=0)
     size = task.unit_size(1)
     translator = load("en-de", "cpu")
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"
         source.write_text("\n".join(texts) + "\n")
         variants: dict[str, Callable[[], Any]] = {
-            "in process": lambda: [t.text for t in translator.stream(texts, DECODER, window=size)]
+            "in process": lambda: [t.text for t in translator.stream(texts, decoder, window=size)]
         }
         for name in names:
             engine = stack.enter_context(started(engine_of(name, 1)))
@@ -155,7 +158,7 @@ def overhead(names: list[str], count: int, rounds: int) -> dict[str, float]:
 
             def corpus(engine: Engine = engine) -> list[str]:
                 output = Path(folder) / "out"
-                translate_corpus(Corpus(source, output), engine, SPEC, DECODER, unit=size)
+                translate_corpus(Corpus(source, output), engine, SPEC, decoder, unit=size)
                 return output.read_text().splitlines()
 
             variants |= {name: alone, f"{name}, corpus": corpus}
@@ -308,21 +311,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", default=PARTS, help=", ".join(PARTS))
+    parser.add_argument("--greedy", action="store_true", help="not NPAD-10: greedy search")
     parser.add_argument("--engines", nargs="+", default=["processes", "ray"])
     parser.add_argument("--sentences", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lines", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     arguments = parser.parse_args()
+    decoder = Greedy() if arguments.greedy else DECODER
     torch.set_num_threads(1)
     count, rounds, figures = arguments.sentences, arguments.rounds, {}
     for part in arguments.parts:
         if part == "overhead":
-            figures[part] = overhead(arguments.engines, count, rounds)
+            figures[part] = overhead(arguments.engines, decoder, count, rounds)
         elif part == "costs":
             figures[part] = costs(arguments.engines, 10 * count)
         else:
             runs: dict[str, Callable[[str], dict[str, float]]] = {
-                "throughput": lambda name: throughput(name, count, rounds),
+                "throughput": lambda name: throughput(name, decoder, count, rounds),
                 "chains": lambda name: divided_chains(name, rounds),
                 "memory": lambda name: driver_memory(name, arguments.lines),
                 "kills": lambda name: kills(name, count // 4),

@@ -12,15 +12,15 @@ def tests(*names: str) -> tuple[str, ...]:
 
 # The tests of each module's own area, in the order in which they run.
 AREAS = {
-    "search/beam.py": tests("arguments", "diverse", "loop", "bad_input", "beam"),
+    "search/beam.py": tests("arguments", "diverse", "loop", "bad_input", "observing", "beam"),
     "search/best_of.py": tests("arguments", "best_of"),
     "search/decoder.py": tests("arguments", "bad_input"),
     "search/diverse.py": tests("arguments", "diverse", "bad_input"),
-    "search/exact.py": tests("arguments", "exact", "bad_input"),
+    "search/exact.py": tests("arguments", "exact", "bad_input", "observing"),
     "search/greedy.py": tests("loop", "beam"),
     "search/history.py": tests("loop", "paired_clean", "beam"),
     "search/hypotheses.py": tests("hypotheses", "score", "selectors"),
-    "search/independent.py": tests("sampling", "loop", "beam"),
+    "search/independent.py": tests("sampling", "loop", "observing", "beam"),
     "search/loop.py": tests("loop", "paired_clean", "cost", "bad_input", "captured", "beam"),
     "search/chain_range.py": tests("chain_range"),
     "search/npad.py": tests("arguments", "selectors", "bad_input", "npad"),
@@ -34,6 +34,7 @@ AREAS = {
     "noise/random.py": tests("keyed", "sampling", "distributions"),
     "noise/registry.py": tests("arguments", "specs"),
     "noise/schedules.py": tests("arguments", "bad_input", "schedules"),
+    "rescoring/by_prefix.py": tests("prefixes", "score"),
     "rescoring/forced.py": tests("score", "hf_captured"),
     "rescoring/packing.py": tests("ragged", "score"),
     "rescoring/plan.py": tests("prefixes", "score"),
@@ -146,11 +147,13 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
                 'size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)',
             ),
             (
-                "rescoring/strategies.py",
+                "rescoring/by_prefix.py",
                 "PLANNED_ROWS = 1 << 16",
             ),
+            ("rescoring/by_prefix.py", "CAPTURED_ROWS = 1 << 14"),
+            ("rescoring/by_prefix.py", "LEAST_ROWS = 256"),
             (
-                "rescoring/strategies.py",
+                "rescoring/by_prefix.py",
                 'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}',
             ),
             (

@@ -30,7 +30,7 @@ from npad import (
     Rerank,
     decode,
 )
-from npad.search.chain_range import ChainRange, merge
+from npad.search.chain_range import ChainCandidates, ChainRange, merge
 from npad.search.hypotheses import Hypotheses
 
 LENGTH = 7
@@ -61,6 +61,23 @@ def test_ranges_of_chains_merge_to_the_whole(decoder, cuts):
     merged = in_ranges(model, source, decoder, cuts)
     assert_same(merged, whole)
     assert counts(merged) == counts(whole)
+
+
+@pytest.mark.parametrize("decoder", **by_name(NOISY))
+def test_the_candidates_of_every_chain_merge_to_the_whole(decoder):
+    model, source = recurrent(), summaries(3)
+    found = [
+        decode(model, source, ChainCandidates(decoder, *bounds), LENGTH)
+        for bounds in ((0, 2), (2, decoder.chains))
+    ]
+    merged = [merge(decoder, first + second) for first, second in zip(*found, strict=True)]
+    whole = decode(model, source, decoder, LENGTH)
+    assert_same(merged, whole)
+    assert counts(merged) == counts(whole)
+    for candidates in found[1]:
+        chains = [candidate.chain for candidate in candidates]
+        assert chains == sorted(chains)
+        assert set(chains) == set(decoder._chains().numbers[2:].tolist())
 
 
 DISTRIBUTIONS = [Gaussian(), Antithetic(), Orthogonal(), Fixed(), Dropout()]

@@ -24,9 +24,9 @@ from npad.search.npad import NPAD
 from npad.search.rows import Problems
 from npad.validation import ensure_integer, ensure_number
 
-# Chains so far are multiplied by this in every round. A GPU steps some sixty rows in little more
-# time than one.
-GROWTH = {"cpu": 4, "cuda": 64}
+GROWTH = 4  # every round multiplies the chains so far by this
+# Chains after the second round: a GPU steps some sixty rows in little more time than one.
+SECOND_ROUND = {"cpu": 4, "cuda": 64}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def anytime(
         source: the sentences, in the form that the model's `start` takes; has a length.
         decoder: NPAD over any inner decoder.
         deadline: milliseconds from the first call of `next`. The answers end then, or one window of
-            steps (eight on a GPU, one on a CPU) or one pass of re-scoring later. None: no deadline.
+            steps (eight on a GPU, one on a CPU) of the search or of re-scoring later; re-scoring by
+            a model's `forced` is one pass. None: no deadline.
         max_length: generated tokens at most, the end token included.
         ids: one integer per sentence, the key of its randomness; by default its position.
 
@@ -93,25 +94,36 @@ def _answers(
 ) -> Iterator[Answer]:
     start = time.monotonic()
     search = EncodedSource(model, source, max_length, keys)
-    growth = GROWTH.get(Capabilities.of(model).device.type, GROWTH["cpu"])
     candidates: list[list[Hypothesis]] = [[] for _ in keys]
-    done, first_seconds = 0, 0.0
+    done, round_seconds = 0, 0.0
     while keys and done < decoder.chains:
-        stop = min(decoder.chains, max(1, done * growth))
-        end = None
+        stop = next_stop(model, done, decoder.chains)
+        end, began = None, time.monotonic()
         if deadline is not None and done > 0:
             end = start + deadline / 1e3
-            if time.monotonic() + first_seconds >= end:  # no chain is faster than the first
+            if began + round_seconds >= end:  # no round is faster than the one before
                 return
         try:
             found = search.run(ChainRange(decoder, done, stop), end)
         except DeadlinePassed:
             return
         candidates = [before + new for before, new in zip(candidates, found, strict=True)]
-        seconds, done = time.monotonic() - start, stop
-        first_seconds = first_seconds or seconds
+        now, done = time.monotonic(), stop
+        round_seconds = now - began
         answer = [merge(decoder, given) for given in candidates]
-        yield Answer(answer, done, seconds, done == decoder.chains)
+        yield Answer(answer, done, now - start, done == decoder.chains)
+
+
+def next_stop(model: Model[Any], done: int, chains: int) -> int:
+    """Return the chains after the next round: one, then some, then ever more.
+
+    Args:
+        model: the model, whose device decides how many the second round has.
+        done: the chains so far.
+        chains: all chains.
+    """
+    second = SECOND_ROUND.get(Capabilities.of(model).device.type, SECOND_ROUND["cpu"])
+    return min(chains, max(second, done * GROWTH) if done else 1)
 
 
 class EncodedSource:

@@ -6,6 +6,7 @@ Pure NumPy.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -62,36 +63,51 @@ class ReadStep(NamedTuple):
     owners: IntArray  # [groups], the sentence of each group
     parents: IntArray  # [rows], the row of the previous step; at the first step, the sentence
     tokens: IntArray  # [rows], the token that each row reads
-    row_of: IntArray  # [non-empty hypotheses], the row of each
+    row_of: IntArray  # [prefixes], the row of each
+    prefix_of: IntArray  # [non-empty hypotheses], the prefix of each
 
     @property
     def rows(self) -> int:
         return len(self.parents)
 
+    def padded(self, rows: int) -> ReadStep:
+        """Return the step with idle groups added, so that it has so many rows."""
+        more = (0, rows - self.rows)
+        owners = np.pad(self.owners, (0, more[1] // self.group_size))
+        tokens = np.pad(self.tokens, more, mode="edge")
+        return self._replace(owners=owners, parents=np.pad(self.parents, more), tokens=tokens)
 
-def read_steps(tokens: IntArray, reads: IntArray) -> Iterator[ReadStep]:
+
+def read_steps(tokens: IntArray, reads: IntArray, window: int = 1) -> Iterator[ReadStep]:
     """Yield the rows of each step, every distinct prefix once.
 
     Args:
         tokens: [sentences, n, T], the input tokens of each hypothesis.
         reads: [sentences, n], how many of them count; 0 for an empty hypothesis.
+        window: consecutive steps that have the same group size.
     """
     sentences = np.arange(len(tokens))
     by_step = np.ascontiguousarray(tokens.transpose(2, 0, 1))
     previous_first = sentences  # each sentence's first row in the previous step
     owner_of = np.nonzero(reads > 0)[0]  # the sentence of each non-empty hypothesis
-    for t, step in enumerate(prefixes(tokens, reads)):
-        width = np.bincount(step.owner, minlength=len(sentences))
-        size = group_size(len(step.owner) / np.count_nonzero(width))
-        groups = -(-width // size)
-        first = size * (groups.cumsum() - groups)  # each sentence's first row
-        row, rows = first[step.owner] + step.place, size * int(groups.sum())
-        read = by_step[t, step.owner, step.first]
-        parents, row_tokens = np.zeros(rows, dtype=np.int64), np.full(rows, read[0])
-        parents[row], row_tokens[row] = previous_first[step.owner] + step.parents, read
-        row_of = np.minimum(first[owner_of] + step.prefix_of, rows - 1)
-        yield ReadStep(size, np.repeat(sentences, groups), parents, row_tokens, row_of)
-        previous_first = first
+    steps = prefixes(tokens, reads)
+    t = 0
+    while together := list(islice(steps, window)):
+        widths = [np.bincount(step.owner, minlength=len(sentences)) for step in together]
+        size = max(group_size(width.sum() / np.count_nonzero(width)) for width in widths)
+        for step, width in zip(together, widths, strict=True):
+            groups = -(-width // size)
+            first = size * (groups.cumsum() - groups)  # each sentence's first row
+            row_of, rows = first[step.owner] + step.place, size * int(groups.sum())
+            read = by_step[t, step.owner, step.first]
+            parents, row_tokens = np.zeros(rows, dtype=np.int64), np.full(rows, read[0])
+            parents[row_of], row_tokens[row_of] = previous_first[step.owner] + step.parents, read
+            before = width.cumsum() - width  # prefixes of the sentences before
+            prefix_of = np.minimum(before[owner_of] + step.prefix_of, len(row_of) - 1)
+            owners = np.repeat(sentences, groups)
+            yield ReadStep(size, owners, parents, row_tokens, row_of, prefix_of)
+            previous_first = first
+            t += 1
 
 
 def group_size(prefixes_per_sentence: float) -> int:
@@ -101,18 +117,6 @@ def group_size(prefixes_per_sentence: float) -> int:
     """
     width = prefixes_per_sentence
     return 1 if width < 2 else 2 if width < 4 else 4 if width < 16 else 8
-
-
-def batches(steps: Iterator[ReadStep], min_rows: int) -> Iterator[list[ReadStep]]:
-    """Group consecutive steps until each batch has at least `min_rows` rows."""
-    batch: list[ReadStep] = []
-    for step in steps:
-        batch.append(step)
-        if sum(planned.rows for planned in batch) >= min_rows:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 class Span(NamedTuple):

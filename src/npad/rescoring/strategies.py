@@ -17,21 +17,18 @@ from torch import Tensor
 
 from npad.engine.cost import add_calls
 from npad.engine.deadline import check_deadline
-from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, ModelError
-from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
+from npad.model import Capabilities, Model, ensure_in_vocabulary
+from npad.rescoring.by_prefix import read_by_prefix
 from npad.rescoring.forced import read_forced
 from npad.rescoring.packing import Rectangle, rectangles
-from npad.rescoring.plan import batches, read_steps, spans
+from npad.rescoring.plan import spans
 from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import descending, take
 from npad.search.runs import IntArray
-
-PLANNED_ROWS = 1 << 16  # rows planned and copied to the device together, while it works on others
-MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits, rows · V, held at a time
 
 
 def rescore(
@@ -181,6 +178,7 @@ def read_stepwise(
     log_prob: Tensor | float = 0.0
     attention: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
+        check_deadline()
         add_calls(rescoring=len(inputs))
         logits, state = model.step(state, inputs[:, t])
         predicted = Prediction.of(model, logits, len(inputs), capabilities.normalised)
@@ -193,84 +191,6 @@ def read_stepwise(
             attention = attention + weights.masked_fill(~counted[:, t, None], 0)
     assert isinstance(log_prob, Tensor)
     return log_prob, attention if isinstance(attention, Tensor) else None
-
-
-def read_by_prefix(
-    model: Model[Any], state: Any, hypotheses: Hypotheses
-) -> tuple[Tensor, Tensor | None]:
-    """Read every distinct prefix of a sentence once."""
-    capabilities = Capabilities.of(model)
-    assert capabilities.prefix_reader is not None
-    bos, eos, _ = model.special
-    teacher = TeacherForcing.of(hypotheses, bos, eos)
-    ensure_in_vocabulary(model, teacher.targets, capabilities.prefix_reader.vocabulary)
-    reads = torch.where(hypotheses.exists, teacher.reads.clamp(min=1), 0)
-    readouts, row_of = advance_prefixes(
-        capabilities.prefix_reader, state, teacher.inputs, reads, capabilities.device
-    )
-    log_probs = _log_probs_of_targets(model, readouts, row_of, teacher.targets, reads)
-    counted = to_device(teacher.counted, log_probs.device)
-    return log_probs.masked_fill(~counted, 0).sum(-1), None
-
-
-def advance_prefixes(
-    reader: PrefixReader[Any], state: Any, inputs: Tensor, reads: Tensor, device: torch.device
-) -> tuple[list[Tensor], Tensor]:
-    """Advance all distinct prefixes, step by step.
-
-    Args:
-        reader: the model.
-        state: one row per sentence.
-        inputs: [sentences, n, T], on the CPU.
-        reads: [sentences, n], the number of input tokens that count.
-        device: the device of the model.
-
-    Returns:
-        The readouts of each step [rows, width], and the row of each hypothesis that reads anything
-        among all rows [T, hypotheses].
-    """
-    readouts: list[Tensor] = []
-    row_of: list[IntArray] = []
-    offset = 0
-    for batch in batches(read_steps(inputs.numpy(), reads.numpy()), PLANNED_ROWS):
-        arrays = [array for step in batch for array in (step.owners, step.parents, step.tokens)]
-        copied = to_device(torch.from_numpy(np.concatenate(arrays)), device)
-        tensors = torch.split(copied, [len(array) for array in arrays])
-        for i, step in enumerate(batch):
-            owners, parents, tokens = tensors[3 * i : 3 * i + 3]
-            readout, state = reader.advance(state, parents, owners, tokens)
-            readouts.append(readout)
-            row_of.append(step.row_of + offset)
-            offset += step.rows
-    add_calls(rescoring=offset)
-    return readouts, torch.from_numpy(np.stack(row_of))
-
-
-def _log_probs_of_targets(
-    model: Model[Any], readouts: list[Tensor], row_of: Tensor, targets: Tensor, reads: Tensor
-) -> Tensor:
-    """Return log p of targets [sentences, n, T], projecting at most MAX_LOGITS logits at a time."""
-    capabilities = Capabilities.of(model)
-    reader, device = capabilities.prefix_reader, capabilities.device
-    assert reader is not None
-    hypotheses = reads.flatten().nonzero().squeeze(1)
-    by_step = targets.flatten(0, 1)[hypotheses].t()  # [T, hypotheses]
-    limit = MAX_LOGITS.get(device.type, MAX_LOGITS["cpu"]) // reader.vocabulary
-
-    def log_probs_of(offset: int, steps: slice) -> Tensor:
-        rows = torch.cat(readouts[steps])
-        predicted = Prediction.of(model, reader.project(rows), len(rows), capabilities.normalised)
-        index = to_device(row_of[steps], device) - offset
-        chosen = predicted.logits[index, to_device(by_step[steps], device)]
-        return chosen.to(predicted.norm.dtype) - predicted.norm[index]
-
-    parts = [
-        log_probs_of(offset, steps)  # whose logits are freed before the next ones are made
-        for offset, steps in spans([len(readout) for readout in readouts], limit)
-    ]
-    log_probs = parts[0].new_zeros(reads.numel(), targets.shape[-1])
-    log_probs[to_device(hypotheses, device)] = torch.cat(parts).t()
-    return log_probs.view(targets.shape)
 
 
 def cut_for_steps(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:

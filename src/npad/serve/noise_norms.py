@@ -17,7 +17,7 @@ DIGITS = 4
 def noise_norms(
     decoder: NPAD, model: Model[Any], sentence_id: int, chains: Sequence[int], steps: int
 ) -> list[list[float]] | None:
-    """Return ‖ε_t‖ for each chain and step, [chains][steps].
+    """Return ‖ε_t‖ at each step, a list for each chain.
 
     Noise is keyed, so that it can be drawn again without the search. None if it depends on more
     than its key: relative noise on what it perturbs, an adaptive schedule on the entropy, the noise

@@ -13,13 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npad.answering import GROWTH, EncodedSource
+from npad.answering import EncodedSource, next_stop
 from npad.decoding import decode
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at, stopped_by
 from npad.engine.observing import Progress, observed_by
 from npad.errors import InvalidInput
-from npad.model import Capabilities
 from npad.noise.random import stable_hash
 from npad.search.chain_range import ChainCandidates, merge
 from npad.search.decoder import Decoder
@@ -228,26 +227,29 @@ class ChainStream(Stream):
         self.numbers = range(first, first + decoder.chains)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of chains that run together."""
+        """Yield the ranges of chains that run together; the first chain always ends."""
         chains, done = self.decoder.chains, 0
-        growth = GROWTH.get(Capabilities.of(self.model.model).device.type, GROWTH["cpu"])
         while done < chains:
-            grown = max(1, done * growth) if self.end is not None or done == 0 else chains
-            stop = min(chains, grown)
+            growing = self.end is not None or done == 0
+            stop = next_stop(self.model.model, done, chains) if growing else chains
             yield done, stop
             done = stop
 
     def run(self) -> None:
         source = EncodedSource(self.model.model, self.source, self.chosen.max_length, [self.id])
-        complete = True
+        complete, round_seconds = True, 0.0
         with count_calls(self.calls), observed_by(self.observe):
             for start, stop in self.ranges():
-                end = self.end if start > 0 else None  # the first chain always ends
+                end, began = self.end if start > 0 else None, time.monotonic()
+                if end is not None and began + round_seconds >= end:  # it could not end in time
+                    complete = False
+                    break
                 try:
                     found = source.run(ChainCandidates(self.decoder, start, stop), end)[0]
                 except DeadlinePassed:
                     complete = False
                     break
+                round_seconds = time.monotonic() - began
                 self.end_range(found)
                 self.round += 1
         ranked = merge(self.decoder, self.candidates)
