@@ -19,4 +19,4 @@ def settle(page):
     """Wait until the search and the other strategies have ended, and nothing moves."""
     page.locator("body[data-search=done][data-compared=true]").wait_for(state="attached")
     page.locator("#player-play", has_text="Play").wait_for()
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(150)

@@ -23,7 +23,7 @@ SPECS += ["exponential(decay=0.6)", "first-steps(n=4)"]
 @pytest.fixture
 def evaluate(visit):
     """Evaluate a JavaScript function of a module of the page."""
-    page = visit("/?text=danke&model=toy&decoder=greedy")
+    page = visit("/?text=danke&model=toy&decoder=greedy", settled=False)
 
     def call(module, expression, argument=None):
         start = f"const m = await import('/static/{module}.js')"

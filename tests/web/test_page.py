@@ -183,6 +183,13 @@ def test_the_address_holds_every_option(visit):
     assert {"selector", "inner", "distribution", "max_length"} <= set(query)
 
 
+def test_texts_name_their_languages_and_the_window_its_text(visit):
+    page = visit(CHAINS)
+    assert page.get_by_label("Text", exact=True).get_attribute("lang") == "de"
+    assert page.locator("#translation").get_attribute("lang") == "en"
+    assert page.title() == "ich verstehe nur bahnhof · npad"
+
+
 def test_back_returns_to_the_search_before(visit):
     page = visit(CHAINS)
     before = pictures(page)
@@ -253,7 +260,8 @@ def test_a_refusal_is_one_line_and_the_page_goes_on(visit):
 
 def test_markup_in_a_text_stays_text(visit):
     text = "<img src=x onerror=alert(1)> & <b>bold</b>"
-    page = visit(f"/?text={quote(text)}&model=en-de&decoder=greedy")
+    page = visit(f"/?text={quote(text)}&model=en-de&decoder=greedy", settled=False)
+    page.locator("body[data-search=done]").wait_for(state="attached")
     assert page.get_by_label("Text", exact=True).input_value() == text
     assert page.locator("main img, main b").count() == 0
 

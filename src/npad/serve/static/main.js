@@ -33,6 +33,7 @@ async function search({ entry = false } = {}) {
   if (entry) Object.assign(state, { at: null, pick: null });
   remember(state, entry);
   controls.show(state);
+  document.title = `${state.text.slice(0, 50)} · npad`;
   const run = new Run(state);
   say("");
   document.body.dataset.search = "searching";
@@ -63,6 +64,14 @@ function adopt({ model, options }) {
   }
   remember(state);
   controls.show(state);
+  nameLanguages();
+}
+
+/** Tell screen readers which language to read. */
+function nameLanguages() {
+  const { source = "", target = "" } = controls.model ?? {};
+  form.elements.text.lang = source ?? "";
+  for (const id of ["translation", "n-best-rows"]) byId(id).lang = target ?? "";
 }
 
 function fail(error) {
@@ -132,7 +141,7 @@ async function begin() {
   const searching = search();
   try {
     controls.offer((await get("v1/models")).data);
-    view.models = controls.models;
+    nameLanguages();
   } catch (error) {
     fail(error);
   }

@@ -3,6 +3,7 @@
 import { ALL, applicable } from "./options.js";
 
 const VIEW = ["at", "pick", "tour"]; // numbers: the step, the row of the n-best list, the tour's step
+const MOST = 100; // outputs with their attention
 
 /** Read {text, model, decoder, options, at, pick, tour} from a query; absent ones are null. */
 export function fromQuery(query) {
@@ -19,13 +20,13 @@ export function fromQuery(query) {
   return state;
 }
 
-/** The query of the stream: every output is wanted, where listing more of them changes no search. */
+/** The query of the stream: all outputs are wanted, where listing more of them changes no search. */
 export function toRequest(state) {
   const query = toSearch(state);
   const decoder = state.decoder ?? "npad";
   const { chains = 50, samples = 50 } = state.options;
-  if (decoder === "npad") query.set("nbest", chains);
-  if (decoder === "sampling") query.set("nbest", samples);
+  if (decoder === "npad") query.set("nbest", Math.min(chains, MOST));
+  if (decoder === "sampling") query.set("nbest", Math.min(samples, MOST));
   return query;
 }
 
