@@ -18,6 +18,7 @@ LOWEST  := .venv-lowest
 TORCH_LOWEST ?=
 POCKETSPHINX := pocketsphinx==5.1.1
 POCKETSPHINX_SHA256 := 675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355
+AXE_CORE := axe-core@4.14.0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
@@ -55,7 +56,7 @@ test-real: .venv/.ready .venv/whisper-tiny.en .venv/librivox/transcription
 test-scale: .venv/.ray
 	$(BIN)/pytest -n 0 -m ray
 
-test-web: .venv/.ready
+test-web: .venv/.browser
 	$(BIN)/pytest -n 0 -m web
 
 # transformers asks for newer tokenizers and safetensors than npad itself, so the extra hf is tested after the rest.
@@ -113,6 +114,15 @@ benchmark: .venv/.ready
 .venv/.ray: .venv/.ready
 	$(PIP) --no-build-isolation --editable ".[ray]"
 	touch $@
+
+# Debian's Chromium, Playwright to drive it, and axe-core to check accessibility. Where the system's packages cannot be
+# installed, as without root, the tests of the page are skipped and say what they need.
+.venv/.browser: .venv/.ready
+	$(PIP) playwright
+	command -v chromium || command -v google-chrome || \
+	    { apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium; } || true
+	command -v npm || apt-get install -qq --yes --no-install-recommends npm || true
+	npm install --silent --no-audit --no-fund --prefix .venv/axe $(AXE_CORE) && touch $@ || true
 
 .venv/.docs: .venv/.ready
 	$(PIP) --no-build-isolation --editable ".[docs]"

@@ -1,0 +1,195 @@
+// The controls: the decoder and its options, as a form.
+
+import { html } from "./dom.js";
+import { given, offered } from "./options.js";
+import { drawSchedule, parse, spell } from "./schedule.js";
+
+// Until the server has said what it offers.
+const USUAL = {
+  chains: 50,
+  sigma: 0.3,
+  schedule: "1/t",
+  distribution: "gaussian",
+  site: "hidden",
+  relative: false,
+  inner: "greedy",
+  width: 5,
+  eta: 0.001,
+  temperature: 1,
+  samples: 50,
+  selector: "most-probable",
+  seed: 0,
+  budget: 5000,
+  max_length: 200,
+};
+const NUMBERS = new Set([
+  "chains",
+  "sigma",
+  "width",
+  "eta",
+  "temperature",
+  "samples",
+  "seed",
+  "budget",
+  "max_length",
+]);
+
+export class Controls {
+  /**
+   * @param {HTMLFormElement} form its fields are named as the options are
+   * @param {SVGElement} curve where the schedule is drawn
+   * @param {() => void} onChange called when the user has changed an option
+   */
+  constructor(form, curve, onChange) {
+    this.form = form;
+    this.curve = curve;
+    this.onChange = onChange;
+    this.models = [];
+    this.state = null;
+    form.addEventListener("input", (event) => this.#input(event.target));
+    form.addEventListener("change", (event) => this.#change(event.target));
+  }
+
+  /** Offer what the server's models have. */
+  offer(models) {
+    this.models = models;
+    fill(
+      this.form.elements.model,
+      models.map((model) => model.id),
+      this.state?.model,
+    );
+    this.show(this.state);
+  }
+
+  /** The description of the chosen model; undefined before the server has answered. */
+  get model() {
+    return this.models.find((model) => model.id === this.state?.model) ?? this.models[0];
+  }
+
+  /** Show a state in the form. Only what a user touches changes the state, to the digit. */
+  show(state) {
+    this.state = state;
+    if (state === null) return;
+    const { elements } = this.form;
+    const { model } = this;
+    if (elements.text.value !== state.text) elements.text.value = state.text ?? "";
+    fill(
+      elements.model,
+      this.models.map(({ id }) => id),
+      state.model ?? model?.id,
+    );
+    fill(elements.decoder, model?.decoders, state.decoder);
+    fill(elements.site, model && Object.keys(model.sites), this.value("site"));
+    fill(elements.distribution, model?.distributions, this.value("distribution"));
+    fill(elements.selector, model?.selectors, this.value("selector"));
+    const schedule = parse(this.value("schedule"));
+    fill(
+      elements.schedule,
+      model?.schedules?.map((text) => parse(text).name),
+      schedule.name,
+    );
+    elements.parameter.value = schedule.value ?? "";
+    this.#reveal("parameter", schedule.parameter !== null);
+    this.form.querySelector("[data-name=parameter]").textContent = schedule.parameter ?? "";
+    elements.inner.value = this.value("inner");
+    elements.relative.checked = String(this.value("relative")) === "true";
+    for (const name of NUMBERS) {
+      if (elements[name].value !== String(this.value(name)))
+        elements[name].value = this.value(name);
+    }
+    this.#render();
+  }
+
+  /** An option's value: as chosen, the model's default, or the usual one. */
+  value(name) {
+    const chosen = this.state.options[name];
+    return given(chosen) ? chosen : (this.model?.defaults?.[name] ?? USUAL[name]);
+  }
+
+  #input(field) {
+    if (!this.state || field.name === "text") return;
+    this.#take(field);
+    this.#render();
+  }
+
+  #change(field) {
+    if (!this.state || field.name === "text") return;
+    this.#take(field);
+    this.show(this.state);
+    this.onChange();
+  }
+
+  #take(field) {
+    const { options } = this.state;
+    const { schedule, parameter } = this.form.elements;
+    if (field.name === "model") {
+      this.state.model = field.value;
+      this.state.options = {};
+    } else if (field.name === "decoder") this.state.decoder = field.value;
+    else if (field === schedule) {
+      const plain = parse(field.value);
+      options.schedule = spell(plain.name, plain.parameter, plain.value);
+    } else if (field === parameter) {
+      const { name, parameter: named } = parse(this.value("schedule"));
+      options.schedule = spell(name, named, field.value);
+    } else options[field.name] = field.type === "checkbox" ? String(field.checked) : field.value;
+  }
+
+  /** Show the fields that go with the decoder, the value of σ₀ and the schedule's curve. */
+  #render() {
+    const names = offered(this.state.decoder ?? "npad", this.value("inner"));
+    for (const label of this.form.querySelectorAll("[data-option]")) {
+      label.hidden = !names.includes(label.dataset.option);
+    }
+    this.form.querySelector("#settings-summary").textContent = summary(
+      (name) => this.value(name),
+      names,
+    );
+    const sigma = Number(this.value("sigma"));
+    this.form.elements.shown_sigma.value = Number.isFinite(sigma)
+      ? sigma.toFixed(2)
+      : this.value("sigma");
+    drawSchedule(this.curve, this.value("schedule"), Number.isFinite(sigma) ? sigma : 0);
+  }
+
+  #reveal(name, shown) {
+    this.form.elements[name].closest("label").hidden = !shown;
+  }
+}
+
+/** The options in a line. */
+function summary(value, names) {
+  const parts = {
+    chains: () => `${value("chains")} chains of ${value("inner")}`,
+    sigma: () => `σ₀ ${value("sigma")}, ${value("schedule")}`,
+    width: () => `width ${value("width")}`,
+    samples: () => `${value("samples")} samples`,
+    temperature: () => `temperature ${value("temperature")}`,
+    selector: () => String(value("selector")),
+    seed: () => `seed ${value("seed")}`,
+    budget: () => `budget ${value("budget")}`,
+    max_length: () => `at most ${value("max_length")} tokens`,
+  };
+  return Object.keys(parts)
+    .filter((name) => names.includes(name))
+    .map((name) => parts[name]())
+    .join(" · ");
+}
+
+const bare = (text) => String(text).split("(")[0];
+
+/** Offer values in a select, keeping the chosen one even if the server does not list it. */
+function fill(select, values, chosen) {
+  const offers = values?.length
+    ? [...new Set(values)]
+    : [...select.options].map((option) => option.value);
+  if (given(chosen) && !offers.includes(chosen)) {
+    const place = offers.findIndex((offer) => bare(offer) === bare(chosen)); // with other fields
+    offers.splice(place < 0 ? offers.length : place, place < 0 ? 0 : 1, chosen);
+  }
+  const current = [...select.options].map((option) => option.value);
+  if (offers.join("\n") !== current.join("\n")) {
+    select.replaceChildren(...offers.map((value) => html("option", { value }, value)));
+  }
+  if (given(chosen)) select.value = chosen;
+}
