@@ -29,6 +29,17 @@ def test_a_slip_names_what_was_probably_meant(arguments, line, capsys, monkeypat
     assert refused_here(capsys, monkeypatch, *arguments) == line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option", "value"),
+    [(["--width", "x"], "--width", "'x'"), (["--max-length=0"], "--max-length", "0")],
+)
+def test_an_invalid_value_is_named(arguments, option, value, capsys, monkeypatch):
+    line = refused_here(capsys, monkeypatch, "translate", *arguments, "hi")
+    assert line.startswith(f"Invalid value for '{option}': ")
+    assert value in line
+    assert "unable to parse" not in line
+
+
 def test_a_folder_named_nearly_as_a_model_is_taken_for_itself(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "en-dee").mkdir()

@@ -142,7 +142,21 @@ def _usage_message(error: Any) -> str:
     if message.startswith("Missing argument"):
         command = error.ctx.command_path if error.ctx is not None else "npad"
         return f"{message.rstrip('.')}; {command} --help shows examples"
+    value = _typed_value(getattr(getattr(error, "param", None), "opts", []))
+    if "Input should" in message and value is not None:  # a newer typer does not name the value
+        return f"{message.partition(', unable to parse')[0]}, not {value!r}"
     return message
+
+
+def _typed_value(options: Sequence[str]) -> str | None:
+    """Return the value that was typed for an option; options: its names."""
+    for i, argument in enumerate(sys.argv):
+        name, equals, value = argument.partition("=")
+        if argument in options:
+            return sys.argv[i + 1] if i + 1 < len(sys.argv) else None
+        if equals and name in options:
+            return value
+    return None
 
 
 def _storage_message(error: OSError) -> str:
