@@ -4,10 +4,11 @@ python benchmarks/actors.py --data DIR --out OUT --minutes 11 --device cuda \\
     --variant ff: gated:kind=gated,inputs=state+embedding weights:kind=weights
 
 DIR holds tatoeba-en-de/{train,valid,test}.{en,de}.xz and, as sources that the model has not seen,
-the English sides of other corpora (UNSEEN below). A variant is NAME:field=value,…; its fields are
-those of `Variant`, with + between several values. `kind=weights` trains all weights of the model on
-the same pairs instead of an actor. Beams decode the sources once, into --work, where a second run
-finds them. In OUT:
+the English sides of other corpora (UNSEEN below); `tatoeba` is the first of these, and `varied` are
+the training sources less one word each. A variant is NAME:field=value,…; its fields are those of
+`Variant`, with + between several values. `kind=weights` trains all weights of the model on the same
+pairs instead of an actor. Beams decode the sources once, into --work, where a second run finds
+them. In OUT:
 
 hypotheses.jsonl   a line per system: texts and clean log-probabilities of the test set, time, calls
 log.jsonl          a line per validation of each variant
@@ -35,7 +36,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from actors_variant import Variant, joined
+from actors_variant import Variant, joined, without_a_word
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
@@ -61,8 +62,9 @@ from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.training.update import Updater
 
 SEEN = ("tatoeba-en-de/train.en.xz",)
+TATOEBA = ("wmt-en-cs/tatoeba.en.xz",)
 UNSEEN = (
-    "wmt-en-cs/tatoeba.en.xz",
+    *TATOEBA,
     "multi30k-en-cs/train.en.xz",
     "wmt-en-cs/news.en.xz",
     "wmt-en-cs/libreoffice.en.xz",
@@ -114,11 +116,13 @@ class Bench:
 
     def source_texts(self, name: str) -> list[str]:
         """Return the sources of a set: of at most `longest` tokens, `limit` of them at random."""
-        files = SEEN if name == "seen" else [f for f in UNSEEN if (self.data / f).exists()]
-        texts = self.texts(*files)
-        if name == "unseen":
+        files = {"unseen": UNSEEN, "tatoeba": TATOEBA}.get(name, SEEN)
+        texts = self.texts(*(file for file in files if (self.data / file).exists()))
+        if name == "varied":
+            texts = [without_a_word(text, i) for i, text in enumerate(texts)]
+        if name != "seen":
             seen = set(self.texts(*SEEN))
-            texts = [text for text in texts if text not in seen]
+            texts = [text for text in dict.fromkeys(texts) if text not in seen]
         lengths = [len(tokens) for tokens in self.subwords.encode(texts)]
         texts = [t for t, n in zip(texts, lengths, strict=True) if 0 < n <= self.longest]
         if self.limit and len(texts) > self.limit:
@@ -150,7 +154,7 @@ class Bench:
             stop=lambda: time.monotonic() > until,
         )
         self.candidates[name, teacher] = parts
-        if teacher.candidates == 1:
+        if parts and teacher.candidates == 1:
             tensors = {
                 "places": np.concatenate([part.places for part in parts]).astype(np.int32),
                 "lengths": np.concatenate([part.lengths[:, 0] for part in parts]).astype(np.int16),
@@ -170,10 +174,13 @@ class Bench:
             parts = self.candidates[name, variant.teacher]
             if not parts:
                 continue
-            targets = variant.targets.split("+")
-            corpora.append(
-                pairs_of(parts, self.sources[name], targets, references, self.detokeniser.all)
-            )
+            known = None
+            if variant.differing:
+                greedy = self.candidates[name, Teacher(1)]
+                found = (pair for part in greedy for pair in part.hypotheses())
+                known = {place: hypotheses[0][0] for place, hypotheses in found if hypotheses}
+            chosen = variant.targets.split("+"), references, self.detokeniser.all, known
+            corpora.append(pairs_of(parts, self.sources[name], *chosen))
         return joined(corpora)
 
     def measure(self, system: str, model: Any, decoder: Decoder, **more: Any) -> None:
@@ -260,7 +267,7 @@ class Bench:
         model = copy.deepcopy(self.model).requires_grad_(True)
         updater = Updater(model, pairs, variant.recipe(self.device), self.device)
         if self.device.type == "cuda":
-            updater.batcher = Buckets(pairs, model.special, variant.batch)  # type: ignore[assignment]
+            updater.batcher = Buckets(pairs, model.special, variant.batch)
         update = 0
         for epoch in range(variant.epochs):
             batches = updater.batcher.epoch(variant.seed, epoch)
@@ -337,7 +344,12 @@ def run_all(bench: Bench, variants: list[Variant]) -> None:
     bench.measure("beam 5", bench.fast, Beam(5))
     bench.measure("beam 10", bench.fast, Beam(10))
     bench.measure("NPAD-10", bench.fast, NPAD(Greedy(), 10, Noise(0.3)))
-    sets = dict.fromkeys((name, v.teacher) for v in variants for name in v.data.split("+"))
+    sets = dict.fromkeys(
+        (name, teacher)
+        for variant in variants
+        for name in variant.data.split("+")
+        for teacher in ([Teacher(1)] if variant.differing else []) + [variant.teacher]
+    )
     taught = clock() + TEACHING * (bench.deadline - clock())
     for i, (name, teacher) in enumerate(sets):
         bench.teach(name, teacher, clock() + (taught - clock()) / (len(sets) - i))

@@ -25,7 +25,8 @@ class Variant:
     layers: int = 1
     inputs: str = "state"
     sites: str = "hidden"
-    data: str = "seen"  # seen, unseen, or seen+unseen
+    data: str = "seen"  # sets of sources: seen, unseen, tatoeba, varied
+    differing: int = 0  # 1: only pairs whose target greedy search does not find
     width: int = 10
     targets: str = "beam"
     epochs: int = 6
@@ -67,3 +68,12 @@ def joined(corpora: Sequence[Corpus]) -> Corpus:
         tokens = np.concatenate([part.tokens for part in parts])
         sides.append(replace(parts[0], tokens=tokens, ends=np.concatenate(ends)))
     return Corpus(*sides)
+
+
+def without_a_word(text: str, number: int) -> str:
+    """Return a sentence less one of its words, which `number` draws; the last one stays."""
+    words = text.split()
+    if len(words) < 3:
+        return text
+    del words[number * 2654435761 % (1 << 32) % (len(words) - 1)]
+    return " ".join(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ def pairs_of(
     targets: Sequence[str] = ("beam",),
     references: Sequence[str] | None = None,
     detokenise: Callable[[Sequence[Sequence[int]]], list[str]] | None = None,
+    known: Mapping[int, list[int]] | None = None,
 ) -> Corpus:
     """Return the pairs of sources and targets; with several targets, those of each, a mixture.
 
@@ -46,6 +47,7 @@ def pairs_of(
             log-probability per token; "bleu" or "chrf", the one nearest to the reference.
         references: a text per source, for the last two.
         detokenise: maps many hypotheses to their texts, for the last two.
+        known: what greedy search finds, by place; pairs with this target are left out.
 
     Raises:
         InvalidInput: a target needs references and there are none, or no pair is left.
@@ -57,7 +59,8 @@ def pairs_of(
             if not hypotheses:
                 continue
             chosen = [hypotheses[choose(place, hypotheses)][0] for choose in choices]
-            pairs += [(sources[place], tokens) for tokens in chosen if tokens]
+            found = None if known is None else known.get(place)
+            pairs += [(sources[place], tokens) for tokens in chosen if tokens and tokens != found]
     if not pairs:
         raise InvalidInput("no source has a finished, non-empty output; give other sources")
     return Corpus(_side([source for source, _ in pairs]), _side([target for _, target in pairs]))
