@@ -22,6 +22,7 @@ def command(
         typer.Option(
             "--model",
             "-m",
+            metavar="NAME",
             help="Model to serve, as in `npad translate`, or a Whisper model, `hf:NAME_OR_PATH`; "
             "repeat it for several. [en-de and toy]",
         ),
