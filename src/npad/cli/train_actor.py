@@ -73,7 +73,7 @@ def command(
     ] = 1e-3,
     batch: Annotated[int, _recipe("Tokens per side of a batch, padding included.")] = 8192,
     epochs: Annotated[int, _recipe("Maximum epochs.")] = 8,
-    patience: Annotated[int, _recipe("Validations without a new best before stopping.")] = 3,
+    patience: Annotated[int, _recipe("Validations without a new best before stopping.")] = 5,
     precision: Annotated[
         str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
     ] = None,

@@ -39,7 +39,7 @@ from npad.validation import ensure_choice, ensure_integer, one_line
 
 FORMAT = 1
 CRITERIA = ("bleu", "log-prob")
-ACTOR_RECIPE = Recipe(batch=8192, epochs=8, patience=3, anneal=True)
+ACTOR_RECIPE = Recipe(batch=8192, epochs=8, patience=5, anneal=True)
 
 
 @dataclass(frozen=True)
