@@ -43,6 +43,10 @@ def serving(tmp_path_factory, *options):
     try:
         wait_for(f"{address}/health", process, log)
         yield address
+        code = process.poll()
+        assert code is None, (
+            f"npad serve ended during the tests, exit code {code}: {log.read_text()}"
+        )
     finally:
         process.terminate()
         process.wait(20)
