@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import npad
-from npad import NPAD, Beam, Greedy, Noise
+from npad import NPAD, Beam, Greedy, Noise, SteeredSearch
 from npad.pipelines.names import SHIPPED
 from npad.storage import checkpoint
 from npad.storage.int8 import pack, unpack
@@ -47,6 +47,17 @@ def test_npad_finds_no_less_than_greedy_search():
     )
     assert all(b.log_prob >= a.log_prob - 1e-4 for a, b in zip(greedy, noisy, strict=True))
     assert noisy[0].log_prob > greedy[0].log_prob + 1
+
+
+def test_its_actor_steers_greedy_search():
+    translator, texts = npad.load("en-de"), list(SENTENCES)
+    found = translator.translate(texts, SteeredSearch())
+    assert [one.text for one in found] == list(SENTENCES.values())
+    for one, log_prob in zip(found, translator.score(texts, [x.text for x in found]), strict=True):
+        assert one.log_prob == pytest.approx(log_prob, abs=1e-3)
+    hard = ["She spends most of her money on books."]
+    greedy, steered = (translator.translate(hard, one)[0] for one in (Greedy(), SteeredSearch()))
+    assert greedy.text != steered.text
 
 
 def test_it_is_small_and_loads_in_a_second():
