@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from npad.errors import InvalidInput
@@ -23,6 +24,7 @@ from npad.search.selectors import (
     innermost_selector,
     needs_attention,
     rank,
+    with_texts,
 )
 from npad.specs import name_of_kind
 from npad.validation import ensure_part
@@ -93,6 +95,14 @@ def default_decoder(model: Model[Any]) -> Decoder:
     """Return `Beam()`, with cut hypotheses among the finished ones if that is the model's order."""
     selector = Defaults.of(model).selector
     return Beam() if isinstance(selector, MostProbable) else Selected(Beam(), selector)
+
+
+def decoder_with_texts(decoder: Decoder, text: Callable[[tuple[int, ...]], str]) -> Decoder:
+    """Let a decoder's MBR compare texts instead of tokens; return other decoders as they are."""
+    if not isinstance(decoder, NPAD | Selected):
+        return decoder
+    selector = with_texts(decoder.selector, text)
+    return decoder if selector is decoder.selector else replace(decoder, selector=selector)
 
 
 def is_mbr_on_a_beam(decoder: Decoder) -> bool:
