@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,6 +24,7 @@ from npad.pipelines.segments import Segment, Timestamps, Window, segments
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.fallback import Fallback
 from npad.search.hypotheses import Hypothesis
 from npad.search.selected import decoder_with_texts
 from npad.signatures import signature
@@ -138,6 +139,8 @@ class Transcriber:
         ensure_integer("max_rows", max_rows, 1)
         budget, batch_size = RowBudget(max_rows), max(1, max_rows // decoder.rows)
         search = decoder_with_texts(decoder, lambda tokens: spoken(self.detokenise(tokens)))
+        if isinstance(search, Fallback) and search.text is None:
+            search = replace(search, text=self.detokenise)
         decode_batch = partial(self._decode, search, max_length, max_rows)
         origin = signature(decoder, self.model)
         silent = Translation("", 0.0, Hypothesis((), 0.0, finished=True), origin)
