@@ -78,6 +78,15 @@ def test_recordings_are_read_one_by_one_and_batched_across_files():
     assert sizes == [2, 2, 1]
 
 
+def test_a_long_recording_does_not_become_one_batch():
+    sizes = []
+    model = transcriber().model
+    heard = Transcriber(model, lambda b: sizes.append(len(b)) or hear(b), str, SLOW, 2.0)
+    list(heard.stream(noises(80.0), Greedy(), max_rows=256))
+    assert sum(sizes) >= 40
+    assert max(sizes) == 16
+
+
 def test_silence_is_not_decoded():
     def deaf(windows):
         raise AssertionError("a silent window was decoded")

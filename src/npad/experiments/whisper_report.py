@@ -34,12 +34,14 @@ SYSTEMS = {
     "sampling": "greedy + samples, T = 0.5",
     "npad": "NPAD over greedy",
 }
+SELECTED = ("beam", "sampling", "npad")  # the decoders with several candidates
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
 LEGEND = """\
 WER is the word error rate in per cent, of English normalised as `npad.text.english` does; NLL the
 mean −log p of the selected output under the clean model, its end included; both are means over the
 seeds. `calls` are rows through one step of the model, a recording; `re-scored` the same by the
-clean judge; `seconds` the wall time of a set, encoder included, with the first seed. A decoder of
+clean judge, which scores all candidates here, since Whisper's search forbids tokens;
+`seconds` the wall time of a set, encoder included, with the first seed. A decoder of
 n rows has a beam of n, n samples or n chains, greedy search's output among them. Selectors choose
 among the same candidates. Whisper's recipe is a beam of n, then, where the mean log-probability is
 below −1 or the text compresses more than 2.4 times, the best of n samples at T = 0.2, 0.4, … 1.0,
@@ -56,7 +58,8 @@ class System(NamedTuple):
 
     def __str__(self) -> str:
         rows = f", {self.rows}" if self.rows > 1 else ""
-        return f"{SYSTEMS[self.name]}{rows}, {self.selector}"
+        selector = f", {self.selector}" if self.name in SELECTED else ""
+        return f"{SYSTEMS[self.name]}{rows}{selector}"
 
 
 class Selected(NamedTuple):
@@ -120,7 +123,7 @@ class Results:
         return [
             System(name, rows, selector)
             for name, rows in complete
-            for selector in (SELECTORS if name in ("beam", "sampling", "npad") else SELECTORS[:1])
+            for selector in (SELECTORS if name in SELECTED else SELECTORS[:1])
         ]
 
     def seeds(self, system: System) -> list[int]:
@@ -259,7 +262,7 @@ def panels(results: Results) -> list[Panel]:
         for selector, shade in (("log p", 1.0), ("MBR by WER", 0.5)):
             found = [s for s in results.systems if (s.name, s.selector) == (name, selector)]
             if found:
-                label = f"{SYSTEMS[name]}, {selector}"
+                label = str(found[0]._replace(rows=1))
                 rate[label] = Curve(COLOURS[name], [_rate(results, s) for s in found], shade)
             if found and selector == "log p":
                 nll[label] = Curve(COLOURS[name], [_nll(results, s) for s in found])

@@ -31,6 +31,9 @@ from npad.signatures import signature
 from npad.text.english import spoken
 from npad.validation import as_list, brief, ensure_callable, ensure_integer, ensure_number
 
+MAX_WINDOWS = (
+    16  # at a time: a window's keys and values take 18 MB in Whisper tiny, 0.5 GB in large
+)
 MIN_SECONDS = 1.0  # of sound after the last timestamp of a window that are transcribed again
 
 
@@ -137,7 +140,8 @@ class Transcriber:
         ensure_decoder(decoder)
         ensure_integer("max_length", max_length, 1)
         ensure_integer("max_rows", max_rows, 1)
-        budget, batch_size = RowBudget(max_rows), max(1, max_rows // decoder.rows)
+        budget = RowBudget(max_rows)
+        batch_size = max(1, min(MAX_WINDOWS, max_rows // decoder.rows))
         search = decoder_with_texts(decoder, lambda tokens: spoken(self.detokenise(tokens)))
         if isinstance(search, Fallback) and search.text is None:
             search = replace(search, text=self.detokenise)
