@@ -17,6 +17,7 @@ from npad import (
     BestOf,
     Diverse,
     Exact,
+    Fallback,
     Greedy,
     Hypothesis,
     MemoryWarning,
@@ -42,8 +43,9 @@ PLAIN = {
     "best-of": BestOf((Greedy(), Sampling(3, temperature=0.5), Beam(2))),
     "exact": Exact(2_000),
     "tight": Exact(8, Beam(1)),
+    "fallback": Fallback(samples=3),
 }
-RANDOM = (Sampling, BestOf)  # draw other numbers in every chain, even without noise
+RANDOM = (Sampling, BestOf, Fallback)  # draw other numbers in every chain, even without noise
 # A registered decoder without a case of its own inherits the theorems at its default.
 COVERED = {NPAD, *map(type, PLAIN.values())}
 PLAIN |= {name: kind() for name, kind in DECODERS.kinds.items() if kind not in COVERED}

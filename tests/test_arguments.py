@@ -129,6 +129,7 @@ def test_what_a_decoder_says_of_itself():
         "exact": (False, False, False),
         "best-of": (False, True, False),
         "selected": (True, True, False),
+        "fallback": (False, False, False),
     }
 
 

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
+from npad import NPAD, Beam, Fallback, Greedy, InvalidInput, Noise, decode
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
-from npad.search.fallback import Fallback, compression_ratio
+from npad.search.fallback import compression_ratio
 from npad.search.sampling import Sampling
 
 # Token 0 ends. Source "sure" says 1; "torn" has five ways, none likely; "stuck" repeats 2.

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from npad.search.decoder import Decoder as Decoder
     from npad.search.diverse import Diverse as Diverse
     from npad.search.exact import Exact as Exact
+    from npad.search.fallback import Fallback as Fallback
     from npad.search.greedy import Greedy as Greedy
     from npad.search.hypotheses import Hypothesis as Hypothesis
     from npad.search.independent import walk as walk
@@ -124,6 +125,7 @@ _NAMES = {
     "scoring": ["score"],
     "search.beam": ["Beam"],
     "search.best_of": ["BestOf"],
+    "search.fallback": ["Fallback"],
     "search.decoder": ["Decoder"],
     "search.diverse": ["Diverse"],
     "search.exact": ["Exact"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class Fallback(Decoder):
         text: a function from tokens to text; by default each token is a character. `Transcriber`
             fills it in.
     """
+
+    compared: ClassVar[bool] = False
 
     first: Decoder = field(
         default_factory=Greedy, metadata={"help": "the decoder before any sampling"}
@@ -89,7 +91,7 @@ class Fallback(Decoder):
             failed = self.fails(found)
             if not failed.any():
                 break
-            seed = (self.seed + SEED_STRIDE * number) % (MAX_SEED + 1)
+            seed = (int(self.seed) + SEED_STRIDE * number) % (MAX_SEED + 1)
             sampling = Sampling(self.samples, temperature, seed=seed)
             # Chains of a sentence are searched together, though only some of them may have failed.
             sentences = failed.view(-1, problems.per_sentence).any(1).nonzero().squeeze(1)
@@ -109,7 +111,7 @@ class Fallback(Decoder):
         unlikely = LengthNormalised()(found)[:, 0] < self.min_log_prob
         text = self.text or _characters
         repeats = [
-            compression_ratio(text(hypothesis.tokens)) > self.max_compression
+            compression_ratio(_ensure_text(text(hypothesis.tokens))) > self.max_compression
             for (hypothesis,) in found.to_lists()
         ]
         return unlikely | torch.tensor(repeats)
@@ -119,6 +121,12 @@ def compression_ratio(text: str) -> float:
     """Return the bytes of a text in UTF-8 over its bytes compressed; 0 for an empty text."""
     content = text.encode(errors="replace")
     return len(content) / len(zlib.compress(content))
+
+
+def _ensure_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(f"Fallback's text function must return a text, not {brief(text)}")
+    return text
 
 
 def _best(hypotheses: Hypotheses) -> Hypotheses:

@@ -13,6 +13,7 @@ from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
 from npad.search.exact import Exact
+from npad.search.fallback import Fallback
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
@@ -20,7 +21,7 @@ from npad.search.selected import Selected
 from npad.specs import Registry
 
 DECODERS = Registry(
-    "decoder", Decoder, Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf, Selected
+    "decoder", Decoder, Greedy, Sampling, Beam, Diverse, NPAD, Exact, BestOf, Selected, Fallback
 )
 SELECTORS = Registry(
     "selector",
