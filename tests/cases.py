@@ -19,6 +19,7 @@ from npad import (
     Diverse,
     Epsilon,
     Exact,
+    Fallback,
     Greedy,
     Hypothesis,
     MemoryWarning,
@@ -51,8 +52,10 @@ PLAIN = {
     "best-of": BestOf((Greedy(), Sampling(3, temperature=0.5), Beam(2))),
     "exact": Exact(2_000),
     "tight": Exact(8, Beam(1)),
+    "fallback": Fallback(samples=3),
 }
-RANDOM = (Sampling, BestOf, StochasticBeam)  # draw other numbers in every chain, even without noise
+# Draw other numbers in every chain, even without noise.
+RANDOM = (Sampling, BestOf, StochasticBeam, Fallback)
 # A registered decoder without a case of its own inherits the theorems at its default.
 # The steered search needs a model with an actor: tests/test_steered.py.
 COVERED = {NPAD, SteeredSearch, *map(type, PLAIN.values())}

@@ -137,6 +137,7 @@ def test_what_a_decoder_says_of_itself():
         "epsilon": (False, True, False),
         "arithmetic": (False, True, False),
         "stochastic-beam": (False, True, False),
+        "fallback": (False, False, False),
     }
 
 

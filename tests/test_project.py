@@ -24,6 +24,7 @@ CENTRAL = [
     "Diverse",
     "Exact",
     "BestOf",
+    "Fallback",
     "NPAD",
     "Noise",
     "Annealed",

@@ -120,3 +120,31 @@ def test_librivox_is_transcribed(heard, speech, decoder, wrong):
         for text, (_, expected) in zip(texts, speech, strict=True)
     )
     assert total <= wrong, texts
+
+
+@with_speech
+def test_a_long_recording_has_the_words_of_its_parts_and_their_times(heard, speech):
+    timed = transcribe.load(f"hf:{WHISPER}", timestamps=True)
+    pause = torch.zeros(heard.rate)
+    long = torch.cat([part for recording, _ in speech for part in (recording, pause)])
+    (windows,) = timed.stream([long], Greedy())
+    segments = timed.segments(windows)
+    expected = " ".join(text for _, text in speech)
+    assert edits(words(" ".join(s.text for s in segments)), words(expected)) <= 6
+    times = [time for segment in segments for time in (segment.start, segment.end)]
+    assert times == sorted(times)
+    # Whisper ends a segment where the next begins: after the pause of a second, or soon after.
+    end = 0.0
+    for recording, _ in speech:
+        end += len(recording) / heard.rate
+        assert any(abs(segment.end - end) < 1.5 for segment in segments)
+        end += 1.0
+
+
+@with_speech
+def test_noise_and_music_leave_a_model_at_peace(heard):
+    noise = 0.1 * torch.randn(16000 * 3, generator=torch.Generator().manual_seed(0))
+    time = torch.arange(16000 * 3) / 16000
+    chord = 0.1 * sum(torch.sin(2 * torch.pi * hertz * time) for hertz in (220, 277, 330))
+    found = heard.transcribe([noise, chord], Beam(5))
+    assert all(len(words(piece.text)) < 20 for pieces in found for piece in pieces)

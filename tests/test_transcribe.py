@@ -205,16 +205,17 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
     model = ("transcribe", "--model", f"hf:{whisper}")
     assert "there is no file" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
     assert "no.wav is no WAV file" in refused_here(capsys, monkeypatch, *model, tmp_path / "no.wav")
-    wrong = refused_here(capsys, monkeypatch, *model, "--language", "klingon", tmp_path / "no.wav")
+    sound = saved(tmp_path / "sound.wav", tone(300, 0.1, RATE), RATE)
+    wrong = refused_here(capsys, monkeypatch, *model, "--language", "klingon", sound)
     assert "does not know the language 'klingon'" in wrong
-    wrong = refused_here(capsys, monkeypatch, *model, "--language", "de", tmp_path / "no.wav")
+    wrong = refused_here(capsys, monkeypatch, *model, "--language", "de", sound)
     assert "does not know the language 'de'" in wrong  # Whisper does, this one does not
     (tmp_path / "none.wav").touch()
     assert "it ends early" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
     silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
     assert "0 bytes of samples" in refused_here(capsys, monkeypatch, *model, silent)
     assert "such as hf:openai/whisper-tiny.en, not 'en-de'" in refused_here(
-        capsys, monkeypatch, "transcribe", "--model", "en-de", tmp_path / "no.wav"
+        capsys, monkeypatch, "transcribe", "--model", "en-de", sound
     )
     for sound in (
         torch.zeros(0),

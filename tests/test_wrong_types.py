@@ -31,6 +31,7 @@ from npad import (
     Diverse,
     Exact,
     Exponential,
+    Fallback,
     FirstSteps,
     Fixed,
     Gaussian,
@@ -165,7 +166,7 @@ def with_translator(translator):
 
 
 def with_transcriber(transcriber):
-    return transcriber.transcribe([torch.zeros(40)], Greedy(), 5)
+    return transcriber.transcribe([torch.ones(40)], Greedy(), 5)
 
 
 DECODERS = {
@@ -184,6 +185,15 @@ DECODERS = {
     Diverse: {"width": 3, "eta": 0.1, "nbest": 2},
     Exact: {"budget": 50, "beam": Beam(2)},
     BestOf: {"decoders": (Greedy(), Beam(2))},
+    Fallback: {
+        "first": Greedy(),
+        "samples": 2,
+        "temperatures": (0.5, 1.0),
+        "min_log_prob": -0.1,
+        "max_compression": 2.0,
+        "seed": 1,
+        "text": str,
+    },
 }
 NOISES = {
     Noise: {
@@ -313,7 +323,7 @@ CALLS |= {
     "too_long": (TOY.too_long, {"texts": ["danke"]}),
     "transcribe": (
         Transcriber(**SOUNDS).transcribe,
-        {"recordings": [torch.zeros(30)], "decoder": Greedy(), "max_length": 3, "max_rows": 4},
+        {"recordings": [torch.ones(30)], "decoder": Greedy(), "max_length": 3, "max_rows": 4},
     ),
     "check_model": (
         npad.testing.check_model,

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from npad.search.diverse import Diverse as Diverse
     from npad.search.epsilon import Epsilon as Epsilon
     from npad.search.exact import Exact as Exact
+    from npad.search.fallback import Fallback as Fallback
     from npad.search.greedy import Greedy as Greedy
     from npad.search.hypotheses import Hypothesis as Hypothesis
     from npad.search.independent import walk as walk
@@ -135,6 +136,7 @@ _NAMES = {
     "search.arithmetic": ["Arithmetic"],
     "search.beam": ["Beam"],
     "search.best_of": ["BestOf"],
+    "search.fallback": ["Fallback"],
     "search.decoder": ["Decoder"],
     "search.diverse": ["Diverse"],
     "search.epsilon": ["Epsilon"],

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from npad.cli.decoder_options import decodes
+from npad.cli.evaluate_speech import are_recordings, evaluate_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
@@ -33,6 +34,7 @@ from npad.cli.placement import (
     Workers,
 )
 from npad.cli.terminal import Decoded, bar, console
+from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
@@ -78,6 +80,8 @@ def command(
 ) -> None:
     """Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.
 
+    If every source line is the path of a WAV file, transcribe these and measure word error rate.
+
     Examples:
 
         npad evaluate test.en test.cs --model runs/en-cs
@@ -85,8 +89,18 @@ def command(
         npad evaluate test.en.xz test.cs.xz -m runs/en-cs -d npad --chains 50 --sigma 0.5 --json
 
         npad evaluate test.en test.cs -m runs/en-cs --engine processes --workers 2
+
+        npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
     """
     sources, references = read_pairs(source, reference)
+    if are_recordings(sources):
+        if engine is not None or precision != "float32":
+            option = "--precision" if engine is None else "--engine"
+            raise InvalidInput(f"recordings are evaluated without {option}; leave it out")
+        evaluate_recordings(
+            sources, references, model, device, decoder, output, as_json, max_length, max_rows
+        )
+        return
     where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
     spec = ModelSpec(model, device, precision, max_source)
     with ExitStack() as open_files:

@@ -1,23 +1,32 @@
-"""npad transcribe: recordings in, text out."""
+"""npad transcribe: recordings in, text or subtitles out."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
+from torch import Tensor
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows
 from npad.cli.outputs import as_json as write_json
-from npad.cli.outputs import one_line
-from npad.cli.terminal import bar
+from npad.cli.terminal import Decoded, bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.audio import read
+from npad.pipelines.audio import Length, length, read
+from npad.pipelines.progress import on_decoded
+from npad.pipelines.subtitles import FORMATS, SUFFIXES
 from npad.pipelines.transcription import load
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
+from npad.validation import ensure_choice
+
+MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 
 @decodes()
@@ -30,13 +39,24 @@ def command(
         str | None, typer.Option(help="Language of a multilingual model: en, de, … [en]")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write instead of stdout; or a folder, a file each."
+        ),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="`text`, a line each; `json`, an object each with times; `srt` or `vtt`.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "text",
     device: Device = "auto",
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="One JSON object per piece: output, scores.", rich_help_panel=OUTPUT
+            "--json", help="One JSON object per window: output, scores.", rich_help_panel=OUTPUT
         ),
     ] = False,
     max_length: MaxLength = 200,
@@ -46,27 +66,82 @@ def command(
 ) -> None:
     """Transcribe recordings with a speech model such as Whisper, one line each.
 
-    Recordings longer than the model's input (Whisper: 30 seconds) are cut at pauses.
+    Recordings longer than the model's input (Whisper: 30 seconds) are cut at pauses; windows of all
+    recordings are decoded together. Silence has an empty transcript. json, srt and vtt have the
+    times of segments, which the model writes itself if it can.
 
     Examples:
 
         npad transcribe --model hf:openai/whisper-tiny.en talk.wav
 
+        npad transcribe --model hf:whisper-tiny.en lecture.wav --format srt -o lecture.srt
+
+        npad transcribe --model hf:whisper-tiny.en *.wav --format vtt -o subtitles/
+
         npad transcribe -m hf:openai/whisper-small --language de -d npad -M 10 --relative *.wav
     """
-    for path in file:
-        if not path.is_file():
-            raise InvalidInput(f"there is no file {path}")
-    transcriber = load(model, device_named(device, "--device"), language)
-    with open_output(output) as out, bar("transcribing", len(file)) as progress:
-        for i, path in enumerate(file):
-            (pieces,) = transcriber.transcribe(
-                [read(path, transcriber.rate)], decoder, max_length, max_rows
-            )
+    ensure_choice("--format", form, tuple(FORMATS))
+    if as_json and form != "text":
+        raise InvalidInput(f"choose one of --json and --format {form}")
+    targets = _targets(file, output, form)
+    lengths = [length(path) for path in file]
+    for path, duration in zip(file, lengths, strict=True):
+        _mention_truncation(path, duration)
+    total = math.ceil(sum(duration.present for duration in lengths))
+    transcriber = load(model, device_named(device, "--device"), language, form != "text")
+    with ExitStack() as stack:
+        common = stack.enter_context(open_output(output)) if targets is None else None
+        progress = stack.enter_context(bar("transcribing, seconds", total))
+        decoded = Decoded(progress, "transcribing, seconds", total)
+        stack.enter_context(on_decoded(decoded.add))
+        recordings = _recordings(file, transcriber.rate)
+        finished, seconds = transcriber.stream(recordings, decoder, max_length, max_rows), 0.0
+        for i, (path, windows) in enumerate(zip(file, finished, strict=True)):
+            seconds += windows[-1].end
             if as_json:
-                for piece in pieces:
-                    write_json(out, i, str(path), piece, 1)
+                assert common is not None
+                for window in windows:
+                    write_json(common, i, str(path), window.transcript, 1)
             else:
-                out.write(one_line(" ".join(piece.text for piece in pieces)) + "\n")
-            out.flush()
-            progress("transcribing", i + 1, len(file))
+                segments = transcriber.segments(windows)
+                text = FORMATS[form](str(path), windows[-1].end, segments)
+                _write(text, common, None if targets is None else targets[i])
+            if common is not None:
+                common.flush()
+            decoded.reach(min(total, round(seconds)))
+
+
+def _recordings(files: Sequence[Path], rate: int) -> Iterator[Tensor]:
+    return (read(path, rate) for path in files)
+
+
+def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path] | None:
+    """Return the file to write for each recording; None if all are written to one.
+
+    Raises:
+        InvalidInput: subtitles of several recordings have no folder, or two would have one file.
+    """
+    if output is not None and output.is_dir():
+        names = [path.stem + SUFFIXES[form] for path in files]
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise InvalidInput(f"{count} recordings would be written to {output / name}: rename")
+        return [output / name for name in names]
+    if form in ("srt", "vtt") and len(files) > 1:
+        rule = f"{form} has one recording a file, and there are {len(files)}"
+        raise InvalidInput(f"{rule}; name an existing folder with -o")
+    return None
+
+
+def _mention_truncation(path: Path, duration: Length) -> None:
+    announced, present = duration
+    if math.isfinite(announced) and announced - present > MISSING_SECONDS:
+        note(f"{path} ends early: {present:.1f} of {announced:.1f} seconds are there")
+
+
+def _write(text: str, common: IO[str] | None, target: Path | None) -> None:
+    if common is not None:
+        common.write(text)
+        return
+    with open_output(target) as file:
+        file.write(text)

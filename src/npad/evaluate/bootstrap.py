@@ -67,11 +67,12 @@ def paired(
             scores = [Bleu.score(summed) for summed in drawn @ system]
             bleu_samples[start:stop] += weight * np.array(scores)
     return (
-        Difference(float(differences.mean()), *_interval(nll_samples)),
-        Difference(bleu, *_interval(bleu_samples)),
+        Difference(float(differences.mean()), *interval(nll_samples)),
+        Difference(bleu, *interval(bleu_samples)),
     )
 
 
-def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
+def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the bounds of the central 95 % of resampled values."""
     low, high = np.percentile(values, [(100 - LEVEL) / 2, (100 + LEVEL) / 2])
     return float(low), float(high)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,13 +18,44 @@ from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.model import Model, ensure_length
 from npad.noise.random import stable_hash
-from npad.pipelines.audio import split_at_pauses
+from npad.pipelines.audio import is_silent, split_at_pauses
+from npad.pipelines.progress import report_decoded
+from npad.pipelines.segments import Segment, Timestamps, Window, segments
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.fallback import Fallback
 from npad.search.hypotheses import Hypothesis
+from npad.search.selected import decoder_with_texts
 from npad.signatures import signature
+from npad.text.english import spoken
 from npad.validation import as_list, brief, ensure_callable, ensure_integer, ensure_number
+
+MAX_WINDOWS = (
+    16  # at a time: a window's keys and values take 18 MB in Whisper tiny, 0.5 GB in large
+)
+MIN_SECONDS = 1.0  # of sound after the last timestamp of a window that are transcribed again
+
+
+@dataclass
+class _Heard:
+    """A window of a recording while it is transcribed."""
+
+    samples: Tensor
+    start: float  # seconds
+    end: float
+    transcript: Translation | None = None
+    rest: _Heard | None = None  # what follows its last timestamp
+
+    def parts(self) -> list[Window] | None:
+        """Return the window and the rest of it; None if they are not done."""
+        if self.transcript is None:
+            return None
+        windows = [Window(self.start, self.end, self.transcript)]
+        if self.rest is None:
+            return windows
+        parts = self.rest.parts()
+        return parts and windows + parts
 
 
 @dataclass(frozen=True)
@@ -34,6 +68,7 @@ class Transcriber:
         detokenise: makes a text from the tokens of a hypothesis.
         rate: samples a second that `hear` expects.
         longest: seconds that the model reads at once; longer recordings are split.
+        timestamps: the model's tokens for times; None if it does not write them.
 
     Raises:
         InvalidInput: an argument is out of range.
@@ -44,6 +79,7 @@ class Transcriber:
     detokenise: Callable[[tuple[int, ...]], str]
     rate: int = 16000
     longest: float = 30.0
+    timestamps: Timestamps | None = None
 
     def __post_init__(self) -> None:
         ensure_callable("hear", self.hear, "a function from recordings to the model's source")
@@ -58,55 +94,131 @@ class Transcriber:
         max_length: int = 200,
         max_rows: int = 256,
     ) -> list[list[Translation]]:
-        """Transcribe recordings, piece by piece.
+        """Transcribe recordings, window by window.
 
-        The noise of a piece depends on its samples alone.
+        The noise of a window depends on its samples alone.
 
         Args:
             recordings: each [samples], at `rate` samples a second.
             decoder: `Beam()` by default.
             max_length: tokens of a transcript, at most.
-            max_rows: rows (pieces × chains × beams) decoded at a time.
+            max_rows: rows (windows × chains × beams) decoded at a time.
 
         Returns:
-            The transcripts of each recording's pieces, in order.
+            The transcripts of each recording's windows, in order.
 
         Raises:
             InvalidInput: an argument is not valid, or a recording is not a tensor of samples.
         """
-        decoder = Beam() if decoder is None else decoder
-        ensure_decoder(decoder)
-        ensure_integer("max_length", max_length, 1)
-        ensure_integer("max_rows", max_rows, 1)
         recordings = as_list(
             "recordings", recordings, "a list of recordings, each a tensor of samples"
         )
         for i, recording in enumerate(recordings):
             _ensure_samples(recording, i + 1)
-        pieces = [
-            split_at_pauses(recording.detach().cpu().float(), self.rate, self.longest)
-            for recording in recordings
+        return [
+            [window.transcript for window in windows]
+            for windows in self.stream(recordings, decoder, max_length, max_rows)
         ]
-        flat: list[Tensor] = [piece for recording in pieces for piece in recording]
-        budget, batch_size = RowBudget(max_rows), max(1, max_rows // decoder.rows)
 
-        def decode_batch(batch: Sequence[Tensor]) -> list[list[Hypothesis]]:
-            ids = [stable_hash(piece.numpy().tobytes()) for piece in batch]
-            source = self.hear(batch)
-            if ensure_length(source, "what hear returns") != len(batch):
-                raise InvalidInput(
-                    "hear must return one entry a recording: "
-                    f"it returned {len(source)} for {len(batch)}"
-                )
-            return decode(self.model, source, decoder, max_length, ids, max_rows)
+    def stream(
+        self,
+        recordings: Iterable[Tensor],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 256,
+    ) -> Iterator[list[Window]]:
+        """Yield the windows of each recording with their transcripts, as soon as it is done.
 
-        results: list[list[Hypothesis]] = []
-        for start in range(0, len(flat), batch_size):
-            results += budget.run(decode_batch, flat[start : start + batch_size], decoder.rows)
+        Windows of several recordings are decoded together, and recordings are read one by one.
+        Silent windows are not decoded; their transcript is empty. If a model that writes timestamps
+        ends a transcript before the sound ends, the rest becomes a window of its own. MBR compares
+        texts as word error rates do (`npad.text.english`). After each batch, the listeners of
+        `npad.pipelines.progress.on_decoded` are told the whole seconds that were transcribed.
+        The arguments are those of `transcribe`.
+        """
+        decoder = Beam() if decoder is None else decoder
+        ensure_decoder(decoder)
+        ensure_integer("max_length", max_length, 1)
+        ensure_integer("max_rows", max_rows, 1)
+        budget = RowBudget(max_rows)
+        batch_size = max(1, min(MAX_WINDOWS, max_rows // decoder.rows))
+        search = decoder_with_texts(decoder, lambda tokens: spoken(self.detokenise(tokens)))
+        if isinstance(search, Fallback) and search.text is None:
+            search = replace(search, text=self.detokenise)
+        decode_batch = partial(self._decode, search, max_length, max_rows)
         origin = signature(decoder, self.model)
-        texts = (self._text(hypothesis) for hypotheses in results for hypothesis in hypotheses)
-        transcripts = iter([Translation.of(hypotheses, texts, origin) for hypotheses in results])
-        return [[next(transcripts) for _ in recording] for recording in pieces]
+        silent = Translation("", 0.0, Hypothesis((), 0.0, finished=True), origin)
+        waiting: deque[list[_Heard]] = deque()  # recordings that are not done
+        batch: list[_Heard] = []
+        for i, recording in enumerate(chain(recordings, [None])):
+            if recording is not None:
+                _ensure_samples(recording, i + 1)
+                waiting.append(self._windows(recording))
+            for window in waiting[-1] if recording is not None else ():
+                if is_silent(window.samples, self.rate):
+                    window.transcript = silent
+                else:
+                    batch.append(window)
+            while len(batch) >= batch_size or (batch and recording is None):
+                decoded, batch = batch[:batch_size], batch[batch_size:]
+                results = budget.run(decode_batch, [w.samples for w in decoded], decoder.rows)
+                for window, hypotheses in zip(decoded, results, strict=True):
+                    texts = map(self._text, hypotheses)
+                    window.transcript = Translation.of(hypotheses, texts, origin)
+                    batch += self._rest(window)
+                report_decoded(round(sum(len(w.samples) for w in decoded) / self.rate))
+            while waiting and all(parts := [window.parts() for window in waiting[0]]):
+                waiting.popleft()
+                yield [window for windows in parts for window in windows or ()]
+
+    def _windows(self, recording: Tensor) -> list[_Heard]:
+        windows, start = [], 0
+        samples = recording.detach().cpu().float()
+        for piece in split_at_pauses(samples, self.rate, self.longest):
+            windows.append(_Heard(piece, start / self.rate, (start + len(piece)) / self.rate))
+            start += len(piece)
+        return windows
+
+    def _rest(self, window: _Heard) -> list[_Heard]:
+        """Cut a window after its last timestamp if there is sound; return what follows, if any.
+
+        Whisper may end a transcript before all has been said.
+        """
+        assert window.transcript is not None
+        if self.timestamps is None:
+            return []
+        seconds = self.timestamps.last(window.transcript.hypothesis.tokens)
+        left = window.end - window.start - seconds
+        if seconds < MIN_SECONDS or left < MIN_SECONDS:
+            return []
+        cut = int(seconds * self.rate)
+        rest = window.samples[cut:]
+        if is_silent(rest, self.rate):
+            return []
+        middle = window.start + cut / self.rate
+        window.rest = _Heard(rest, middle, window.end)
+        window.samples, window.end = window.samples[:cut], middle
+        return [window.rest]
+
+    def _decode(
+        self, decoder: Decoder, max_length: int, max_rows: int, batch: Sequence[Tensor]
+    ) -> list[list[Hypothesis]]:
+        ids = [stable_hash(samples.numpy().tobytes()) for samples in batch]
+        source = self.hear(batch)
+        if ensure_length(source, "what hear returns") != len(batch):
+            raise InvalidInput(
+                "hear must return one entry a recording: "
+                f"it returned {len(source)} for {len(batch)}"
+            )
+        return decode(self.model, source, decoder, max_length, ids, max_rows)
+
+    def segments(self, windows: Iterable[Window]) -> list[Segment]:
+        """Return the segments of a recording: by the model's timestamps, or its windows."""
+        return [
+            segment
+            for window in windows
+            for segment in segments(window, self.timestamps, self.detokenise)
+        ]
 
     def _text(self, hypothesis: Hypothesis) -> str:
         text: object = self.detokenise(hypothesis.tokens)
@@ -130,13 +242,19 @@ def _ensure_samples(recording: object, number: int) -> None:
         )
 
 
-def load(name: str, device: str | torch.device = "cpu", language: str | None = None) -> Transcriber:
+def load(
+    name: str,
+    device: str | torch.device = "cpu",
+    language: str | None = None,
+    timestamps: bool = False,
+) -> Transcriber:
     """Load a speech model.
 
     Args:
         name: `hf:` and a folder or a name on the hub, of a Whisper model.
         device: where to load it.
         language: of a multilingual model; English by default.
+        timestamps: let the model write them, if it can. Its words may differ a little then.
 
     Raises:
         InvalidInput: there is no such model, or it does not know the language.
@@ -149,8 +267,9 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
     device = device_named(device)
     from npad.models.huggingface.adapter import Inputs  # an extra
     from npad.models.huggingface.loading import speech_model
+    from npad.models.huggingface.timestamps import Timestamped
 
-    model, processor = speech_model(name.removeprefix("hf:"), device, language)
+    model, processor = speech_model(name.removeprefix("hf:"), device, language, timestamps)
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
@@ -165,4 +284,5 @@ def load(name: str, device: str | torch.device = "cpu", language: str | None = N
         return str(processor.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     longest = getattr(processor.feature_extractor, "chunk_length", 30.0)
-    return Transcriber(model, hear, detokenise, rate, longest)
+    stamps = Timestamps(model.first_stamp) if isinstance(model, Timestamped) else None
+    return Transcriber(model, hear, detokenise, rate, longest, stamps)

@@ -27,9 +27,7 @@ from npad.pipelines.windows import SubmittedBatch, WindowDecoder
 from npad.scoring import score
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypothesis
-from npad.search.npad import NPAD
-from npad.search.selected import Selected, default_decoder
-from npad.search.selectors import with_texts
+from npad.search.selected import decoder_with_texts, default_decoder
 from npad.signatures import signature
 from npad.validation import brief, ensure_callable, ensure_integer
 
@@ -261,7 +259,7 @@ class Translator:
         ahead: whether a window may be read before the previous one has been yielded.
         on_long: called with the number of each text that is too long, before its window is yielded.
         """
-        search = self._with_texts(decoder)
+        search = decoder_with_texts(decoder, self.detokenise)
         # A search that calls `detokenise` must not do so while this thread tokenises.
         runner = runner_for(self.model) if search is decoder else Inline()
         window_decoder = WindowDecoder(
@@ -372,13 +370,6 @@ class Translator:
             if not isinstance(text, str):
                 raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
         return texts
-
-    def _with_texts(self, decoder: Decoder) -> Decoder:
-        """Let MBR compare texts instead of tokens."""
-        if not isinstance(decoder, NPAD | Selected):
-            return decoder
-        selector = with_texts(decoder.selector, self.detokenise)
-        return decoder if selector is decoder.selector else replace(decoder, selector=selector)
 
 
 def _iterator(texts: Iterable[str]) -> Iterator[str]:

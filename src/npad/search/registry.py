@@ -15,6 +15,7 @@ from npad.search.decoder import Decoder
 from npad.search.diverse import Diverse
 from npad.search.epsilon import Epsilon
 from npad.search.exact import Exact
+from npad.search.fallback import Fallback
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
@@ -40,6 +41,7 @@ DECODERS = Registry(
     Epsilon,
     Arithmetic,
     StochasticBeam,
+    Fallback,
 )
 SELECTORS = Registry(
     "selector",

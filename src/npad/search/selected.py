@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from npad.errors import InvalidInput
@@ -23,6 +24,7 @@ from npad.search.selectors import (
     innermost_selector,
     needs_attention,
     rank,
+    with_texts,
 )
 from npad.specs import name_of_kind
 from npad.validation import ensure_part
@@ -99,6 +101,14 @@ def default_npad(model: Model[Any]) -> NPAD:
     """Return NPAD over greedy search with the model's default chains, noise and selector."""
     defaults = Defaults.of(model)
     return NPAD(chains=defaults.chains, noise=defaults.noise, selector=defaults.selector)
+
+
+def decoder_with_texts(decoder: Decoder, text: Callable[[tuple[int, ...]], str]) -> Decoder:
+    """Let a decoder's MBR compare texts instead of tokens; return other decoders as they are."""
+    if not isinstance(decoder, NPAD | Selected):
+        return decoder
+    selector = with_texts(decoder.selector, text)
+    return decoder if selector is decoder.selector else replace(decoder, selector=selector)
 
 
 def is_mbr_on_a_beam(decoder: Decoder) -> bool:

@@ -6,7 +6,7 @@ Finished candidates rank before those cut at `max_length`, unless the selector i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.search.hypotheses import Hypotheses, Hypothesis
+from npad.search.word_errors import word_errors
 from npad.validation import brief, ensure_callable, ensure_number, ensure_part
 
 FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case
@@ -99,8 +100,8 @@ class MBR:
     n distinct candidates.
 
     Attributes:
-        utility: "chrf" or "bleu" (sacrebleu's sentence scores), or a function of two texts,
-            (hypothesis, reference).
+        utility: "chrf" or "bleu" (sacrebleu's sentence scores), "wer" (minus the word error rate in
+            per cent), or a function of two texts, (hypothesis, reference).
         text: a function from tokens to text. By default every token is a word of one letter, so
             that chrF and BLEU compare token sequences.
     """
@@ -109,25 +110,31 @@ class MBR:
     text: Callable[[tuple[int, ...]], str] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.utility, str) or self.utility not in ("chrf", "bleu"):
-            ensure_callable("utility", self.utility, "'chrf', 'bleu' or a function of two texts")
+        if not isinstance(self.utility, str) or self.utility not in ("chrf", "bleu", "wer"):
+            rule = "'chrf', 'bleu', 'wer' or a function of two texts"
+            ensure_callable("utility", self.utility, rule)
         if self.text is not None:
             ensure_callable("text", self.text, "a function from tokens to text, or None")
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
-        utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
+        utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
         text = self.text or _letters
         expected_utility = torch.zeros(candidates.lengths.shape)
         for s, sentence_candidates in enumerate(candidates.to_lists()):
             texts = [_ensure_text(text(candidate.tokens)) for candidate in sentence_candidates]
             weights = self._weights(sentence_candidates)
-            for i, hypothesis in enumerate(texts):
-                utilities = [utility(hypothesis, reference) for reference in texts]
+            for i, utilities in enumerate(utilities_of(texts)):
                 expected_utility[s, i] = _weighted_mean(utilities, weights)
         return expected_utility.to(candidates.log_prob.device)
 
     def _weights(self, candidates: list[Hypothesis]) -> list[float]:
         return [candidate.count for candidate in candidates]
+
+    def _utilities(self, texts: list[str]) -> Iterator[list[Any]]:
+        """Yield the utilities of each text against all."""
+        utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
+        for hypothesis in texts:
+            yield [utility(hypothesis, reference) for reference in texts]
 
 
 @dataclass(frozen=True)
@@ -269,6 +276,15 @@ def _letters(tokens: tuple[int, ...]) -> str:
             f"MBR has no letter for token {max(tokens)}: pass text=, a function from tokens to text"
         )
     return " ".join(chr(FIRST_LETTER + token) for token in tokens)
+
+
+def _word_accuracies(texts: list[str]) -> list[list[float]]:
+    """Return minus the word error rate, in per cent, of each text against all."""
+    words = [text.split() for text in texts]
+    n = len(words)
+    errors = word_errors([w for w in words for _ in range(n)], words * n).reshape(n, n)
+    rates: list[list[float]] = (-100 * errors / [max(1, len(w)) for w in words]).tolist()
+    return rates
 
 
 @cache

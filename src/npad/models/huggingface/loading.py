@@ -23,6 +23,7 @@ from npad.models.huggingface.adapter import HuggingFace, transformers
 from npad.models.huggingface.prepared import prepare
 from npad.models.huggingface.processed import Processed
 from npad.models.huggingface.suppressed import Suppressed
+from npad.models.huggingface.timestamps import Timestamped
 from npad.text.subwords import ensure_bounded
 
 TEXT_FILES = ("config.json", "tokenizer_config.json")
@@ -88,7 +89,10 @@ def continues_text(name: str) -> bool:
 
 
 def speech_model(
-    name: str, device: str | torch.device = "cpu", language: str | None = None
+    name: str,
+    device: str | torch.device = "cpu",
+    language: str | None = None,
+    timestamps: bool = False,
 ) -> tuple[Any, Any]:
     """Load a Whisper model.
 
@@ -96,9 +100,11 @@ def speech_model(
         name: a folder or a name on the hub.
         device: where to load it.
         language: of a multilingual model, by a name or code that Whisper knows; English by default.
+        timestamps: let it write them, if it has tokens for them.
 
     Returns:
-        The model, steered by its generation config, and its processor.
+        The model, steered by its generation config, and its processor. If it writes timestamps, it
+        is a `Timestamped`.
 
     Raises:
         InvalidInput: the model cannot be loaded safely, or does not know the language.
@@ -130,7 +136,17 @@ def speech_model(
         and prefix[1] not in getattr(generation, "lang_to_id", {"": prefix[1]}).values()
     ):
         raise unknown
+    if timestamps and (stamp := _first_stamp(model)) is not None:
+        adapter = HuggingFace(model, decoder_prefix=[t for t in prefix if t != stamp - 1])
+        forbidden = {stamp - 1, *(getattr(generation, "suppress_tokens", None) or ())}
+        return Timestamped(adapter, (t for t in forbidden if t < stamp), stamp), processor
     return steered(HuggingFace(model, decoder_prefix=prefix)), processor
+
+
+def _first_stamp(model: Any) -> int | None:
+    """Return Whisper's token of 0 seconds, which follows <|notimestamps|>; None if it has none."""
+    without: int | None = getattr(model.generation_config, "no_timestamps_token_id", None)
+    return without + 1 if without is not None and without + 1 < model.config.vocab_size else None
 
 
 def steered(adapter: HuggingFace) -> Any:
