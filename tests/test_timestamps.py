@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -107,7 +108,8 @@ def test_a_model_that_has_timestamps_writes_them(whisper):
     heard = transcribe.load(f"hf:{whisper}", timestamps=True)
     first = heard.timestamps.first
     assert first == 33  # after <|notimestamps|>
-    assert heard.model.model.decoder_prefix == [28, 29, 30]
+    wrapper: Any = heard.model
+    assert wrapper.model.decoder_prefix == [28, 29, 30]
     (windows,) = heard.stream(recordings()[3:], Beam(2), max_length=8)
     assert all(w.transcript.hypothesis.tokens[0] >= first for w in windows)
     times = [time for segment in heard.segments(windows) for time in segment[:2]]
