@@ -154,7 +154,7 @@ from npad.models.table import TableModel
         (lambda: GNMTLength(0.6, -1), "beta must be"),
         (
             lambda: MBR("rouge"),
-            "utility must be 'chrf', 'bleu' or a function of two texts, not 'rouge'",
+            "utility must be 'chrf', 'bleu', 'wer' or a function of two texts, not 'rouge'",
         ),
         (lambda: Noisy(TableModel, Noise(0.3)), "TableModel"),
         (lambda: Noisy(object(), Noise(0.3)), "object"),

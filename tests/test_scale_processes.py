@@ -88,7 +88,7 @@ def test_workers_end_when_their_driver_is_killed(tmp_path):
 
 
 def test_two_drivers_on_one_output_are_refused(tmp_path):
-    (tmp_path / "in").write_text("\n".join(sentences(400)))
+    (tmp_path / "in").write_text("\n".join(sentences(20_000)))
     command = driver(tmp_path / "in", tmp_path / "out", "--engine", "local")
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
         while not (tmp_path / "out.manifest.jsonl").exists():
@@ -101,7 +101,7 @@ def test_two_drivers_on_one_output_are_refused(tmp_path):
 
 
 def test_an_interrupt_is_one_line_and_says_how_to_continue(tmp_path):
-    (tmp_path / "in").write_text("\n".join(sentences(400)))
+    (tmp_path / "in").write_text("\n".join(sentences(20_000)))
     command = driver(tmp_path / "in", tmp_path / "out", "--engine", "processes", "--workers", 2)
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
