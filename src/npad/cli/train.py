@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from npad.cli.decoder_fields import flag_of
 from npad.cli.display import Display
+from npad.cli.interrupts import resumable
 from npad.cli.options import Device
 from npad.cli.plot import loss_title
 from npad.cli.prepare import (
@@ -173,7 +173,7 @@ def command(
     )
     resolved = device_named(device, "--device")
     display = Display() if int(os.environ.get("RANK", 0)) == 0 else None
-    with _resumable(folder), display.live() if display else nullcontext():
+    with resumable("npad train", folder), display.live() if display else nullcontext():
         if resume:
             fixed = _set_options(data=data, preset=preset)
             fixed |= text_options | model_options | recipe_options | noise_options
@@ -201,17 +201,6 @@ def _refuse_changes(options: dict[str, Any]) -> None:
         raise InvalidInput(
             f"{flag_of(name)} is fixed for a run and cannot change with --resume; start another run"
         )
-
-
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """Add to an interrupt how the run continues, if it has begun."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if (folder / "run.json").exists():
-            error.add_note(f"npad train {folder} --resume continues")
-        raise
 
 
 def _plan(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from npad.cli.interrupts import resumable
 from npad.cli.options import DEFAULT_MODEL, Device, ModelName
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
@@ -95,7 +95,7 @@ def command(
         npad translate -m runs/en-cs --decoder steered "How are you?"
     """
     resolved = device_named(device, "--device")
-    with bar("decoding sources") as progress, _resumable(folder):
+    with bar("decoding sources") as progress, resumable("npad train-actor", folder):
         watch = Display(progress)
         if resume:
             reached, reason = resume_actor(folder, resolved, watch)
@@ -177,14 +177,3 @@ def _names(paths: list[Path]) -> tuple[str, ...]:
 
 def _split(names: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(","))
-
-
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """Add to an interrupt how the run continues, if it has begun."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if (folder / "run.json").exists():
-            error.add_note(f"npad train-actor {folder} --resume continues")
-        raise
