@@ -1,6 +1,6 @@
 # Two commands from a fresh clone; each sets up .venv by itself, once.
 #   make demo    every decoding strategy side by side, on the model that ships and on the exact toy
-#   make test    lint, types, tests with their coverage
+#   make test    lint, types, tests
 # and, for those who have the time, with what they install:
 #   make docs          the guide and the API reference as a site, in site/
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
@@ -8,6 +8,7 @@
 #   make serve         the server of `npad serve`, with its page open in a browser
 #   make test-web      tests of a running server: load, hostile clients, a real browser
 #   make test-scale    tests of real Ray clusters on this machine, whose workers and drivers are killed
+#   make coverage      the tests, and the lines that none of them reached
 #   make mutants       small wrong changes to central modules, and which of them no test notices
 #   make hooks         lint and types before every commit, by pre-commit
 PYTHON  ?= python3
@@ -22,7 +23,7 @@ AXE_CORE := axe-core@4.14.0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo serve test test-real test-scale test-web test-lowest mutants lint types unit docs hooks format benchmark clean
+.PHONY: demo serve test test-real test-scale test-web test-lowest mutants lint types unit coverage docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -41,12 +42,14 @@ types: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini
 
-# `coverage report` lists the lines that no test reached. Python 3.12 counts lines almost for free (sysmon); 3.11 traces
-# them, for about a quarter more CPU time.
 unit: .venv/.ready
+	$(BIN)/pytest
+
+# The tests again, counting the lines they reach, and the lines that none reached. Python 3.12 counts almost for free
+# (sysmon); 3.11 traces every line, for about a quarter more CPU time, which is why `unit` does not count.
+coverage: .venv/.ready
 	COVERAGE_CORE=$$($(BIN)/python -c "import sys; print('sysmon' if sys.version_info >= (3, 12) else 'ctrace')") \
-	$(BIN)/pytest --cov --cov-report=
-	@echo "Coverage of src/npad: $$($(BIN)/coverage report --format=total) %"
+	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
 
 test-real: .venv/.ready .venv/whisper-tiny.en .venv/librivox/transcription
 	$(PIP) gguf accelerate
