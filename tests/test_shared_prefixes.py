@@ -12,13 +12,16 @@ from npad import (
     NPAD,
     Adaptive,
     Beam,
+    Exact,
     Greedy,
     InvalidInput,
     LengthNormalised,
     ModelError,
     Noise,
     Orthogonal,
+    Sampling,
     SharedSampling,
+    Special,
     SteeredSearch,
     count_calls,
     decode,
@@ -34,6 +37,7 @@ MODELS = {
     "prepared": lambda: (Prepared(build(scale=0.9)), SOURCE),
     "attention": lambda: (build(scale=0.9, cell="lstm", layers=2), SOURCE),
     "recurrent": lambda: (recurrent("lstm"), summaries(4)),
+    "begins-as-it-ends": lambda: (recurrent(special=Special(bos=1, eos=1, pad=0)), summaries(3)),
     "table": lambda: (with_zeros(TableModel.random(4, 4, 1, 3, torch.float64), 1), [0, 1, 2]),
 }
 AT_OUTPUT = Noise(0.8, site="output")
@@ -105,6 +109,15 @@ def test_a_sentence_alone_takes_one_call_for_each_distinct_prefix():
     }
     assert len(found[0]) > 3
     assert calls == len(prefixes)
+
+
+@pytest.mark.parametrize("inner", [Greedy(), Beam(3), Exact(300), Sampling(3)], ids=repr)
+def test_a_call_is_counted_once(inner, monkeypatch):
+    model, decoder = TableModel.random(4, 4, 2, dtype=torch.float64), NPAD(inner, 5, AT_OUTPUT)
+    expected, calls = alone(monkeypatch, model, [0], decoder, 6)
+    found, fewer = shared(model, [0], decoder, 6)
+    assert_same(found, expected)
+    assert fewer <= calls
 
 
 @pytest.mark.parametrize("site", ["hidden", "hidden.0", "embedding"])
