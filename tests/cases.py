@@ -22,6 +22,7 @@ from npad import (
     Fallback,
     Greedy,
     Hypothesis,
+    MBRDecoding,
     MemoryWarning,
     Noise,
     Sampling,
@@ -57,8 +58,9 @@ PLAIN = {
 # Draw other numbers in every chain, even without noise.
 RANDOM = (Sampling, BestOf, StochasticBeam, Fallback)
 # A registered decoder without a case of its own inherits the theorems at its default.
-# The steered search needs a model with an actor: tests/test_steered.py.
-COVERED = {NPAD, SteeredSearch, *map(type, PLAIN.values())}
+# The steered search needs a model with an actor, and MBR does not rank by log-probability:
+# tests/test_steered.py, tests/test_mbr_decoding.py.
+COVERED = {NPAD, SteeredSearch, MBRDecoding, *map(type, PLAIN.values())}
 PLAIN |= {name: kind() for name, kind in DECODERS.kinds.items() if kind not in COVERED}
 
 

@@ -16,12 +16,14 @@ AREAS = {
     "search/best_of.py": tests("arguments", "best_of"),
     "search/decoder.py": tests("arguments", "bad_input"),
     "search/diverse.py": tests("arguments", "diverse", "bad_input"),
-    "search/exact.py": tests("arguments", "exact", "bad_input", "observing"),
+    "search/exact.py": tests("arguments", "exact", "bad_input", "observing", "shared_prefixes"),
     "search/greedy.py": tests("loop", "beam"),
     "search/history.py": tests("loop", "paired_clean", "beam"),
     "search/hypotheses.py": tests("hypotheses", "score", "selectors"),
     "search/independent.py": tests("sampling", "loop", "observing", "beam"),
-    "search/loop.py": tests("loop", "paired_clean", "cost", "bad_input", "captured", "beam"),
+    "search/loop.py": tests(
+        "loop", "paired_clean", "cost", "bad_input", "captured", "shared_prefixes", "beam"
+    ),
     "search/chain_range.py": tests("chain_range"),
     "search/npad.py": tests("arguments", "selectors", "bad_input", "npad"),
     "search/registry.py": tests("arguments", "specs"),

@@ -27,6 +27,7 @@ from npad import (
     InvalidInput,
     LengthNormalised,
     Linear,
+    MBRDecoding,
     ModelMBR,
     MostProbable,
     Noise,
@@ -138,6 +139,7 @@ def test_what_a_decoder_says_of_itself():
         "arithmetic": (False, True, False),
         "stochastic-beam": (False, True, False),
         "fallback": (False, False, False),
+        "mbr-decoding": (True, True, False),
     }
 
 
@@ -161,6 +163,7 @@ def test_only_adaptive_noise_uses_the_entropy():
         (NPAD(Beam(4), 6), 24, "NPAD-6 + beam 4"),
         (SteeredSearch(Beam(4)), 4, "steered beam, 4"),
         (StochasticBeam(3), 3, "stochastic-beam, 3"),
+        (MBRDecoding(Beam(4), Sampling(7)), 7, "beam, 4, mbr by sampling, 7"),
         (NPAD(Beam(4), 6, candidates="all"), 24, "NPAD-6 + beam 4"),
     ],
     ids=repr,

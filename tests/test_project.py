@@ -58,7 +58,7 @@ CENTRAL = [
 LAYERS = [
     ["errors", "version"],
     ["validation"],
-    ["specs", "kernels", "engine.pytree"],
+    ["specs", "kernels", "engine.pytree", "readers"],
     ["model", "engine.memory", "engine.devices"],
     ["engine.cuda_graphs", "engine.next_token", "engine.cost", "noise"],
     ["search", "engine", "rescoring"],

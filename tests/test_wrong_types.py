@@ -42,6 +42,7 @@ from npad import (
     Laplace,
     LengthNormalised,
     Linear,
+    MBRDecoding,
     MostProbable,
     Noise,
     Noisy,
@@ -185,6 +186,7 @@ DECODERS = {
     Diverse: {"width": 3, "eta": 0.1, "nbest": 2},
     Exact: {"budget": 50, "beam": Beam(2)},
     BestOf: {"decoders": (Greedy(), Beam(2))},
+    MBRDecoding: {"inner": Beam(2), "pseudo_references": Sampling(2), "selector": MBR()},
     Fallback: {
         "first": Greedy(),
         "samples": 2,

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from npad.search.greedy import Greedy as Greedy
     from npad.search.hypotheses import Hypothesis as Hypothesis
     from npad.search.independent import walk as walk
+    from npad.search.mbr_decoding import MBRDecoding as MBRDecoding
     from npad.search.npad import NPAD as NPAD
     from npad.search.sampling import Sampling as Sampling
     from npad.search.selected import Selected as Selected
@@ -144,6 +145,7 @@ _NAMES = {
     "search.greedy": ["Greedy"],
     "search.hypotheses": ["Hypothesis"],
     "search.independent": ["walk"],
+    "search.mbr_decoding": ["MBRDecoding"],
     "search.npad": ["NPAD"],
     "search.sampling": ["Sampling"],
     "search.selected": ["Selected"],

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, ModelError
+from npad.readers import PrefixReader as PrefixReader
+from npad.readers import PrefixSharer as PrefixSharer
 from npad.validation import brief, ensure_integer
 
 State = TypeVar("State")
@@ -100,40 +102,13 @@ class Layout(NamedTuple):
         return Layout(count // self.each, self.each), rows[:: self.each] // self.each
 
 
-class PrefixReader(Protocol[State]):
-    """A model that re-scoring drives row by row, so that each distinct prefix is read once."""
-
-    @property
-    def vocabulary(self) -> int:
-        """The number of tokens that the model predicts."""
-
-    def advance(
-        self, state: State, parents: Tensor, owners: Tensor, tokens: Tensor
-    ) -> tuple[Tensor, State]:
-        """Continue row `parents[i]` of the state by `tokens[i]`.
-
-        Args:
-            state: the state.
-            parents: [rows], the row that each row continues.
-            owners: [groups], the sentence of each group, as a row of the state that `start`
-                returned. A group is len(parents) / len(owners) consecutive rows of a sentence.
-            tokens: [rows], the token that each row reads.
-
-        Returns:
-            Readouts [rows, width], and the state.
-        """
-
-    def project(self, readouts: Tensor) -> Tensor:
-        """Return the logits [n, V] of readouts [n, width]."""
-
-
 @dataclass(frozen=True)
 class Capabilities:
     """What a model offers beyond `start`, `step` and `select`, with types.
 
-    `Capabilities.of(model)` reads the attributes of the same names from a model; `step_pair` and
-    `noisy` are those of npad's own wrappers. A model that wraps another one defines a property
-    `capabilities` instead (see `Wrapper`).
+    `Capabilities.of(model)` reads the attributes of the same names from a model; `step_pair`,
+    `noisy` and `counts_calls` are those of npad's own wrappers. A model that wraps another one
+    defines a property `capabilities` instead (see `Wrapper`).
     """
 
     name: str  # for messages and signatures: the model's `name`, or its class
@@ -143,6 +118,8 @@ class Capabilities:
     forced: Callable[[Any, Tensor], Tensor] | None = None
     # the model itself, if it offers `advance` and `project`
     prefix_reader: PrefixReader[Any] | None = None
+    # the model itself, if it offers `step_shared` and `transient_sites` for its own `step`
+    prefix_sharer: PrefixSharer[Any] | None = None
     # attention(state) -> weights of the last step [rows, source length], zero at padding
     attention: Callable[[Any], Tensor] | None = None
     # another model that re-scores from the same states
@@ -168,6 +145,7 @@ class Capabilities:
     steered: bool = False  # `step` returns modified scores; `judge` returns the model's own
     capturable: bool = False  # `step` and `select` may be captured in a CUDA graph
     noisy: bool = False  # `step` adds noise
+    counts_calls: bool = False  # `step` reports its model calls, which are not one per row
 
     @classmethod
     def of(cls, model: Any) -> Capabilities:
@@ -184,6 +162,7 @@ class Capabilities:
             device=device_of(model),
             forced=_method(model, "forced"),
             prefix_reader=model if reads else None,
+            prefix_sharer=model if _shares(model) else None,
             attention=_method(model, "attention"),
             judge=getattr(model, "judge", None),
             # `hasty` is its name in npad 0.1, read until 0.3
@@ -210,6 +189,14 @@ def _method(model: Any, name: str) -> Any:
     """Return an optional method of a model, or None. A submodule of that name does not count."""
     method = getattr(model, name, None)
     return method if callable(method) and not isinstance(method, torch.nn.Module) else None
+
+
+def _shares(model: Any) -> bool:
+    """Return whether a model offers `step_shared`, and not a subclass a `step` of its own since."""
+    for members in (getattr(model, "__dict__", {}), *map(vars, type(model).__mro__)):
+        if "step_shared" in members or "step" in members:
+            return "step_shared" in members
+    return False
 
 
 class Wrapper(Generic[State]):
@@ -239,6 +226,7 @@ class Wrapper(Generic[State]):
             capturable=inner.capturable and inner.reserve is None,  # a state that may not grow
             forced=None,
             prefix_reader=None,
+            prefix_sharer=None,
             attention=None,
             judge=None,
             steered=False,  # whoever re-scores the wrapper uses the wrapper's own scores

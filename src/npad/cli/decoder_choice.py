@@ -11,6 +11,7 @@ from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
 from npad.search.decoder import Decoder, has_candidates
 from npad.search.defaults import Defaults
+from npad.search.mbr_decoding import MBRDecoding
 from npad.search.npad import NPAD
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected
@@ -51,7 +52,7 @@ def make_decoder(
 
 def _selected(decoder: Decoder, selector: Selector) -> Decoder:
     """Let a selector rank a decoder's candidates, unless that is the decoder's own order."""
-    plain = isinstance(decoder, Selected) or isinstance(selector, MostProbable)
+    plain = isinstance(decoder, Selected | MBRDecoding) or isinstance(selector, MostProbable)
     return decoder if plain or not has_candidates(type(decoder)) else Selected(decoder, selector)
 
 
@@ -107,13 +108,32 @@ def _build(
     selector = defaults.selector
     if outermost and "selector" in settings and SELECTOR in options_of(kind):
         selector = SELECTOR.parse(settings.pop("selector"))
-    inner_fields = [f for f in fields(kind) if types[f.name] is Decoder and "help" in f.metadata]
-    for field in inner_fields:
-        values[field.name] = _inner(kind, field, settings, seed, defaults)
+    values |= _inner_decoders(kind, settings, seed, defaults)
     offered = option_names(kind) | ({"nbest"} if "nbest" in types else set())
     _refuse(set(settings), choice, offered)
     decoder: Decoder = kind(**values)
     return _selected(decoder, selector) if outermost and kind is not NPAD else decoder
+
+
+def _inner_decoders(
+    kind: type, settings: dict[str, Any], seed: int | None, defaults: Defaults
+) -> dict[str, Decoder]:
+    """Return the decoders of the fields of a decoder, from the settings that are left.
+
+    The first field, `inner`, has the options; others, as `pseudo_references`, have theirs in
+    brackets.
+    """
+    types = get_type_hints(kind)
+    inner = [f for f in fields(kind) if types[f.name] is Decoder and "help" in f.metadata]
+    decoders: dict[str, Decoder] = {}
+    for field in inner[1:]:
+        own = {field.name: settings.pop(field.name)} if field.name in settings else {}
+        decoders[field.name] = _inner(kind, field, own, seed, defaults)
+        if hasattr(decoders[field.name], "seed"):
+            settings.pop("seed", None)  # the first one inherits it, if it has one
+    for field in inner[:1]:
+        decoders[field.name] = _inner(kind, field, settings, seed, defaults)
+    return decoders
 
 
 def _inner(

@@ -1,7 +1,8 @@
 """Execution of NPAD's chains as rows of one batch.
 
 Noisy chains run on the model's low-precision copy if it offers one, in halves where they do not fit
-in memory, and with paired clean rows and CUDA graphs where those are faster.
+in memory, with paired clean rows and CUDA graphs where those are faster, and with one row per
+distinct prefix where their noise does not outlive a step.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.engine.paired_clean import MAX_PAIRED_ROWS, PairedClean
+from npad.engine.shared_prefixes import SharedPrefixes, can_share
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
 from npad.search.hypotheses import Hypotheses, join
@@ -108,6 +110,9 @@ class ChainRunner:
         self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool
     ) -> Hypotheses:
         noisy: Any = self.perturbed(model)
+        if problems.per_sentence == 1 and can_share(model, noisy.noise.site):
+            model = SharedPrefixes(model)
+            state, noisy = model.attach(state, len(problems)), self.perturbed(model)
         rows = len(problems) * len(chains)
         if pairable and 0 < rows * self.inner.rows <= MAX_PAIRED_ROWS:
             noisy = PairedClean(noisy)

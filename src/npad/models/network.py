@@ -9,6 +9,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
+from npad.engine.cost import add_calls
 from npad.model import Perturb, State, untouched
 from npad.models.steered import Steered
 
@@ -19,11 +20,13 @@ MAX_SIZES = {"layers": 1000}  # layers, which are built one by one
 class Network(nn.Module, Generic[State]):
     """A model made of `transition`, which reads a token, and `logits`, which projects its readout.
 
-    Teacher forcing (`forced`) projects the readouts of all steps at once.
+    Teacher forcing (`forced`) projects the readouts of all steps at once. The site `output` is the
+    readout, which the state does not depend on.
     """
 
     logits: Any  # a linear layer
     name = ""  # for messages and signatures; the class's name if empty
+    transient_sites = frozenset({"output"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +64,24 @@ class Network(nn.Module, Generic[State]):
     ) -> tuple[Tensor, State]:
         readout, state = self.transition(state, tokens, perturb or untouched)
         return self.logits(readout), state
+
+    def step_shared(
+        self,
+        state: State,
+        parents: Tensor,
+        owners: Tensor,
+        tokens: Tensor,
+        rows: Tensor,
+        perturb: Any,
+    ) -> tuple[Tensor, State]:
+        """Take one transition per prefix, and a readout per row."""
+        add_calls(search=len(tokens))
+        readout, state = self.transition(self.select(state, parents), tokens, untouched)
+        return self.logits(perturb("output", readout[rows])), state
+
+    @abstractmethod
+    def select(self, state: State, rows: Tensor) -> State:
+        """Return the given rows."""
 
     def forced(self, state: State, tokens: Tensor) -> Tensor:
         """Return the logits [rows, T, V] of all steps that read tokens [rows, T]."""

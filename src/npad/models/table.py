@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
 from npad.model import Perturb, Special
 from npad.validation import MAX_SEED, brief, ensure_integer
@@ -157,6 +158,22 @@ class TableModel:
         if perturb is not None:
             logits = perturb("output", logits)
         return logits, TableState(node, drift)
+
+    transient_sites = frozenset({"output"})
+
+    def step_shared(
+        self,
+        state: TableState,
+        parents: Tensor,
+        owners: Tensor,
+        tokens: Tensor,
+        rows: Tensor,
+        perturb: Perturb,
+    ) -> tuple[Tensor, TableState]:
+        """Look up one row per prefix, and perturb the logits of each row."""
+        add_calls(search=len(tokens))
+        logits, state = self.step(self.select(state, parents), tokens)
+        return perturb("output", logits[rows]), state
 
     def _perturbed(self, state: TableState, perturb: Perturb) -> Tensor:
         """Return h with noise, less its one-hot: kept apart so that clean logits are exact."""

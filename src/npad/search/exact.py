@@ -161,10 +161,11 @@ def read(
     device = device_of(model)
     rows = torch.full((len(children),), node.row, device=device)
     tokens = torch.tensor([token for _, token in children], device=device)
-    add_calls(search=len(children))
+    capabilities = Capabilities.of(model)
+    if not capabilities.counts_calls:
+        add_calls(search=len(children))
     logits, state = model.step(model.select(node.state, rows), tokens)
-    normalised = Capabilities.of(model).normalised
-    predicted = Prediction.of(model, logits, len(children), normalised)
+    predicted = Prediction.of(model, logits, len(children), capabilities.normalised)
     ensure_sound(model, predicted.norm.isnan().any(), step)
     log_probs = predicted.dense()
     scores = torch.tensor([score for score, _ in children], dtype=log_probs.dtype, device=device)

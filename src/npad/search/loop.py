@@ -183,6 +183,8 @@ class Steps:
 
     def count_calls(self, frontier: Frontier, count: int, rows: int) -> None:
         """Report the model calls of the next `count` steps; the first may be narrower."""
+        if self.capabilities.counts_calls:
+            return
         groups, width = frontier.tokens.shape
         calls = groups * (width + (count - 1) * rows)
         add_calls(search=calls, rescoring=calls if self.paired else 0)

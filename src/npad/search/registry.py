@@ -17,6 +17,7 @@ from npad.search.epsilon import Epsilon
 from npad.search.exact import Exact
 from npad.search.fallback import Fallback
 from npad.search.greedy import Greedy
+from npad.search.mbr_decoding import MBRDecoding
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.search.selected import Selected
@@ -42,6 +43,7 @@ DECODERS = Registry(
     Arithmetic,
     StochasticBeam,
     Fallback,
+    MBRDecoding,
 )
 SELECTORS = Registry(
     "selector",

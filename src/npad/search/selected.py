@@ -14,6 +14,7 @@ from npad.search.decoder import Decoder, ensure_decoder, has_candidates
 from npad.search.defaults import Defaults
 from npad.search.diverse import Diverse
 from npad.search.hypotheses import Hypotheses
+from npad.search.mbr_decoding import MBRDecoding
 from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
 from npad.search.selectors import (
@@ -105,7 +106,7 @@ def default_npad(model: Model[Any]) -> NPAD:
 
 def decoder_with_texts(decoder: Decoder, text: Callable[[tuple[int, ...]], str]) -> Decoder:
     """Let a decoder's MBR compare texts instead of tokens; return other decoders as they are."""
-    if not isinstance(decoder, NPAD | Selected):
+    if not isinstance(decoder, NPAD | Selected | MBRDecoding):
         return decoder
     selector = with_texts(decoder.selector, text)
     return decoder if selector is decoder.selector else replace(decoder, selector=selector)

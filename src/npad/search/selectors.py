@@ -97,7 +97,7 @@ class MBR:
     """Select by minimum Bayes risk: the highest mean utility against all candidates.
 
     Each candidate counts as a reference as often as the chains produced it. Cost: n² utilities for
-    n distinct candidates.
+    n distinct candidates. `MBRDecoding` has references apart from the candidates.
 
     Attributes:
         utility: "chrf" or "bleu" (sacrebleu's sentence scores), "wer" (minus the word error rate in
@@ -117,36 +117,46 @@ class MBR:
             ensure_callable("text", self.text, "a function from tokens to text, or None")
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
+        return self.expected_utility(candidates, candidates)
+
+    def expected_utility(self, candidates: Hypotheses, references: Hypotheses) -> Tensor:
+        """Return the mean utility [sentences, n] of candidates, by references [sentences, m]."""
         utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
+        expected = torch.zeros(candidates.lengths.shape)
+        pairs = zip(candidates.to_lists(), references.to_lists(), strict=True)
+        for s, (sentence_candidates, sentence_references) in enumerate(pairs):
+            weights = self._weights(sentence_references)
+            utilities = utilities_of(
+                self._texts(sentence_candidates), self._texts(sentence_references)
+            )
+            for i, of_candidate in enumerate(utilities):
+                expected[s, i] = _weighted_mean(of_candidate, weights)
+        return expected.to(candidates.log_prob.device)
+
+    def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         text = self.text or _letters
-        expected_utility = torch.zeros(candidates.lengths.shape)
-        for s, sentence_candidates in enumerate(candidates.to_lists()):
-            texts = [_ensure_text(text(candidate.tokens)) for candidate in sentence_candidates]
-            weights = self._weights(sentence_candidates)
-            for i, utilities in enumerate(utilities_of(texts)):
-                expected_utility[s, i] = _weighted_mean(utilities, weights)
-        return expected_utility.to(candidates.log_prob.device)
+        return [_ensure_text(text(hypothesis.tokens)) for hypothesis in hypotheses]
 
-    def _weights(self, candidates: list[Hypothesis]) -> list[float]:
-        return [candidate.count for candidate in candidates]
+    def _weights(self, references: list[Hypothesis]) -> list[float]:
+        return [reference.count for reference in references]
 
-    def _utilities(self, texts: list[str]) -> Iterator[list[Any]]:
-        """Yield the utilities of each text against all."""
+    def _utilities(self, texts: list[str], references: list[str]) -> Iterator[list[Any]]:
+        """Yield the utilities of each text against all references."""
         utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
         for hypothesis in texts:
-            yield [utility(hypothesis, reference) for reference in texts]
+            yield [utility(hypothesis, reference) for reference in references]
 
 
 @dataclass(frozen=True)
 class ModelMBR(MBR):
     """Select as MBR does, with references weighed by the model's probability (Jinnai et al., 2023).
 
-    Probabilities are normalised over the distinct candidates, whatever their counts.
+    Probabilities are normalised over the distinct references, whatever their counts.
     """
 
-    def _weights(self, candidates: list[Hypothesis]) -> list[float]:
-        best = max((candidate.log_prob for candidate in candidates), default=0.0)
-        return [math.exp(candidate.log_prob - best) for candidate in candidates]
+    def _weights(self, references: list[Hypothesis]) -> list[float]:
+        best = max((reference.log_prob for reference in references), default=0.0)
+        return [math.exp(reference.log_prob - best) for reference in references]
 
 
 @dataclass(frozen=True)
@@ -278,12 +288,12 @@ def _letters(tokens: tuple[int, ...]) -> str:
     return " ".join(chr(FIRST_LETTER + token) for token in tokens)
 
 
-def _word_accuracies(texts: list[str]) -> list[list[float]]:
-    """Return minus the word error rate, in per cent, of each text against all."""
-    words = [text.split() for text in texts]
-    n = len(words)
-    errors = word_errors([w for w in words for _ in range(n)], words * n).reshape(n, n)
-    rates: list[list[float]] = (-100 * errors / [max(1, len(w)) for w in words]).tolist()
+def _word_accuracies(texts: list[str], references: list[str]) -> list[list[float]]:
+    """Return minus the word error rate, in per cent, of each text against all references."""
+    words, right = ([text.split() for text in part] for part in (texts, references))
+    n, m = len(words), len(right)
+    errors = word_errors([w for w in words for _ in range(m)], right * n).reshape(n, m)
+    rates: list[list[float]] = (-100 * errors / [max(1, len(w)) for w in right]).tolist()
     return rates
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from npad.engine.cost import add_calls
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.pytree import tree_map
 from npad.kernels import fused
@@ -177,6 +178,20 @@ class Prepared(Network[PreparedState]):
     def project(self, readouts: Tensor) -> Tensor:
         """Return the logits [n, V] of readouts [n, embedding]."""
         return self.logits(readouts)  # type: ignore[no-any-return]
+
+    def step_shared(
+        self,
+        state: PreparedState,
+        parents: Tensor,
+        owners: Tensor,
+        tokens: Tensor,
+        rows: Tensor,
+        perturb: Any,
+    ) -> tuple[Tensor, PreparedState]:
+        """Take one transition per prefix, and a readout per row."""
+        add_calls(search=len(tokens))
+        readouts, state = self.advance(state, parents, owners, tokens)
+        return self.project(perturb("output", readouts[rows])), state
 
     def _token_input(self, tokens: Tensor) -> Tensor:
         """Return W₁ E[y] and L₂ E[y], biases included: [..., 3 · units + embedding]."""

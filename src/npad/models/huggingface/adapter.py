@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.engine.cost import add_calls
 from npad.engine.cuda_graphs import graphs_of
 from npad.errors import InvalidInput
-from npad.model import Layout, Perturb, untouched
+from npad.model import Layout, Perturb, reached, untouched
 from npad.models.low_precision import lowered
 
 try:
@@ -38,7 +39,7 @@ except ImportError as error:
 
 from npad.models.huggingface.growing_cache import CachedState
 from npad.models.huggingface.inputs import Inputs as Inputs
-from npad.models.huggingface.noise_hooks import noise_hooks
+from npad.models.huggingface.noise_hooks import Spread, noise_hooks
 from npad.models.huggingface.precise_head import float32_logits
 from npad.models.huggingface.shared_attention import replaceable, sharing
 from npad.models.huggingface.sources import Source, Sources
@@ -174,6 +175,41 @@ class HuggingFace(Sources):
                 logits, state = self._read(state, inputs)
             if clean is not None:
                 _, state = self._read(clean, inputs)
+        return self._merge_ends(logits[:, -1]), state
+
+    @property
+    def transient_sites(self) -> Collection[str]:
+        """The head's input, which the cache does not hold; every site unless noise persists."""
+        return ("output",) if self.persist else tuple(self.sites)
+
+    def step_shared(
+        self,
+        state: Any,
+        parents: Tensor,
+        owners: Tensor,
+        tokens: Tensor,
+        rows: Tensor,
+        perturb: Any,
+    ) -> tuple[Tensor, Any]:
+        """Read one row per prefix into the cache.
+
+        Noise at the head perturbs a copy of its input for each row. Other noise needs a pass of
+        each row through the model, which is counted; as in `step`, the clean pass is not.
+        """
+        state = self.select(state, parents)
+        inputs = self._begin_replaced(state, tokens[:, None])
+        noisy = {site for site in self.sites if reached(perturb, site)}
+        add_calls(search=len(tokens) if noisy <= {"output"} else len(rows))
+        if not noisy:
+            logits, state = self._read(state, inputs)
+            logits = logits[rows]
+        elif noisy == {"output"}:
+            with noise_hooks(self, Spread(perturb, rows)):
+                logits, state = self._read(state, inputs)
+        else:
+            with noise_hooks(self, perturb):
+                logits, _ = self._read(self.select(state, rows), inputs[rows])
+            _, state = self._read(state, inputs)
         return self._merge_ends(logits[:, -1]), state
 
     def forced(self, state: Any, tokens: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
@@ -13,8 +14,20 @@ from npad.errors import InvalidInput
 from npad.model import Perturb
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A perturbation of the head's input that gives each prefix several rows."""
+
+    perturb: Perturb
+    rows: Tensor  # [n], the prefix of each row
+
+    def __call__(self, site: str, x: Tensor) -> Tensor:
+        """Return n rows of x [prefixes, width] with noise at the head; x at other sites."""
+        return self.perturb(site, x[self.rows]) if site == "output" else x
+
+
 @contextmanager
-def noise_hooks(adapter: Any, perturb: Perturb) -> Iterator[None]:
+def noise_hooks(adapter: Any, perturb: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
     """Perturb the sites of an adapter's model in calls of this thread, inside the block."""
     thread = get_ident()
 
@@ -39,7 +52,7 @@ def noise_hooks(adapter: Any, perturb: Perturb) -> Iterator[None]:
         return noisy("embedding", output) if get_ident() == thread else None
 
     def noisy(site: str, x: Tensor) -> Tensor:
-        return perturb(site, x.flatten(0, -2)).view_as(x)
+        return perturb(site, x.flatten(0, -2)).view(-1, *x.shape[1:])
 
     handles = []
     try:
