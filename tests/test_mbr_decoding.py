@@ -33,7 +33,9 @@ from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
 from npad.search.selectors import _letters, _sacrebleu
 from npad.specs import label
+from test_attention import SOURCE, build
 from test_decoder_options import OPEN_ENDED
+from test_steered import clean_scores, steered
 
 EVERY_OUTPUT = Beam(300)
 SEEDS = range(5)
@@ -109,6 +111,12 @@ def test_references_decide_and_are_not_returned():
     assert {h.tokens for h in found} == {h.tokens for h in beam}
     assert beam[0].tokens == (1,)
     assert found[0].tokens[0] == 2
+
+
+def test_a_steered_model_has_the_clean_models_scores():
+    model = build()
+    found = decode(steered(model), SOURCE, MBRDecoding(Beam(3), Sampling(4)), 12)
+    clean_scores(model, SOURCE, found)
 
 
 def test_the_cost_is_that_of_both_decoders():

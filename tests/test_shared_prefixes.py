@@ -33,11 +33,19 @@ from npad.models.table import TableModel
 from test_attention import SOURCE, build
 from test_steered import actor_for
 
+
+def begins_as_it_ends() -> Prepared:
+    """A model whose begin token is its end token."""
+    model = build(scale=0.9)
+    model.special = Special(bos=0, eos=0, pad=11)
+    return Prepared(model)
+
+
 MODELS = {
     "prepared": lambda: (Prepared(build(scale=0.9)), SOURCE),
     "attention": lambda: (build(scale=0.9, cell="lstm", layers=2), SOURCE),
     "recurrent": lambda: (recurrent("lstm"), summaries(4)),
-    "begins-as-it-ends": lambda: (recurrent(special=Special(bos=1, eos=1, pad=0)), summaries(3)),
+    "begins-as-it-ends": lambda: (begins_as_it_ends(), SOURCE),
     "table": lambda: (with_zeros(TableModel.random(4, 4, 1, 3, torch.float64), 1), [0, 1, 2]),
 }
 AT_OUTPUT = Noise(0.8, site="output")
@@ -111,9 +119,11 @@ def test_a_sentence_alone_takes_one_call_for_each_distinct_prefix():
     assert calls == len(prefixes)
 
 
-@pytest.mark.parametrize("inner", [Greedy(), Beam(3), Exact(300), Sampling(3)], ids=repr)
+@pytest.mark.parametrize("inner", [Greedy(), Beam(3), Exact(300, Beam(1)), Sampling(3)], ids=repr)
 def test_a_call_is_counted_once(inner, monkeypatch):
-    model, decoder = TableModel.random(4, 4, 2, dtype=torch.float64), NPAD(inner, 5, AT_OUTPUT)
+    """A single chain has little to share, and never more calls."""
+    model = TableModel.random(4, 4, 2, dtype=torch.float64)
+    decoder = NPAD(inner, 1, AT_OUTPUT, clean_chain=False)
     expected, calls = alone(monkeypatch, model, [0], decoder, 6)
     found, fewer = shared(model, [0], decoder, 6)
     assert_same(found, expected)

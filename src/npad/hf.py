@@ -90,7 +90,7 @@ def generate(
         max_new_tokens: the generation config's by default, or else 20.
         ids: an integer an input, which keys its noise; its position by default.
         max_rows: rows decoded at a time, which changes memory and speed but no result.
-        persist: keep the noise in the cache; otherwise every step costs two.
+        persist: keep the noise in the cache; otherwise a step costs up to two.
         **inputs: tensors, one row an input.
 
     Raises:
@@ -180,7 +180,7 @@ def npad(
         npad_site: where noise enters.
         npad_seed: of the noise.
         npad_max_rows: rows decoded at a time, which changes memory and speed but no result.
-        npad_persist: keep the noise in the cache; otherwise every step costs two.
+        npad_persist: keep the noise in the cache; otherwise a step costs up to two.
         npad_decoder: any decoder instead; it overrides the other npad_ arguments but the last two.
         **model_kwargs: other inputs of the model.
 
