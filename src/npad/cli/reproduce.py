@@ -32,21 +32,9 @@ from npad.experiments import reproduce as experiment
 from npad.experiments import tables
 from npad.experiments.data import ParallelText
 from npad.models.cgru.model import PRESETS
-from npad.training.recipe import Recipe
 from npad.validation import ensure_choice
 
 TRAINING = "Training, without --model"  # panel of the help
-# Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
-RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "paper": (
-        {"initialisation": "paper", "dropout": 0.0},
-        {"optimiser": "adadelta", "batch": 2048, "validate": 500, "patience": 8},
-    ),
-    "adam": (
-        {"initialisation": "glorot", "dropout": 0.3},
-        {"optimiser": "adam", "learning_rate": 1e-3, "decay": 0.5, "batch": 2048, "patience": 4},
-    ),
-}
 
 
 def _training(help: str) -> Any:
@@ -121,16 +109,12 @@ def command(
 
         npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
     """
-    ensure_choice("recipe", recipe, tuple(RECIPES))
+    ensure_choice("recipe", recipe, tuple(experiment.RECIPES))
     resolved, text = device_named(device, "--device"), ParallelText.find(data, source, target)
-    model_options, recipe_options = RECIPES[recipe]
+    model_options, recipe_options = experiment.RECIPES[recipe]
     training = experiment.Training(
         {"units": units, "embedding": embedding, **model_options},
-        Recipe(
-            **recipe_options,
-            epochs=epochs,
-            precision="bfloat16" if resolved.type == "cuda" else "float32",
-        ),
+        experiment.recipe_for(recipe_options | {"epochs": epochs}, resolved),
         parse_sizes(vocabulary),
     )
     sigmas = _parse_sigmas(train_sigmas)
