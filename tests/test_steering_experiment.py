@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import sacrebleu
@@ -11,8 +12,8 @@ import torch
 from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.evaluate.word_bleu import WordBleu
+from npad.experiments import reproduce, steering_report
 from npad.experiments import steering as experiment
-from npad.experiments import steering_report
 from npad.experiments.data import ParallelText
 from npad.experiments.record import Record as Results
 from npad.experiments.steering import Steering, best_variants
@@ -24,6 +25,7 @@ from npad.experiments.steering_steps import OUTPUTS, OutOfTime, Plan, checksum_o
 from npad.experiments.steering_variant import Variant, without_a_word
 from npad.experiments.whisper import read_records
 from npad.models.actors import Actor
+from npad.training.recipe import Recipe
 from runs import refused_here
 from test_attention import build
 
@@ -34,8 +36,8 @@ WEIGHTS = Variant("weights", kind="weights", width=3, epochs=1, rate=1e-3, batch
 def plan(corpus, **changes) -> Plan:
     text = ParallelText.find(corpus, "src", "tgt")
     options = {"actor": ACTOR, "weights": WEIGHTS, "seeds": 2, "weights_seeds": 1, "sources": 30}
-    sizes = {"max_length": 16, "sentences": 6}
-    return Plan(text, "toy", str(corpus / "run"), **(options | sizes | changes))
+    others = {"model": str(corpus / "run"), "max_length": 16, "sentences": 6}
+    return Plan(text, "toy", **(options | others | changes))
 
 
 def quiet(line: str) -> None:
@@ -167,6 +169,17 @@ def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
     text = ParallelText.find(corpus, "src", "tgt")
     steering_report.score_set(results, tmp_path / OUTPUTS, text)
     assert "| toy, `bad` | units 8, data seen+varied, width 3" in render(results)
+
+
+def test_a_model_is_trained_once_whatever_the_device(corpus, tmp_path, monkeypatch):
+    options = {"units": 8, "embedding": 6, "initialisation": "glorot"}
+    recipe = Recipe(batch=2000, epochs=1)
+    training = reproduce.Training(options, recipe, (300, 300))
+    first = Steering(tmp_path, plan(corpus, model=None, training=training), 60, quiet).saved
+    elsewhere = reproduce.Training(options, replace(recipe, precision="bfloat16"), (300, 300))
+    monkeypatch.setattr(reproduce, "trained_model", lambda *rest: pytest.fail("trained twice"))
+    second = Steering(tmp_path, plan(corpus, model=None, training=elsewhere), 60, quiet).saved
+    assert checksum_of(second) == checksum_of(first)
 
 
 # Parts

@@ -141,6 +141,8 @@ class Steps:
         plan = self.plan
         if plan.model is not None:
             folder = ModelReference.parse(plan.model).require_folder("be steered by an actor")
+        elif ("about",) in self.keys:  # it is trained, maybe on another device
+            folder = self.folder / "model"
         else:
             training = reproduce.Plan(
                 plan.text, plan.title, "", training=plan.training, device=plan.device
