@@ -6,7 +6,8 @@ import pytest
 
 from npad.experiments.record import Record as Results
 from npad.experiments.steering_aims import SetResults, above_beam, aims, fast, near, reached
-from npad.experiments.steering_report import main, render
+from npad.experiments.steering_report import RESULTS, main, render
+from runs import ROOT
 
 GREEDY, STEERED, BEAM = "greedy", "steered greedy", "beam 5"
 NPAD, NORMALISED = "steered NPAD-5, length-normalised", "beam 10, length-normalised"
@@ -14,7 +15,7 @@ NPAD, NORMALISED = "steered NPAD-5, length-normalised", "beam 10, length-normali
 
 def results(path, titles=("toy",), gap=-0.1, times=(1.0, 1.1), npad=0.0, calls=(60, 90)) -> Results:
     """Results with a given distance to the beam, times of greedy and steered search, and NPAD."""
-    found = Results(path / "results.jsonl")
+    found = Results(path / RESULTS)
 
     def add(key, value):
         found.get_or_measure(key, lambda: value)
@@ -117,3 +118,11 @@ def test_the_report_is_written_again_from_its_results(tmp_path):
     assert (tmp_path / "README.md").read_text() == expected
     with pytest.raises(SystemExit, match=r"^error: .* has no results; run the experiment first$"):
         main([str(tmp_path / "empty")])
+
+
+FOLDER = ROOT / "docs/results/steering"
+
+
+@pytest.mark.skipif(not (FOLDER / RESULTS).exists(), reason="nothing has been measured")
+def test_the_committed_report_is_what_its_figures_say():
+    assert render(Results(FOLDER / RESULTS)) == (FOLDER / "README.md").read_text()

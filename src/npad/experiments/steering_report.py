@@ -2,7 +2,7 @@
 
 python -m npad.experiments.steering_report FOLDER --set OUTPUTS.jsonl.gz DATA
 
-scores the outputs of each set with the references in its DATA, adds them to FOLDER/results.jsonl,
+scores the outputs of each set with the references in its DATA, adds them to FOLDER/figures.jsonl,
 and writes FOLDER/README.md. Without --set it writes the report again from the results.
 """
 
@@ -34,7 +34,7 @@ from npad.experiments.steering_steps import OUTPUTS, Note, Plan
 from npad.experiments.tables import markdown
 from npad.storage.atomic import exclusive_lock, write_atomic
 
-RESULTS = "results.jsonl"
+RESULTS = "figures.jsonl"
 SETTINGS = ("kind", "units", "inputs", "sites", "data", "width", "targets", "epochs", "rate")
 # Differences that the report puts into words.
 QUESTIONS = (

@@ -1,6 +1,6 @@
 """Figures of the outputs of `npad.experiments.steering`, by sacrebleu: what the report is made of.
 
-Results are kept in `results.jsonl` by key; those of (kind, title of the data set, …):
+Results are kept in `figures.jsonl` by key; those of (kind, title of the data set, …):
 
     about    the model and the test set
     chosen   what validation chose
