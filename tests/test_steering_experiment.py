@@ -26,7 +26,7 @@ from npad.experiments.steering_variant import Variant, without_a_word
 from npad.experiments.whisper import read_records
 from npad.models.actors import Actor
 from npad.training.recipe import Recipe
-from runs import refused_here
+from runs import printed_here, refused_here
 from test_attention import build
 
 ACTOR = Variant("actor", units=8, width=3, epochs=2, rate=0.01, batch=200)
@@ -314,3 +314,8 @@ def test_the_command_hands_over(corpus, tmp_path, capsys, monkeypatch):
     )
     assert "there is no folder" in line
     assert not called
+    printed_here(capsys, monkeypatch, "reproduce", tmp_path, *options, "-m", corpus / "run")
+    printed_here(capsys, monkeypatch, "reproduce", tmp_path, *options, "--units", 24, "--seeds", 2)
+    (_, given, _), (_, trains, _) = called
+    assert (given.model, given.training, given.seeds) == (str(corpus / "run"), None, 3)
+    assert (trains.model, trains.training.options["units"], trains.weights_seeds) == (None, 24, 2)

@@ -176,6 +176,12 @@ def _setup(data: SetResults) -> str:
             f"{actors[0]['greedy']:.2f}, with the actors "
             f"{', '.join(f'{score:.2f}' for score in best)}."
         )
+        curve = actors[0]["curve"]
+        lines.append(
+            "By epoch of the first one, perplexity of the pairs and validation BLEU: "
+            + ", ".join(f"{p['perplexity']:.3f} and {p['criterion']:.2f}" for p in curve)
+            + "."
+        )
         last = sum(not actor["improved"] for actor in actors)
         if last:
             lines.append(f"{last} of them were never better there; their last epoch was kept.")
