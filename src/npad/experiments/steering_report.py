@@ -108,10 +108,10 @@ def findings(data: SetResults) -> list[str]:
     lines = []
     gain, whole = data.difference("steered greedy", "greedy"), data.difference("beam 5", "greedy")
     if gain is not None and whole is not None:
-        share = f"{gain.value / whole.value:.0%} of it" if whole.value > 0 else "no less"
+        share = f", {gain.value / whole.value:.0%} of it" if whole.value > 0 else ""
         lines.append(
             f"{data.title}: a beam of 5 gains {whole} BLEU over greedy search, and steering "
-            f"{gain}, {share}."
+            f"{gain}{share}."
         )
     for first, second, question in QUESTIONS:
         gap = data.difference(first, second)
@@ -171,9 +171,9 @@ def _setup(data: SetResults) -> str:
         best = [max(point["criterion"] for point in actor["curve"]) for actor in actors]
         settings = ", ".join(f"{name} {variant[name]}" for name in SETTINGS)
         lines.append(
-            f"{len(actors)} actors of {actors[0]['parameters']:,} parameters, each of "
-            f"{actors[0]['pairs']:,} pairs: {settings}. Validation BLEU of greedy search "
-            f"{actors[0]['greedy']:.2f}, with the actors "
+            f"Actors of {len(actors)} seed{'s' * (len(actors) > 1)}, "
+            f"{actors[0]['parameters']:,} parameters, {actors[0]['pairs']:,} pairs: {settings}. "
+            f"Validation BLEU of greedy search {actors[0]['greedy']:.2f}, with the actors "
             f"{', '.join(f'{score:.2f}' for score in best)}."
         )
         curve = actors[0]["curve"]
@@ -184,14 +184,14 @@ def _setup(data: SetResults) -> str:
         )
         last = sum(not actor["improved"] for actor in actors)
         if last:
-            lines.append(f"{last} of them were never better there; their last epoch was kept.")
+            lines.append(f"Never better there, and kept after the last epoch: {last} of them.")
     tuned = [value for key, value in found.items() if key[:2] == ("weights", "weights")]
     if tuned:
         best = [max(point["criterion"] for point in weights["curve"]) for weights in tuned]
         variant = tuned[0]["variant"]
         lines.append(
             f"Other weights: {len(tuned)} seed{'s' * (len(tuned) > 1)}, rate {variant['rate']:g}, "
-            f"{variant['epochs']} epochs; validation BLEU "
+            f"{variant['epochs']} epoch{'s' * (variant['epochs'] > 1)}; validation BLEU "
             f"{', '.join(f'{score:.2f}' for score in best)}."
         )
     if ("chosen",) in found:
