@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from npad.evaluate.bootstrap import Difference
@@ -16,6 +16,11 @@ STEERED_NPAD, NORMALISED_BEAM = f"steered NPAD-5{NORMALISED}", f"beam 10{NORMALI
 NEAR = 0.2  # BLEU that steered greedy search may be behind a beam of 5
 SLOWER = 1.2  # the time that it may take, greedy search's being 1
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
+NOTE_ON_TIMES = """\
+Differences are to a beam of 5. Times are multiples of greedy search's, ratios of medians, and hold
+the clean judge's pass over the outputs; `search alone` leaves it out.
+"""
+Statistic = Callable[[Sequence[float]], float]
 
 
 def samples(width: int) -> list[str]:
@@ -84,17 +89,23 @@ class SetResults:
         value = self.found.get(("difference", system, against))
         return None if value is None else Difference(**value[figure])
 
-    def seconds(self, device: str, system: str) -> float | None:
-        """Return the median time of a system on a device, if it was measured."""
-        value = self.found.get(("seconds", device, system.removesuffix(NORMALISED)))
-        if value is None:
-            value = self.found.get(("seconds", device, system))
-        return None if value is None else statistics.median(value["seconds"])
+    def seconds(self, device: str, system: str, of: Statistic = statistics.median) -> float | None:
+        """Return the median time of a system on a device, if it was measured.
 
-    def ratio(self, device: str, system: str) -> float | None:
+        NPAD's length-normalised row is a choice among the same candidates, so it is timed once.
+        """
+        value = self.found.get(("seconds", device, system))
+        if value is None:
+            value = self.found.get(("seconds", device, system.removesuffix(NORMALISED)))
+        return None if value is None else of(value["seconds"])
+
+    def ratio(self, device: str, system: str, of: Statistic = statistics.median) -> float | None:
         """Return the time of a system on a device, greedy search's being 1."""
-        seconds, greedy = self.seconds(device, system), self.seconds(device, "greedy")
+        seconds, greedy = (self.seconds(device, name, of) for name in (system, "greedy"))
         return None if seconds is None or greedy is None else seconds / greedy
+
+    def chrf_gap(self, system: str, against: str) -> str:
+        return f"{self.mean(system, 'chrf') - self.mean(against, 'chrf'):+.2f}"
 
     def seeds(self, system: str) -> int:
         return len(self.figures(system))
@@ -130,43 +141,49 @@ def above_beam(data: SetResults) -> bool:
 
 
 def aims(sets: Sequence[SetResults]) -> str:
-    """Return the table of the aims: each stated as reached or missed, with its figures."""
-    header = [
-        "data set",
-        "steered greedy − beam 5, BLEU",
-        f"within {NEAR}",
-        "time on the GPU",
-        "search alone",
-        "on the CPU",
-        f"at most {SLOWER}",
-        "aim",
-    ]
+    """Return the tables of the aims: each stated as reached or missed, with its figures."""
+    return "\n".join([near_the_beam(sets), NOTE_ON_TIMES, above_a_wide_beam(sets)])
+
+
+def near_the_beam(sets: Sequence[SetResults]) -> str:
+    """Return the table of the first aim, steered greedy search against a beam of 5."""
+    header = ["data set", "BLEU", "chrF", f"BLEU within {NEAR}", "time, GPU", "fastest pass"]
+    header += ["search alone", "time, CPU", "search alone", f"time at most {SLOWER}", "aim"]
     lines = []
     for data in sets:
         ratios = [
             data.ratio("cuda", "steered greedy"),
+            data.ratio("cuda", "steered greedy", min),
             data.ratio("cuda", "steered greedy, search alone"),
             data.ratio("cpu", "steered greedy"),
+            data.ratio("cpu", "steered greedy, search alone"),
         ]
-        cells = ["–" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+        times = ["–" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         gap = data.difference("steered greedy", "beam 5")
+        chrf = "–" if gap is None else data.chrf_gap("steered greedy", "beam 5")
         verdict = "reached" if reached(data) else "missed"
-        lines.append([data.title, str(gap), _yes(near(data)), *cells, _yes(fast(data)), verdict])
-    times = "Times are multiples of greedy search's; they hold the clean judge's re-scoring pass.\n"
+        cells = [str(gap), chrf, _yes(near(data)), *times, _yes(fast(data)), verdict]
+        lines.append([data.title, *cells])
+    return markdown(header, lines)
+
+
+def above_a_wide_beam(sets: Sequence[SetResults]) -> str:
+    """Return the table of the second aim, NPAD over a steered model against a beam of 10."""
     against = NORMALISED_BEAM
-    second = ["data set", f"BLEU − {against}", "calls", "calls of the beam", "aim"]
-    rows = []
+    header = ["data set", f"BLEU − {against}", "chrF", "calls", "calls of the beam", "aim"]
+    lines = []
     for data in sets:
-        for n in (5, 10):
+        for chains in SIZES:
             for how in ("", NORMALISED):
-                system = f"steered NPAD-{n}{how}"
+                system = f"steered NPAD-{chains}{how}"
                 gap = data.difference(system, against)
                 if gap is not None:
                     calls = [f"{data.mean(name, 'calls'):.0f}" for name in (system, against)]
                     verdict = "reached" if above_beam(data) else "missed"
-                    verdict = verdict if system == STEERED_NPAD else ""
-                    rows.append([f"{data.title}, {system}", str(gap), *calls, verdict])
-    return "\n".join([markdown(header, lines), times, markdown(second, rows)])
+                    cells = [str(gap), data.chrf_gap(system, against), *calls]
+                    cells.append(verdict if system == STEERED_NPAD else "")
+                    lines.append([f"{data.title}, {system}", *cells])
+    return markdown(header, lines)
 
 
 def _yes(value: bool | None) -> str:

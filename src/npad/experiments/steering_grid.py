@@ -37,8 +37,24 @@ def grid_table(results: Results) -> str:
     header = ["variant", "settings", "parameters", "greedy", "with it", "epoch", "test BLEU"]
     return (
         markdown(header, lines)
+        + "\n"
+        + _tried(results)
         + "\nOne seed. `greedy` and `with it` are BLEU of words on the validation set, under "
         "greedy search; the best epoch is kept. The test set was not used to choose.\n"
+    )
+
+
+def _tried(results: Results) -> str:
+    """Say how many variants of actors and of other weights each data set chose from."""
+    counts: dict[str, dict[str, int]] = {}
+    for kind, title, *rest in results.results:
+        if kind in MAIN:
+            counts.setdefault(title, dict.fromkeys(MAIN, 0))[kind] += rest[0] not in MAIN
+    words = (f"{title} {count['actor']} and {count['weights']}" for title, count in counts.items())
+    return (
+        f"Variants of the actor and of the other weights tried: {', '.join(words)}. A set without "
+        "a grid of its own has the choice of another one, or the defaults; a kind of which more "
+        "were tried has the advantage.\n"
     )
 
 

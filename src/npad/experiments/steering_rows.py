@@ -12,6 +12,7 @@ import torch
 
 from npad.decoding import decode
 from npad.engine.cost import count_calls
+from npad.engine.cuda_graphs import EAGER_CALLS
 from npad.experiments.steering_variant import WEIGHTS
 from npad.model import Capabilities
 from npad.models.steered import Steered
@@ -32,10 +33,12 @@ from npad.signatures import signature
 CLEAN, STEERED = "clean", "steered"  # what a decoder runs over, or WEIGHTS
 SIZES = (5, 10)
 SIGMAS = (0.1, 0.2, 0.3, 0.5, 0.7)
-SAMPLES = (5, 8, 10, 15, 20, 30, 40, 60, 80)  # numbers of samples to choose from
+SAMPLES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 80)  # numbers to choose from
 TEMPERATURE = 0.5
 MAX_ROWS = {"cuda": 8192, "cpu": 512}  # of a batch
-REPEATS = {"cuda": 7, "cpu": 3}  # of a measurement of seconds, after one that is not counted
+REPEATS = {"cuda": 7, "cpu": 3}  # passes of a measurement of seconds
+# Passes before them: on a GPU every shape runs a few times before its graph is captured.
+WARM_UP = {"cuda": EAGER_CALLS + 2, "cpu": 1}
 
 Tokens = Sequence[Sequence[int]]
 
@@ -167,10 +170,11 @@ def mean(values: Sequence[float]) -> float:
 
 
 def seconds_of(model: Any, sources: Tokens, decoder: Decoder, max_length: int) -> list[float]:
-    """Return the seconds of several passes over the sources, after one that captures."""
-    repeats = REPEATS[torch.device(model.device).type]
-    passes = [decode_all(model, sources, decoder, max_length) for _ in range(1 + repeats)]
-    return [round(decoded.seconds, 5) for decoded in passes[1:]]
+    """Return the seconds of several passes over the sources, after some that are not counted."""
+    device = torch.device(model.device).type
+    warm_up, repeats = WARM_UP[device], REPEATS[device]
+    passes = [decode_all(model, sources, decoder, max_length) for _ in range(warm_up + repeats)]
+    return [round(decoded.seconds, 5) for decoded in passes[warm_up:]]
 
 
 def described(row: Row, model: Any) -> str:
