@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from npad.errors import InvalidInput, NpadError
-from npad.evaluate.bootstrap import Difference
 from npad.experiments.data import ParallelText
 from npad.experiments.record import Record as Results
 from npad.experiments.steering import Steering
@@ -29,28 +28,28 @@ from npad.experiments.steering_aims import (
     fast,
     near,
     reached,
-    samples,
 )
+from npad.experiments.steering_findings import findings
 from npad.experiments.steering_grid import grid_table
-from npad.experiments.steering_rows import SIZES
 from npad.experiments.steering_scores import score_outputs
 from npad.experiments.steering_steps import OUTPUTS, Note, Plan
 from npad.experiments.tables import markdown
 from npad.storage.atomic import exclusive_lock, write_atomic
 
 RESULTS = "figures.jsonl"
-SETTINGS = ("kind", "units", "inputs", "sites", "data", "width", "targets", "epochs", "rate")
-# Differences that the report puts into words.
-QUESTIONS = (
-    ("steered greedy", "greedy, other weights", "is it distillation?"),
-    ("greedy, other weights", "greedy", "without an actor"),
-    ("greedy, other weights", "beam 5", "without an actor"),
-    ("steered NPAD-5", "NPAD-5", "does NPAD gain from it?"),
-    ("steered NPAD-10", "NPAD-10", "does NPAD gain from it?"),
-    *(("steered NPAD-10", name, "against samples") for name in samples(10)),
+SETTINGS = (
+    "kind",
+    "units",
+    "inputs",
+    "sites",
+    "data",
+    "width",
+    "targets",
+    "epochs",
+    "rate",
+    "decay",
 )
 SETS_NEEDED = 2
-EQUAL = 0.9  # share of a beam's calls below which samples are not at equal calls
 TIMED = 100  # test sentences that `npad reproduce` times
 LEGEND = """\
 NLL is the mean −log p of the output under the clean model, whatever decoded, its end included; BLEU
@@ -87,7 +86,7 @@ def render(results: Results) -> str:
         "## The aims\n",
         aims(sets),
         "## What the figures say\n",
-        "\n".join(f"- {line}" for data in sets for line in findings(data)) + "\n",
+        findings(sets),
         *(part for data in sets for part in (f"## {data.title}\n", _setup(data), table(data))),
         "## Columns and rows\n",
         LEGEND,
@@ -114,44 +113,6 @@ def _answer(sets: Sequence[SetResults]) -> str:
         "NPAD-5 over it is at or above a beam of 10, both length-normalised, for no more calls, "
         f"on {held} of {len(sets)}: the aim, all of them, is **{second}**.\n"
     )
-
-
-def findings(data: SetResults) -> list[str]:
-    """Return what the figures of a set say, in sentences."""
-    lines = []
-    gain, whole = data.difference("steered greedy", "greedy"), data.difference("beam 5", "greedy")
-    if gain is not None and whole is not None:
-        share = f", {gain.value / whole.value:.0%} of it" if whole.value > 0 else ""
-        lines.append(
-            f"{data.title}: a beam of 5 gains {whole} BLEU over greedy search, and steering "
-            f"{gain}{share}."
-        )
-    lines += [_unequal(data, width) for width in SIZES if _unequal(data, width)]
-    for first, second, question in QUESTIONS:
-        gap = data.difference(first, second)
-        if gap is not None:
-            lines.append(f"{data.title}, {question}: {_versus(gap, first, second)}.")
-    return lines
-
-
-def _unequal(data: SetResults, width: int) -> str:
-    """Say where samples had fewer calls than the beam that they are compared with."""
-    if f"beam {width}" not in data.systems:
-        return ""
-    beam = data.mean(f"beam {width}", "calls")
-    spent_by = {name: data.mean(name, "calls") for name in samples(width) if name in data.systems}
-    few = {name: calls for name, calls in spent_by.items() if calls < EQUAL * beam}
-    spent = " and ".join(f"{name} {calls:.0f}" for name, calls in few.items())
-    return f"{data.title}, not at equal calls: {spent}, of the beam's {beam:.0f}." if few else ""
-
-
-def _versus(gap: Difference, first: str, second: str) -> str:
-    """Say which of two systems is better, if the interval excludes zero."""
-    if gap.low > 0:
-        return f"{first} is above {second}, {gap} BLEU"
-    if gap.high < 0:
-        return f"{first} is below {second}, {gap} BLEU"
-    return f"{first} and {second} do not differ beyond chance, {gap} BLEU"
 
 
 def table(data: SetResults) -> str:

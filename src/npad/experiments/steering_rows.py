@@ -32,7 +32,7 @@ from npad.signatures import signature
 
 CLEAN, STEERED = "clean", "steered"  # what a decoder runs over, or WEIGHTS
 SIZES = (5, 10)
-SIGMAS = (0.1, 0.2, 0.3, 0.5, 0.7)
+SIGMAS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 SAMPLES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60, 80)  # numbers to choose from
 TEMPERATURE = 0.5
 MAX_ROWS = {"cuda": 8192, "cpu": 512}  # of a batch
