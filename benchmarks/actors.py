@@ -36,10 +36,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from actors_variant import Variant, joined, without_a_word
+from actors_variant import Variant
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
+from npad.experiments.steering_variant import joined, without_a_word
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.models.steered import Steered

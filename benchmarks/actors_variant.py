@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
 
-import numpy as np
 import torch
 
 from npad.training.recipe import Recipe
-from npad.training.store import Corpus
 from npad.training.targets import candidates_needed
 from npad.training.teacher import Teacher
 
@@ -56,24 +52,3 @@ class Variant:
             precision=precision,
             seed=self.seed,
         )
-
-
-def joined(corpora: Sequence[Corpus]) -> Corpus:
-    """Return the pairs of several corpora as one."""
-    sides: list[Any] = []
-    for name in ("source", "target"):
-        parts = [getattr(corpus, name) for corpus in corpora]
-        offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-        ends = [part.ends + offset for part, offset in zip(parts, offsets, strict=False)]
-        tokens = np.concatenate([part.tokens for part in parts])
-        sides.append(replace(parts[0], tokens=tokens, ends=np.concatenate(ends)))
-    return Corpus(*sides)
-
-
-def without_a_word(text: str, number: int) -> str:
-    """Return a sentence less one of its words, which `number` draws; the last one stays."""
-    words = text.split()
-    if len(words) < 3:
-        return text
-    del words[number * 2654435761 % (1 << 32) % (len(words) - 1)]
-    return " ".join(words)

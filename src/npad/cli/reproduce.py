@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
@@ -29,24 +30,12 @@ from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.experiments import reproduce as experiment
-from npad.experiments import tables
+from npad.experiments import steering_report, steering_steps, tables
 from npad.experiments.data import ParallelText
 from npad.models.cgru.model import PRESETS
-from npad.training.recipe import Recipe
 from npad.validation import ensure_choice
 
 TRAINING = "Training, without --model"  # panel of the help
-# Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
-RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "paper": (
-        {"initialisation": "paper", "dropout": 0.0},
-        {"optimiser": "adadelta", "batch": 2048, "validate": 500, "patience": 8},
-    ),
-    "adam": (
-        {"initialisation": "glorot", "dropout": 0.3},
-        {"optimiser": "adam", "learning_rate": 1e-3, "decay": 0.5, "batch": 2048, "patience": 4},
-    ),
-}
 
 
 def _training(help: str) -> Any:
@@ -82,6 +71,12 @@ def command(
     seeds: Annotated[int, typer.Option(help="Seeds for every random row.", min=1)] = 3,
     brief: Annotated[
         bool, typer.Option("--brief", help="Only the paper's tables and their claims.")
+    ] = False,
+    steering: Annotated[
+        bool,
+        typer.Option(
+            "--steering", help="Instead, train actors and compare steered search with a beam."
+        ),
     ] = False,
     exact: Annotated[int, typer.Option(help="Test sentences for exact search.", min=1)] = 100,
     budget: Annotated[
@@ -120,17 +115,15 @@ def command(
         npad reproduce runs/en-de --data tatoeba-en-de --model en-de --brief
 
         npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
+
+        npad reproduce runs/steering --data tatoeba-en-de --model en-de --steering
     """
-    ensure_choice("recipe", recipe, tuple(RECIPES))
+    ensure_choice("recipe", recipe, tuple(experiment.RECIPES))
     resolved, text = device_named(device, "--device"), ParallelText.find(data, source, target)
-    model_options, recipe_options = RECIPES[recipe]
+    model_options, recipe_options = experiment.RECIPES[recipe]
     training = experiment.Training(
         {"units": units, "embedding": embedding, **model_options},
-        Recipe(
-            **recipe_options,
-            epochs=epochs,
-            precision="bfloat16" if resolved.type == "cuda" else "float32",
-        ),
+        experiment.recipe_for(recipe_options | {"epochs": epochs}, resolved),
         parse_sizes(vocabulary),
     )
     sigmas = _parse_sigmas(train_sigmas)
@@ -141,6 +134,11 @@ def command(
         raise InvalidInput(
             "--train-sigmas compares models that are trained here; leave out --model"
         )
+    if steering:
+        if engine is not None or sigmas:
+            raise InvalidInput("--steering trains actors; leave out --engine and --train-sigmas")
+        _steer(folder, text, title, model, training, seeds, max_length, resolved)
+        return
     plan = experiment.Plan(
         text=text,
         title=title or folder.resolve().name,
@@ -162,6 +160,35 @@ def command(
         plan = replace(plan, place=partial(where.place, engines, device, precision))
         bench = experiment.reproduce(folder, plan, watch, watch.measuring)
     Console().print(Markdown(tables.beside_paper(bench)))
+    note(f"the report is in {folder}/README.md")
+
+
+def _steer(
+    folder: Path,
+    text: ParallelText,
+    title: str | None,
+    model: str | None,
+    training: experiment.Training,
+    seeds: int,
+    max_length: int,
+    device: torch.device,
+) -> None:
+    """Hand over to the experiment on steering."""
+    plan = steering_steps.Plan(
+        text=text,
+        title=title or folder.resolve().name,
+        model=model,
+        training=None if model else training,
+        seeds=seeds,
+        weights_seeds=seeds,
+        max_length=max_length,
+        device=device,
+    )
+    try:
+        steering_report.reproduce(folder, plan, note)
+    except KeyboardInterrupt as error:
+        error.add_note(f"what is done is in {folder}: the same command continues after it")
+        raise
     note(f"the report is in {folder}/README.md")
 
 

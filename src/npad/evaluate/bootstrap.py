@@ -30,7 +30,7 @@ class Difference:
 def paired(
     nll: Sequence[ArrayLike],
     counts: Sequence[Counts],
-    weights: Sequence[int] = (1, -1),
+    weights: Sequence[float] = (1, -1),
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[Difference, Difference]:

@@ -40,6 +40,18 @@ from npad.training.recipe import Recipe
 from npad.validation import ensure_choice, ensure_number
 from npad.version import __version__
 
+# Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
+RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "paper": (
+        {"initialisation": "paper", "dropout": 0.0},
+        {"optimiser": "adadelta", "batch": 2048, "validate": 500, "patience": 8},
+    ),
+    "adam": (
+        {"initialisation": "glorot", "dropout": 0.3},
+        {"optimiser": "adam", "learning_rate": 1e-3, "decay": 0.5, "batch": 2048, "patience": 4},
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Training:
@@ -48,6 +60,11 @@ class Training:
     options: Mapping[str, Any]
     recipe: Recipe
     vocabulary: tuple[int, int] = (8000, 8000)  # source and target
+
+
+def recipe_for(options: Mapping[str, Any], device: torch.device) -> Recipe:
+    """Return a recipe with matrix products in bfloat16 on a GPU."""
+    return Recipe(**options, precision="bfloat16" if device.type == "cuda" else "float32")
 
 
 @dataclass(frozen=True)
