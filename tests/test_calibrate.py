@@ -257,6 +257,8 @@ def test_sigma_alone_is_searched_for_a_given_npad():
         (lambda: Options(0), "budget must be a finite number above 0"),
         (lambda: Options(5, "joules"), "unit must be one of 'calls', 'milliseconds'"),
         (lambda: search(metric="comet"), "metric must be one of"),
+        (lambda: search(candidates=BEAMS * 2), "each with a name of its own"),
+        (lambda: search(candidates=[]), "candidates must be one or more"),
         (
             lambda: search(budget=2),
             "a budget of 2 calls a sentence is too small: the cheapest decoder, greedy, takes 3",
@@ -270,11 +272,11 @@ def test_a_mistake_is_one_line(change, message):
     assert "\n" not in str(error.value)
 
 
-def search(budget=50, metric=None, sources=()):
+def search(budget=50, metric=None, sources=(), candidates=BEAMS):
     translator = npad.load("en-de") if sources else TOY
     pairs = Pairs([*sources, *PHRASES])
     options = Options(budget, metric=metric)
-    return calibrate(Translating(translator), pairs, options, Pairs(PHRASES), BEAMS)
+    return calibrate(Translating(translator), pairs, options, Pairs(PHRASES), candidates)
 
 
 def test_the_noise_of_samples_does_not_depend_on_the_rung():

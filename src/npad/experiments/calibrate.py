@@ -211,6 +211,8 @@ def calibrate(
     if candidates is None:
         candidates = DecoderSpace(task.model, metric.name, options.unit).candidates()
     by_name = {candidate.name: candidate for candidate in candidates}
+    if not by_name or len(by_name) < len(candidates):
+        raise InvalidInput("candidates must be one or more, each with a name of its own")
     sizes = rung_sizes(len(selection.sources), options.first_rung)
     batch = sizes[0] if options.unit == "milliseconds" else None
     decodings = Decodings(task, record, identity or name_of(task.model), batch)

@@ -192,6 +192,8 @@ def verdict(data: Data) -> list[str]:
         ("on_selection", "sentences of the search", data["sentences"]["search"]),
     ):
         comparisons = [row[key] for row in data["decoders"] if row[key] is not None]
+        if not comparisons:
+            continue
         beaten = sum(_beats(comparison) for comparison in comparisons)
         better = sum(_is_beaten(comparison) for comparison in comparisons)
         by = "none beats it" if not better else f"{better} beat it"

@@ -102,8 +102,7 @@ class DecoderSpace:
 
     def sigma_candidates(self, decoder: NPAD) -> list[Candidate]:
         """Return a given NPAD at every σ₀, and its inner decoder alone."""
-        inner = replace(decoder, chains=1, noise=replace(decoder.noise, sigma=0.0))
-        alone = Candidate("without noise", "inner", inner, "inner")
+        alone = Candidate("without noise", "inner", decoder.inner, "inner")
         return [alone] + [
             Candidate(
                 f"σ₀ = {sigma:g}",
