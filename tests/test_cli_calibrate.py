@@ -109,6 +109,7 @@ def test_sigma_alone_is_searched_for_a_given_npad(few, capsys, monkeypatch):
     options = ["few.de", "-m", "toy", "--sigmas", "0.2,2", "-d", "npad", *chosen]
     data = recorded(capsys, monkeypatch, *options)
     assert {row["name"] for row in data["decoders"]} == {"without noise", "σ₀ = 0.2", "σ₀ = 2"}
+    assert all(row["held_out"] is not None for row in data["decoders"])
     words = shlex.split(data["command"]["best"])[1:]
     again = printed_here(capsys, monkeypatch, *words, "--json").splitlines()
     sigma = float(data["winner"].removeprefix("σ₀ = "))

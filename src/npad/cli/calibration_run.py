@@ -119,7 +119,7 @@ def search_decoders(
     task = setting.load(recordings)
     space = DecoderSpace(task.model, str(options.metric), options.unit, sigmas)
     candidates = space.candidates() if decoder is None else space.sigma_candidates(decoder)
-    with _continuable(records), bar("calibrating", 0) as progress:
+    with _continuable(records), bar("calibrating") as progress:
         found = calibrate(
             task,
             pairs,

@@ -239,7 +239,7 @@ def plot(data: Data, path: Path) -> None:
         )
     }
     for family, members in families.items():
-        strategy, shade = FAMILIES.get(family, ("greedy", 1.0))
+        strategy, shade = FAMILIES.get(family, ("NPAD", 1.0))
         points = [_point(row, data["winner"]) for row in members]
         drawn[family] = Curve(strategy, points, shade, joined=False)
     better = "lower" if data["lower_is_better"] else "higher"

@@ -101,16 +101,12 @@ class DecoderSpace:
         return [candidate for part in (*plain, *steered, *noisy) for candidate in part]
 
     def sigma_candidates(self, decoder: NPAD) -> list[Candidate]:
-        """Return a given NPAD at every σ₀, and its inner decoder alone."""
-        alone = Candidate("without noise", "inner", decoder.inner, "inner")
+        """Return a given NPAD at every σ₀, each a family, and its inner decoder alone."""
+        alone = Candidate("without noise", "greedy", decoder.inner, "without noise")
+        names = {f"σ₀ = {sigma:g}": sigma for sigma in self._sigmas(SIGMA_FACTORS)}
         return [alone] + [
-            Candidate(
-                f"σ₀ = {sigma:g}",
-                "NPAD",
-                replace(decoder, noise=replace(decoder.noise, sigma=sigma)),
-                f"σ₀ = {sigma:g}",
-            )
-            for sigma in self._sigmas(SIGMA_FACTORS)
+            Candidate(name, name, replace(decoder, noise=replace(decoder.noise, sigma=sigma)), name)
+            for name, sigma in names.items()
         ]
 
     def _greedy(self) -> Iterator[Candidate]:
