@@ -134,6 +134,13 @@ def test_the_cheapest_tie_is_named():
     found = calibrate(Scripted(script), once, Options(100), once, BEAMS)
     assert (found.winner, found.cheaper) == ("beam 8", "greedy")  # one sentence may be chance
 
+    def by_part(decoder, source):
+        return -1.0 + (decoder.rows == 8 and source != "held"), decoder.rows
+
+    held = Pairs(["held"] * 40)
+    found = calibrate(Scripted(by_part), once, Options(100), held, BEAMS)
+    assert (found.winner, found.cheaper) == ("beam 8", None)  # clear on one part
+
 
 def test_more_budget_never_lowers_the_frontier():
     def best_within(calibration, budget):

@@ -160,19 +160,16 @@ class Calibration:
 
     @property
     def cheaper(self) -> str | None:
-        """The cheapest candidate that the winner beats on neither part beyond chance; or None."""
-        beaten = [
+        """The cheapest candidate compared on both parts, and beaten on neither; None if none is."""
+        parts = [part for part in (self.on_selection, self.on_held_out) if part]
+        tied = [
             name
-            for comparisons in (self.on_selection, self.on_held_out)
-            for name, comparison in comparisons.items()
-            if comparison.beats
-        ]
-        costs = {
-            name: self.held_out[name].cost
             for name in self.on_held_out
-            if name not in beaten and self.held_out[name].cost < self.held_out[self.winner].cost
-        }
-        return min(costs, key=lambda name: costs[name], default=None)
+            if all(name in part and not part[name].beats for part in parts)
+        ]
+        costs = {name: self.held_out[name].cost for name in (*tied, self.winner)}
+        cheapest = min(costs, key=lambda name: costs[name])
+        return None if cheapest == self.winner else cheapest
 
 
 def calibrate(
