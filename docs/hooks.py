@@ -20,6 +20,7 @@ GUIDE = [
     "decoding",
     "training",
     "actors",
+    "calibrating",
     "reproducing",
     "performance",
     "scale",

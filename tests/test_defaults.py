@@ -11,8 +11,9 @@ import pytest
 import npad
 from npad import NPAD, Diverse, Greedy, MostProbable, Noise, Sampling, WithCut
 from npad.cli.compare import QUICK
-from npad.cli.decoder_choice import make_decoder, options_for
-from npad.experiments import calibrate
+from npad.cli.decoder_choice import make_decoder
+from npad.cli.decoder_line import options_for
+from npad.experiments.decoder_space import DecoderSpace
 from npad.search.defaults import Defaults
 from npad.search.selected import default_npad
 from runs import ROOT
@@ -51,12 +52,11 @@ def test_the_commands_and_python_have_one_npad_for_a_model(capabilities, expecte
     assert options_for(expected, defaults) == f"--decoder npad --sigma {expected.noise.sigma:g}"
 
 
-def test_calibration_tries_what_the_command_tries(monkeypatch):
-    tried = []
-    monkeypatch.setattr(calibrate, "_halve", lambda meter, *_: tried.append(meter))
-    calibrate.calibrate(npad.load("toy"), ["danke"])
-    (meter,) = tried
-    assert (meter.decoder, meter.budget) == (make_decoder("npad", {}), calibrate.CALLS)
+@pytest.mark.parametrize("capabilities", [{}, {"relative_noise": 0.1}], ids=["own", "transformer"])
+def test_calibration_tries_the_default_noise(capabilities):
+    model = toy(**capabilities)
+    tried = [candidate.decoder for candidate in DecoderSpace(model, "bleu").candidates()]
+    assert default_npad(model) in tried
 
 
 def test_the_page_lists_them():

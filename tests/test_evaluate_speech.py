@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from npad.evaluate.speech import evaluate_speech
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
 from runs import npad as command
-from runs import refused_here
+from runs import printed_here, refused_here
 from test_transcribe import RATE, saved
 from test_transcribe import whisper as whisper  # a fixture
 
@@ -70,3 +71,18 @@ def test_the_command_evaluates_recordings(whisper, tmp_path, capsys, monkeypatch
     assert wrong == "recordings are evaluated without --precision; leave it out"
     files[1].write_text("no sound")
     assert "is no WAV file" in refused_here(capsys, monkeypatch, *test_set)
+
+
+def test_recordings_are_calibrated_by_word_error_rate(whisper, tmp_path, capsys, monkeypatch):
+    noise = torch.rand(4, RATE // 4, generator=torch.Generator().manual_seed(0)) - 0.5
+    files = [saved(tmp_path / f"{i}.wav", sound, RATE) for i, sound in enumerate(noise)]
+    (tmp_path / "list").write_text("".join(f"{path}\n" for path in files))
+    (tmp_path / "said").write_text("one two\nthree\nfour\nfive\n")
+    test_set = ["calibrate", tmp_path / "list", tmp_path / "said", "-m", f"hf:{whisper}"]
+    options = ["--calls", 14, "--max-length", 4, "--json"]
+    data = json.loads(printed_here(capsys, monkeypatch, *test_set, *options))
+    assert (data["metric"], data["lower_is_better"]) == ("WER", True)
+    assert data["sentences"] == {"search": 2, "held_out": 2}
+    line = shlex.split(data["command"]["best"])
+    assert line[:2] == ["npad", "transcribe"]
+    assert printed_here(capsys, monkeypatch, *line[1:]).count("\n") == 1

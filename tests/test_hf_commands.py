@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -83,3 +84,20 @@ def test_the_default_noise_is_the_models(folders, kind, selector, capsys, monkey
 def test_the_default_noise_of_npads_own_models():
     for name in ("toy", "en-de"):
         assert defaults_of(name) == Defaults.of(load(name).model) == Defaults(Noise(0.3))
+
+
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+def test_calibrate_prints_a_line_that_runs(folders, kind, tmp_path, capsys, monkeypatch):
+    """With the model's own noise and order; without references, by log-probability."""
+    (tmp_path / "few").write_text("w5 w6\nw7\nw8 w9\nw5\n")
+    options = ["-m", f"hf:{folders / kind}", "--calls", "14", "--max-length", "4", "--json"]
+    search = ["calibrate", str(tmp_path / "few"), *options]
+    data = json.loads(printed_here(capsys, monkeypatch, *search))
+    assert data["metric"] == "log p"
+    assert {"greedy", "beam"} <= {row["family"] for row in data["decoders"]}
+    words = shlex.split(data["command"]["best"])[1:]
+    lines = printed_here(capsys, monkeypatch, *words, "--json").splitlines()
+    log_probs = [json.loads(line)["log_prob"] for line in lines]
+    (row,) = [row for row in data["decoders"] if row["name"] == data["winner"]]
+    both = row["score"] + row["held_out"]["score"]
+    assert sum(log_probs) / 2 == pytest.approx(both, abs=3e-3)

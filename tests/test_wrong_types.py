@@ -60,7 +60,9 @@ from npad import (
     score,
     signature,
 )
-from npad.experiments.calibrate import calibrate
+from npad.experiments.calibrate import Options, Pairs, calibrate
+from npad.experiments.decoder_space import Candidate
+from npad.experiments.decoding_tasks import Translating
 from npad.models.cgru.model import AttentionModel
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
@@ -86,6 +88,14 @@ class Unshowable:
 
 def nothing(*arguments):
     return None
+
+
+def calibrated(translator, max_length, max_rows, sources, references, progress, **options):
+    """Calibrate between two decoders."""
+    candidates = [Candidate(f"beam {w}", "beam", Beam(w), "beam") for w in (1, 2)]
+    task = Translating(translator, max_length, max_rows)
+    pairs = Pairs.checked(sources, references)
+    return calibrate(task, pairs, Options(**options), None, candidates, progress=progress)
 
 
 def pool():
@@ -332,17 +342,20 @@ CALLS |= {
         {"model": TABLE, "source": [0, 0], "tolerance": 1e-3},
     ),
     "calibrate": (
-        calibrate,
+        calibrated,
         {
             "translator": TOY,
-            "sources": ["danke", "na ja"],
-            "decoder": NPAD(chains=2),
-            "budget": 2000,
-            "sigmas": (0.1, 0.2),
             "max_length": 5,
             "max_rows": 64,
-            "seed": 1,
+            "sources": ["danke", "na ja"],
+            "references": ["thanks", "oh well"],
             "progress": nothing,
+            "budget": 50,
+            "unit": "calls",
+            "metric": "chrf",
+            "check_all": True,
+            "seed": 1,
+            "first_rung": 1,
         },
     ),
     "TableModel": (

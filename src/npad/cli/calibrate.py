@@ -1,20 +1,16 @@
-"""npad calibrate: choose σ₀ for a model, or fit its confidence."""
+"""npad calibrate: which decoder for a model, a metric and a budget; or fit a model's confidence."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from npad.cli.calibration_run import Files, Setting, search_decoders
+from npad.cli.calibration_table import print_calibration
 from npad.cli.confidence import write_confidence
-from npad.cli.decoder_choice import options_for
 from npad.cli.decoder_options import decodes
 from npad.cli.options import (
     DEFAULT_MODEL,
@@ -25,41 +21,84 @@ from npad.cli.options import (
     ModelName,
     Precision,
 )
-from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.bootstrap import LEVEL, Difference
-from npad.experiments.calibrate import CALLS, GRID, Trial, calibrate
-from npad.pipelines.loading import load
+from npad.evaluate.metrics import METRICS
+from npad.evaluate.plots import ensure_matplotlib
+from npad.experiments.calibrate import Options
+from npad.experiments.calibration_report import plot
+from npad.experiments.measured_part import Unit
 from npad.search.decoder import Decoder
-from npad.search.defaults import Defaults
 from npad.search.npad import NPAD
-from npad.text.files import read_lines
+from npad.validation import ensure_number
 
-LEGEND = f"""\
-gain             NLL without noise minus NLL, with its {LEVEL} % interval over resampled sentences
-behind the best  NLL minus the round's best; a tie if the interval includes 0
-"""
+CALLS = 100  # the budget without --calls and --milliseconds: a beam of 5 to 8 on short sentences
 
 
-@decodes("npad", confidence="beam")
+@decodes(None, confidence="beam")
 def command(
     source: Annotated[
         Path, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
     ],
-    model: ModelName = DEFAULT_MODEL,
-    calls: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Approximate model calls to spend, re-scoring included. [{CALLS:,}]", min=1
+    reference: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Their references, line by line; a wide beam's outputs if there are none."
         ),
     ] = None,
+    model: ModelName = DEFAULT_MODEL,
+    calls: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Budget: model calls a sentence, re-scoring included. [{CALLS}]", metavar="N"
+        ),
+    ] = None,
+    milliseconds: Annotated[
+        float | None,
+        typer.Option(
+            "--milliseconds", "--ms", help="Budget: milliseconds a sentence.", metavar="N"
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(METRICS)}. [bleu; wer for recordings; logprob without references]",
+            metavar="NAME",
+        ),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="Source lines to compare the best decoders on. [half of SOURCE]"),
+    ] = None,
+    held_out_reference: Annotated[Path | None, typer.Option(help="Their references.")] = None,
+    check_all: Annotated[
+        bool,
+        typer.Option(
+            "--check-all", help="Compare all decoders in the budget on the held-out lines; slow."
+        ),
+    ] = False,
     sigmas: Annotated[
         str | None,
         typer.Option(
-            metavar="N,…",
-            help="Candidates for σ₀, separated by commas. "
-            f"[{','.join(f'{sigma:g}' for sigma in GRID)}]",
+            metavar="N,…", help="NPAD's σ₀ to try, separated by commas. [around the default]"
+        ),
+    ] = None,
+    split_seed: Annotated[
+        int, typer.Option(help="Seed of the split and of the order of the lines.", min=0)
+    ] = 0,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON lines that keep all outputs: the same command continues after an interrupt.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    plot_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            help="Plot of quality against cost: .png, .svg, .pdf.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     confidence: Annotated[
@@ -74,34 +113,44 @@ def command(
     precision: Precision = "float32",
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print the trials as one JSON object.", rich_help_panel=OUTPUT),
+        typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT),
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
     *,
-    decoder: Decoder,
+    decoder: Decoder | None,
 ) -> None:
-    """Find the σ₀ with which NPAD's output is most probable, or fit the model's confidence.
+    """Find the best decoder for a model, a metric and a budget; or fit the model's confidence.
 
-    Successive halving within a budget of model calls: all σ₀ are tried on a few sentences, the
-    better half on more sentences, and so on. Of those that tie with the best in the last round, the
-    smallest is chosen. No references are needed.
+    Tries greedy, beam, diverse and steered search, samples, and NPAD with many settings and
+    selectors: all on a few sentences, the better ones on twice as many, and so on. The best are
+    compared on sentences that were held out. Prints the frontier of quality against cost, the
+    command line of the best decoder, and what it beats beyond chance.
+
+    With --decoder npad and its options, only σ₀ is searched, for that decoder.
 
     With --confidence: the sentence chrF to expect of an output, by its log-probability per token,
     from an isotonic regression on a validation set. `npad translate --json` then shows it.
 
     Examples:
 
-        npad calibrate valid.en
+        npad calibrate valid.en valid.de --calls 60
 
-        npad calibrate valid.en -m runs/en-cs --inner beam --width 5 --chains 10 --calls 2000000
+        npad calibrate valid.en valid.cs -m runs/en-cs --ms 20 --metric chrf --plot frontier.png
+
+        npad calibrate valid.en -d npad --inner beam --width 5 --chains 10 --calls 1000
 
         npad calibrate valid.en --confidence valid.cs -m runs/en-cs
     """
     if confidence is not None:
-        for name, value in {"--calls": calls, "--sigmas": sigmas}.items():
+        values = {"--calls": calls, "--sigmas": sigmas, "--milliseconds": milliseconds}
+        for name, value in {**values, "--metric": metric, "REFERENCE": reference}.items():
             if value is not None:
-                raise InvalidInput(f"{name} goes with σ₀, not with --confidence; leave one out")
+                raise InvalidInput(
+                    f"{name} goes with the choice of a decoder, not with --confidence; "
+                    "leave one out"
+                )
+        assert decoder is not None
         write_confidence(
             model,
             source,
@@ -114,61 +163,44 @@ def command(
             as_json,
         )
         return
-    if not isinstance(decoder, NPAD):
+    options = Options(
+        *_budget(calls, milliseconds), metric=metric, check_all=check_all, seed=split_seed
+    )
+    if decoder is not None and not isinstance(decoder, NPAD):
         raise InvalidInput(
-            "only NPAD has a σ₀ to calibrate; leave out --decoder, or choose its inner one: --inner"
+            "only NPAD has a σ₀ to calibrate; leave out --decoder to try all decoders, or choose "
+            "NPAD's inner one: --decoder npad --inner"
         )
-    calls = CALLS if calls is None else calls
+    if plot_file is not None:
+        ensure_matplotlib()
+    setting = Setting(model, device, precision, max_length, max_rows)
+    files = Files(source, reference, held_out, held_out_reference)
+    data = search_decoders(setting, files, options, decoder, _numbers(sigmas), records)
+    if plot_file is not None:
+        plot(data, plot_file)
+    if as_json:
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        print_calibration(data)
+
+
+def _budget(calls: float | None, milliseconds: float | None) -> tuple[float, Unit]:
+    if calls is not None and milliseconds is not None:
+        raise InvalidInput("the budget is --calls or --milliseconds, not both; leave one out")
+    if milliseconds is not None:
+        return milliseconds, "milliseconds"
+    return CALLS if calls is None else calls, "calls"
+
+
+def _numbers(sigmas: str | None) -> list[float] | None:
+    if sigmas is None:
+        return None
     try:
-        grid = GRID if sigmas is None else tuple(float(part) for part in sigmas.split(","))
+        numbers = [float(part) for part in sigmas.split(",")]
     except ValueError as error:
         raise InvalidInput(
             f"--sigmas must be numbers separated by commas, not {sigmas!r}"
         ) from error
-    translator = load(model, device_named(device, "--device"), precision)
-    with bar("calibrating", calls, [source]) as progress:
-        calibration = calibrate(
-            translator,
-            list(read_lines(source)),
-            decoder,
-            calls,
-            grid,
-            max_length,
-            max_rows,
-            progress=partial(progress, "calibrating"),
-        )
-    options = None
-    if calibration.sigma is not None:
-        noise = replace(decoder.noise, sigma=calibration.sigma)
-        options = options_for(replace(decoder, noise=noise), Defaults.of(translator.model))
-    if as_json:
-        print(json.dumps(asdict(calibration) | {"options": options}))
-        return
-    out = console()
-    out.print(_trials_table(calibration.trials), LEGEND, sep="\n")
-    spent = f"by {calibration.calls:,} model calls"
-    if options is None:
-        out.print(f"No σ₀ gained anything over the inner decoder, {spent}: try others, or more")
-        out.print("sentences or chains.")
-        return
-    out.print(f"σ₀ = {calibration.sigma:g}, {spent}. Use it:")
-    out.print(options, soft_wrap=True)
-
-
-def _with_interval(difference: Difference) -> str:
-    return f"{difference.value:.3f} [{difference.low:.3f}, {difference.high:.3f}]"
-
-
-def _trials_table(trials: Sequence[Trial]) -> Table:
-    """Return the trials as a table, with a line between rounds."""
-    table = Table()
-    for name in ("σ₀", "sentences", "NLL", "without noise", "gain", "behind the best"):
-        table.add_column(name, justify="right")
-    next_sizes = [trial.sentences for trial in trials[1:]]
-    for trial, next_size in zip_longest(trials, next_sizes):
-        behind = _with_interval(trial.behind) + (", a tie" if trial.ties else "")
-        behind = behind if trial.behind.high > 0 else "the best"
-        figures = (f"{trial.nll:.3f}", f"{trial.inner:.3f}", _with_interval(trial.gain), behind)
-        ends_round = next_size is not None and next_size != trial.sentences
-        table.add_row(f"{trial.sigma:g}", f"{trial.sentences:,}", *figures, end_section=ends_round)
-    return table
+    for number in numbers:
+        ensure_number("sigma", number, above=0)
+    return numbers

@@ -23,7 +23,7 @@ COMMANDS = {
     "score": "Print the log-probability of given translations under the clean model.",
     "evaluate": "Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.",
     "calibrate": (
-        "Find the σ₀ with which NPAD's output is most probable, or fit the model's confidence."
+        "Find the best decoder for a model, a metric and a budget; or fit the model's confidence."
     ),
     "prepare": "Turn parallel text into a token store to train from.",
     "train": "Train the paper's translation model, from text or from a prepared store.",

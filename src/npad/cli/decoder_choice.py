@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any, cast, get_type_hints
 
@@ -184,24 +183,6 @@ def _noise(kind: type, settings: dict[str, Any], defaults: Defaults) -> Noise:
             f"--noise {label(distribution)} is a share of what it perturbs: add --relative"
         )
     return replace(default, **changes)
-
-
-def options_for(decoder: NPAD, defaults: Defaults = NPAD_DEFAULTS) -> str:
-    """Return the options that make a decoder: its σ₀, and all that are not the model's defaults."""
-    plain = NPAD(noise=defaults.noise, **_npad_defaults(defaults))
-    words = ["--decoder", name_of_kind(NPAD), "--sigma", label(decoder.noise.sigma)]
-    pairs: list[tuple[Any, Any, Field[Any]]] = [(plain, decoder, f) for f in fields(NPAD)]
-    pairs += [(plain.noise, decoder.noise, f) for f in fields(Noise)]
-    for default, chosen, field in pairs:
-        value = getattr(chosen, field.name)
-        if field.name in ("noise", "sigma") or value == getattr(default, field.name):
-            continue
-        option = DecoderOption(field, type(value))
-        if isinstance(value, bool):
-            words.append(option.flag if value else f"--no-{option.flag[2:]}")
-        else:
-            words += [next(iter(field.metadata.get("flags", ())), option.flag), label(value)]
-    return shlex.join(words)
 
 
 def _refuse(names: set[str], choice: str, offered: set[str]) -> None:

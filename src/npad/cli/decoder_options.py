@@ -14,6 +14,7 @@ from npad.cli.decoder_choice import make_decoder as make_decoder
 from npad.cli.decoder_fields import PANEL, DecoderOption, flag_of, options_of
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
+from npad.errors import InvalidInput
 from npad.pipelines.loading import defaults_of
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
@@ -41,12 +42,12 @@ def all_options() -> list[inspect.Parameter]:
 
 
 def decodes(
-    default: str = "beam", **instead: str
+    default: str | None = "beam", **instead: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Mark a command that decodes: `with_decoder_options` adds the options of all decoders.
 
     Args:
-        default: the decoder without --decoder.
+        default: the decoder without --decoder; None if the command receives None then.
         instead: the default where another option is given: `confidence="beam"`.
     """
 
@@ -69,7 +70,10 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
     if hasattr(command, "default_decoder"):
         default, instead = command.default_decoder, command.default_instead  # type: ignore[attr-defined]
         defaults_shown = "; ".join(
-            [default, *(f"{other} with {flag_of(option)}" for option, other in instead.items())]
+            [
+                *([] if default is None else [default]),
+                *(f"{other} with {flag_of(option)}" for option, other in instead.items()),
+            ]
         )
         listed = (
             f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{defaults_shown}]"
@@ -88,6 +92,13 @@ def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
             settings["nbest"] = values.get("nbest")
             if "device" in values and values.get("engine") is None:  # workers have their own
                 device_named(values["device"], "--device")  # refused before a model is asked for
+            if decoder is None:
+                for name in _without_none(settings):
+                    raise InvalidInput(
+                        f"{flag_of(name)} belongs to a decoder; choose it with --decoder"
+                    )
+                command(decoder=None, **values)
+                return
             defaults = defaults_of(values["model"])
             chosen = make_decoder(decoder, _without_none(settings), defaults)
             if is_mbr_on_a_beam(chosen):

@@ -23,6 +23,8 @@ COLOURS = {
     "diverse": "#2a9d8f",
     "NPAD": "#1f4e79",  # over greedy search
     "NPAD over beam": "#c8553d",
+    "steered": "#5a8f29",
+    "frontier": "#c9ced3",
     "training": "#9db4c8",
     "validation": "#1f4e79",
 }
@@ -136,6 +138,12 @@ class Curve:
     strategy: str  # a name in COLOURS
     points: Sequence[Point]
     shade: float = 1.0  # 1: the strategy's colour; towards 0: white
+    joined: bool = True  # by a line, if there are enough points
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line joins the points."""
+        return self.joined and len(self.points) >= MIN_LINE_POINTS
 
     @property
     def colour(self) -> tuple[float, float, float]:
@@ -210,7 +218,7 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
             marker=marker,
             markersize=5,
             linewidth=1.5,
-            linestyle="-" if len(curve.points) >= MIN_LINE_POINTS else "none",
+            linestyle="-" if curve.has_line else "none",
             capsize=2,
             label=name,
         )
@@ -236,8 +244,7 @@ def _label_points(panel: Panel, axes: Any) -> None:
     lines, labelled = [], []
     for curve in panel.curves.values():
         corners = [on_page(point.x, point.y) for point in curve.points]
-        joined = len(corners) >= MIN_LINE_POINTS
-        lines += [np.stack(corners)] if joined else [corner[None] for corner in corners]
+        lines += [np.stack(corners)] if curve.has_line else [corner[None] for corner in corners]
         for point, corner in zip(curve.points, corners, strict=True):
             ends = [on_page(point.x, point.y + sign * point.spread) for sign in (-1, 1)]
             lines += [np.stack([end, corner]) for end in ends if point.spread]

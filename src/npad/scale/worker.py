@@ -23,7 +23,7 @@ from npad.pipelines.translation import Translator
 from npad.scale.units import Failed, Outcome, Result, Unit
 from npad.search.chain_range import ChainRange
 from npad.search.decoder import Decoder
-from npad.storage import checkpoint, confidence
+from npad.storage import actors, checkpoint, confidence
 from npad.storage.regular import file_digest
 from npad.version import __version__
 
@@ -59,16 +59,18 @@ def fingerprint(model: str) -> str:
     """Return a digest of npad's version and a model's files.
 
     A model that npad trained is known by its config.json, which holds the checksums of the other
-    files, and its confidence.json; a Hugging Face folder by all its files; a Python file by its
-    name and its text. A name on the Hugging Face hub, and the toy, are known by name only.
+    files, its confidence.json and its actor.json; a Hugging Face folder by all its files; a Python
+    file by its name and its text. A name on the Hugging Face hub, and the toy, are known by name
+    only.
     """
     reference = ModelReference.parse(model)
     parts = [__version__]
     if reference.folder is not None:
         folder = checkpoint.resolve(reference.folder)
         parts.append(file_digest(folder / checkpoint.CONFIG))
-        if os.path.lexists(folder / confidence.FILE):
-            parts.append(file_digest(folder / confidence.FILE))
+        for name in (confidence.FILE, actors.ACTOR):
+            if os.path.lexists(folder / name):
+                parts.append(file_digest(folder / name))
     elif reference.pretrained is not None and Path(reference.pretrained).is_dir():
         folder = Path(reference.pretrained)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
