@@ -51,7 +51,7 @@ def attention(
         raise InvalidInput("there is nothing to plot: the text is blank")
     folder = ModelReference.parse(model).require_folder("be plotted")
     saved = checkpoint.load(folder)
-    source_side, target_side = saved.subwords
+    source_side, target_side = saved.text_subwords()
     if target is None:
         target = load(model).translate([text], max_length=max_length)[0].text
     source, output_tokens = source_side.encode([text])[0], target_side.encode([target])[0]
