@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows
 from npad.cli.outputs import as_json as write_json
+from npad.cli.outputs import files_in
 from npad.cli.terminal import Decoded, bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -122,11 +122,7 @@ def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path
         InvalidInput: subtitles of several recordings have no folder, or two would have one file.
     """
     if output is not None and output.is_dir():
-        names = [path.stem + SUFFIXES[form] for path in files]
-        name, count = Counter(names).most_common(1)[0]
-        if count > 1:
-            raise InvalidInput(f"{count} recordings would be written to {output / name}: rename")
-        return [output / name for name in names]
+        return files_in(output, files, SUFFIXES[form])
     if form in ("srt", "vtt") and len(files) > 1:
         rule = f"{form} has one recording a file, and there are {len(files)}"
         raise InvalidInput(f"{rule}; name an existing folder with -o")
