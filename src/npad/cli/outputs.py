@@ -6,12 +6,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 from npad.errors import InvalidInput
 from npad.pipelines.translation import Translation
 from npad.search.hypotheses import Hypothesis
+from npad.text.files import open_output
 
 
 def as_text(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
@@ -69,6 +71,11 @@ def _distinct(best: Translation, nbest: int) -> list[Translation]:
 def one_line(text: str) -> str:
     """Replace line breaks, which a model may generate, by spaces."""
     return text.replace("\n", " ").replace("\r", " ")
+
+
+def opened(output: Path | None) -> AbstractContextManager[IO[str] | None]:
+    """Open a file to write, if there is one."""
+    return nullcontext() if output is None else open_output(output)
 
 
 def not_decoded(signature: str) -> Translation:

@@ -11,6 +11,7 @@ import torch
 from npad.errors import InvalidInput
 from npad.models.cgru.fast import Prepared, prepared
 from npad.models.low_precision import LowPrecision
+from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.subwords import Subwords
@@ -52,6 +53,17 @@ def load_own(folder: str | Path, source: str, device: torch.device) -> OwnModel:
     model.actor = load_actor(resolved, digest, device)
     options = dict(saved.model.source_encoder.options)
     return OwnModel(model, saved.subwords, options, saved.about, resolved, digest)
+
+
+def source_of(reference: ModelReference) -> str:
+    """Return what a model reads, without its weights: "text", "picture" or "sound".
+
+    A Hugging Face model is taken for one of sounds, since this is asked where files are given.
+    """
+    if reference.folder is None:
+        return "sound" if reference.pretrained is not None and not reference.chat else "text"
+    config = checkpoint.read_config(checkpoint.resolve(reference.folder))
+    return str(config.get("model", {}).get("source", "text"))
 
 
 def in_precision(model: Any, precision: str) -> Any:
