@@ -1,7 +1,10 @@
-"""Helpers of the tests of pictures and sounds: folders of untrained models, and files to decode."""
+"""Helpers of the tests of captions and speech: drawn pictures, tones, and their manifests."""
 
 from __future__ import annotations
 
+import io
+import math
+import tarfile
 import wave
 from pathlib import Path
 
@@ -9,50 +12,67 @@ import numpy as np
 import torch
 from PIL import Image
 
-from npad.models.cgru.model import AttentionModel
-from npad.storage import checkpoint
-from npad.text.subwords import Subwords
+from npad.training.recipe import Recipe
 
-WORDS = "a red blue kite dog on the one two three four five six seven eight nine zero"
-SIZES = {"units": 8, "embedding": 6, "initialisation": "glorot"}
-OPTIONS = {
-    "picture": {"size": 16, "channels": [4, 8]},  # a grid of 4 × 4
-    "sound": {"rate": 8000, "bins": 10, "channels": 8},
+RATE = 2000
+FEATURES = {"caption": {"size": 16}, "speech": {"rate": RATE, "bins": 10}}
+TEXTS = {"caption": ("red picture", "blue picture"), "speech": ("low tone", "high tone")}
+SMALL = {"units": 24, "embedding": 12, "initialisation": "glorot"}
+ENCODER = {"caption": {"channels": [4, 8]}, "speech": {"channels": 12}}
+RECIPES = {
+    task: Recipe(batch=batch, epochs=epochs, learning_rate=0.01, anneal=True, validate=100)
+    for task, batch, epochs in (("caption", 40, 15), ("speech", 160, 25))
 }
 
 
-def random_model(folder: Path, source: str, seed: int = 0, **changes) -> Path:
-    """The folder of a model of pictures or sounds whose weights are random."""
-    torch.manual_seed(seed)
-    target = Subwords.learn([WORDS] * 4, 290)
-    options = SIZES | {"source": source, "source_options": OPTIONS[source]} | changes
-    model = AttentionModel(1, target.size, **options).eval()
-    with torch.no_grad():
-        model.logits.bias[: 1 + 256] -= 6  # bytes are no words
-        model.logits.bias[0] += 4
-        for parameter in (model.logits.weight, model.target_embedding.weight):
-            parameter.normal_()
-    checkpoint.save(folder, model, (None, target), {})
-    return folder
+def picture(kind: int, seed: int) -> bytes:
+    """A PNG file, mostly red (0) or blue (1)."""
+    pixels = np.random.default_rng(seed).integers(0, 90, (16, 16, 3))
+    pixels[..., 2 * kind] += 150
+    content = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(content, "PNG")
+    return content.getvalue()
 
 
-def draw(path: Path, seed: int, size: int = 16) -> Path:
-    """A picture of random pixels."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), np.uint8)
-    Image.fromarray(pixels).save(path)
-    return path
+def tone(kind: int, seed: int) -> torch.Tensor:
+    """A second or less of a low (0) or high (1) tone, with noise."""
+    random = np.random.default_rng(seed)
+    hertz = random.uniform(100, 200) if kind == 0 else random.uniform(600, 800)
+    seconds = random.uniform(0.3, 0.8)
+    time = np.arange(int(seconds * RATE)) / RATE
+    noise = 0.02 * random.standard_normal(len(time))
+    rising = np.minimum(1, 5 * time)
+    return torch.from_numpy(0.5 * rising * np.sin(2 * math.pi * hertz * time) + noise).float()
 
 
-def tone(hertz: float, seconds: float, rate: int) -> torch.Tensor:
-    return 0.5 * torch.sin(2 * torch.pi * hertz * torch.arange(int(seconds * rate)) / rate)
-
-
-def record(path: Path, samples: torch.Tensor, rate: int, channels: int = 1) -> Path:
-    """A WAV file of 16 bits with the same samples in every channel."""
-    integers = (samples.clamp(-1, 1) * 32767).round().short()
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
+def recording(kind: int, seed: int) -> bytes:
+    """The tone as a WAV file."""
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(1)
         file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(integers[:, None].expand(-1, channels).contiguous().numpy().tobytes())
-    return path
+        file.setframerate(RATE)
+        file.writeframes((tone(kind, seed) * 32767).short().numpy().tobytes())
+    return content.getvalue()
+
+
+def contents(task: str, count: int, seed: int) -> dict[str, tuple[bytes, int]]:
+    """Files of both kinds, in turn, by name."""
+    make, suffix = (picture, "png") if task == "caption" else (recording, "wav")
+    return {f"{seed}-{i}.{suffix}": (make(i % 2, seed + i), i % 2) for i in range(count)}
+
+
+def corpus(folder: Path, task: str, train: int = 40, valid: int = 10) -> dict[str, tuple[str, str]]:
+    """Write files.tar and a manifest for each split; the arguments of `prepare_media`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = {"train": contents(task, train, 1000), "valid": contents(task, valid, 5000)}
+    with tarfile.open(folder / "files.tar", "w") as archive:
+        for files in splits.values():
+            for name, (content, _) in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    for split, files in splits.items():
+        lines = [f"{name}\t{TEXTS[task][kind]}\n" * 2 for name, (_, kind) in files.items()]
+        (folder / f"{split}.tsv").write_text("".join(lines))
+    return {split: (str(folder / "files.tar"), str(folder / f"{split}.tsv")) for split in splits}

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from media import draw, random_model
+from media_models import draw, random_model
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode
 from npad.noise.random import stable_hash
 from npad.pipelines.captioning import Captioner, load

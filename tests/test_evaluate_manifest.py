@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from media import draw, random_model, record, tone
+from media_models import draw, random_model, record, tone
 from npad import Beam, Greedy, InvalidInput
 from npad.evaluate.captioning import evaluate_captions
 from npad.evaluate.captions import CaptionBleu, Cider

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from media import OPTIONS, random_model, record, tone
+from media_models import OPTIONS, random_model, record, tone
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.noise.random import stable_hash
 from npad.pipelines import captioning
