@@ -1,4 +1,4 @@
-"""Draw pictures of two coloured shapes, and write what they show: a small corpus of captions.
+"""Draw pictures of coloured shapes, and write what they show: a small corpus of captions.
 
 python examples/shapes.py FOLDER        writes train.tsv, valid.tsv, test.tsv and pictures/
 """
@@ -15,33 +15,27 @@ SIZE = 24  # pixels of a side
 SPLITS = {"train": 1200, "valid": 100, "test": 100}
 COLOURS = {"red": "#d62828", "green": "#2a9d3f", "blue": "#1d4ed8", "yellow": "#f2c500"}
 SHAPES = ("circle", "square", "triangle")
-
-
-def draw(image: Image.Image, colour: str, shape: str, centre: tuple[float, float]) -> None:
-    """Draw one shape."""
-    (x, y), radius = centre, SIZE / 6
-    box = (x - radius, y - radius, x + radius, y + radius)
-    pen = ImageDraw.Draw(image)
-    if shape == "circle":
-        pen.ellipse(box, fill=COLOURS[colour])
-    elif shape == "square":
-        pen.rectangle(box, fill=COLOURS[colour])
-    else:
-        pen.polygon([(x, box[1]), (box[0], box[3]), (box[2], box[3])], fill=COLOURS[colour])
+RADII = {"small": 3, "big": 6}  # pixels
+HEIGHTS = {"top": 0.3, "bottom": 0.7}  # shares of the picture
 
 
 def picture(rng: random.Random) -> tuple[Image.Image, list[str]]:
-    """Return a picture of two shapes, one above the other, and its two captions."""
+    """Return a picture of one shape, and its two captions."""
     level = rng.randint(200, 255)
     image = Image.new("RGB", (SIZE, SIZE), (level, level, level))
-    names = []
-    for height in (0.25, 0.75):
-        colour, shape = rng.choice(list(COLOURS)), rng.choice(SHAPES)
-        centre = (rng.uniform(0.25, 0.75), height + rng.uniform(-0.05, 0.05))
-        draw(image, colour, shape, (SIZE * centre[0], SIZE * centre[1]))
-        names.append(f"a {colour} {shape}")
-    upper, lower = names
-    return image, [f"{upper} above {lower}", f"{lower} below {upper}"]
+    colour, shape = rng.choice(list(COLOURS)), rng.choice(SHAPES)
+    size, place = rng.choice(list(RADII)), rng.choice(list(HEIGHTS))
+    x, y = SIZE * rng.uniform(0.3, 0.7), SIZE * (HEIGHTS[place] + rng.uniform(-0.04, 0.04))
+    left, top, right, bottom = (z + sign * RADII[size] for sign in (-1, 1) for z in (x, y))
+    pen, fill = ImageDraw.Draw(image), COLOURS[colour]
+    if shape == "circle":
+        pen.ellipse((left, top, right, bottom), fill=fill)
+    elif shape == "square":
+        pen.rectangle((left, top, right, bottom), fill=fill)
+    else:
+        pen.polygon([(x, top), (left, bottom), (right, bottom)], fill=fill)
+    thing = f"a {size} {colour} {shape}"
+    return image, [f"{thing} at the {place}", f"at the {place}, {thing}"]
 
 
 def main(folder: Path) -> None:
