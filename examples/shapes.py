@@ -12,10 +12,10 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 SIZE = 24  # pixels of a side
-SPLITS = {"train": 1200, "valid": 100, "test": 100}
+SPLITS = {"train": 1000, "valid": 100, "test": 100}
 COLOURS = {"red": "#d62828", "green": "#2a9d3f", "blue": "#1d4ed8", "yellow": "#f2c500"}
 SHAPES = ("circle", "square", "triangle")
-RADII = {"small": 3, "big": 6}  # pixels
+RADIUS = 5  # pixels
 HEIGHTS = {"top": 0.3, "bottom": 0.7}  # shares of the picture
 
 
@@ -24,9 +24,9 @@ def picture(rng: random.Random) -> tuple[Image.Image, list[str]]:
     level = rng.randint(200, 255)
     image = Image.new("RGB", (SIZE, SIZE), (level, level, level))
     colour, shape = rng.choice(list(COLOURS)), rng.choice(SHAPES)
-    size, place = rng.choice(list(RADII)), rng.choice(list(HEIGHTS))
+    place = rng.choice(list(HEIGHTS))
     x, y = SIZE * rng.uniform(0.3, 0.7), SIZE * (HEIGHTS[place] + rng.uniform(-0.04, 0.04))
-    left, top, right, bottom = (z + sign * RADII[size] for sign in (-1, 1) for z in (x, y))
+    left, top, right, bottom = (z + sign * RADIUS for sign in (-1, 1) for z in (x, y))
     pen, fill = ImageDraw.Draw(image), COLOURS[colour]
     if shape == "circle":
         pen.ellipse((left, top, right, bottom), fill=fill)
@@ -34,7 +34,7 @@ def picture(rng: random.Random) -> tuple[Image.Image, list[str]]:
         pen.rectangle((left, top, right, bottom), fill=fill)
     else:
         pen.polygon([(x, top), (left, bottom), (right, bottom)], fill=fill)
-    thing = f"a {size} {colour} {shape}"
+    thing = f"a {colour} {shape}"
     return image, [f"{thing} at the {place}", f"at the {place}, {thing}"]
 
 
