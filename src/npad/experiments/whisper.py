@@ -35,6 +35,7 @@ from npad.experiments.digits import (
     TEST_TAKES,
     VALIDATION_TAKES,
     Utterance,
+    archive_in,
     read_takes,
     utterances,
     with_noise,
@@ -243,8 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
     heard = load(options.model, device_named(options.device, "--device"))
-    archive = options.data / "fsdd.tar.xz"
-    archive = archive if archive.exists() else options.data / "fsdd" / "fsdd.tar.xz"
+    archive = archive_in(options.data)
     records = resume_records(options.out)
     done = {(r["system"], r["rows"], r["seed"], r["set"]) for r in records if "system" in r}
     if not records:

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from npad.decoding import decode
 from npad.engine.devices import device_named
-from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
-from npad.model import Model, ensure_length
-from npad.noise.random import stable_hash
+from npad.model import Model
 from npad.pipelines.audio import is_silent, split_at_pauses
+from npad.pipelines.content import ContentDecoder
+from npad.pipelines.names import TRAINED, ModelReference
+from npad.pipelines.own_models import load_own
 from npad.pipelines.progress import report_decoded
 from npad.pipelines.segments import Segment, Timestamps, Window, segments
+from npad.pipelines.sound import log_mel
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.fallback import Fallback
-from npad.search.hypotheses import Hypothesis
-from npad.search.selected import decoder_with_texts
-from npad.signatures import signature
+from npad.search.decoder import Decoder
 from npad.text.english import spoken
+from npad.text.subwords import Detokeniser
 from npad.validation import as_list, brief, ensure_callable, ensure_integer, ensure_number
 
 MAX_WINDOWS = (
     16  # at a time: a window's keys and values take 18 MB in Whisper tiny, 0.5 GB in large
 )
+LONGEST = 30.0  # seconds of a window of a model that does not say what it was trained on
 MIN_SECONDS = 1.0  # of sound after the last timestamp of a window that are transcribed again
 
 
@@ -136,18 +135,16 @@ class Transcriber:
         `npad.pipelines.progress.on_decoded` are told the whole seconds that were transcribed.
         The arguments are those of `transcribe`.
         """
-        decoder = Beam() if decoder is None else decoder
-        ensure_decoder(decoder)
-        ensure_integer("max_length", max_length, 1)
-        ensure_integer("max_rows", max_rows, 1)
-        budget = RowBudget(max_rows)
-        batch_size = max(1, min(MAX_WINDOWS, max_rows // decoder.rows))
-        search = decoder_with_texts(decoder, lambda tokens: spoken(self.detokenise(tokens)))
-        if isinstance(search, Fallback) and search.text is None:
-            search = replace(search, text=self.detokenise)
-        decode_batch = partial(self._decode, search, max_length, max_rows)
-        origin = signature(decoder, self.model)
-        silent = Translation("", 0.0, Hypothesis((), 0.0, finished=True), origin)
+        decode = ContentDecoder(
+            self.model,
+            self.hear,
+            self.detokenise,
+            compare=lambda tokens: spoken(self.detokenise(tokens)),
+            decoder=Beam() if decoder is None else decoder,
+            max_length=max_length,
+            max_rows=max_rows,
+            largest=MAX_WINDOWS,
+        )
         waiting: deque[list[_Heard]] = deque()  # recordings that are not done
         batch: list[_Heard] = []
         for i, recording in enumerate(chain(recordings, [None])):
@@ -156,15 +153,14 @@ class Transcriber:
                 waiting.append(self._windows(recording))
             for window in waiting[-1] if recording is not None else ():
                 if is_silent(window.samples, self.rate):
-                    window.transcript = silent
+                    window.transcript = decode.blank
                 else:
                     batch.append(window)
-            while len(batch) >= batch_size or (batch and recording is None):
-                decoded, batch = batch[:batch_size], batch[batch_size:]
-                results = budget.run(decode_batch, [w.samples for w in decoded], decoder.rows)
-                for window, hypotheses in zip(decoded, results, strict=True):
-                    texts = map(self._text, hypotheses)
-                    window.transcript = Translation.of(hypotheses, texts, origin)
+            while len(batch) >= decode.batch or (batch and recording is None):
+                decoded, batch = batch[: decode.batch], batch[decode.batch :]
+                transcripts = decode([window.samples for window in decoded])
+                for window, transcript in zip(decoded, transcripts, strict=True):
+                    window.transcript = transcript
                     batch += self._rest(window)
                 report_decoded(round(sum(len(w.samples) for w in decoded) / self.rate))
             while waiting and all(parts := [window.parts() for window in waiting[0]]):
@@ -200,18 +196,6 @@ class Transcriber:
         window.samples, window.end = window.samples[:cut], middle
         return [window.rest]
 
-    def _decode(
-        self, decoder: Decoder, max_length: int, max_rows: int, batch: Sequence[Tensor]
-    ) -> list[list[Hypothesis]]:
-        ids = [stable_hash(samples.numpy().tobytes()) for samples in batch]
-        source = self.hear(batch)
-        if ensure_length(source, "what hear returns") != len(batch):
-            raise InvalidInput(
-                "hear must return one entry a recording: "
-                f"it returned {len(source)} for {len(batch)}"
-            )
-        return decode(self.model, source, decoder, max_length, ids, max_rows)
-
     def segments(self, windows: Iterable[Window]) -> list[Segment]:
         """Return the segments of a recording: by the model's timestamps, or its windows."""
         return [
@@ -219,12 +203,6 @@ class Transcriber:
             for window in windows
             for segment in segments(window, self.timestamps, self.detokenise)
         ]
-
-    def _text(self, hypothesis: Hypothesis) -> str:
-        text: object = self.detokenise(hypothesis.tokens)
-        if not isinstance(text, str):
-            raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
-        return text
 
 
 def _ensure_samples(recording: object, number: int) -> None:
@@ -243,7 +221,7 @@ def _ensure_samples(recording: object, number: int) -> None:
 
 
 def load(
-    name: str,
+    name: str | Path,
     device: str | torch.device = "cpu",
     language: str | None = None,
     timestamps: bool = False,
@@ -251,7 +229,8 @@ def load(
     """Load a speech model.
 
     Args:
-        name: `hf:` and a folder or a name on the hub, of a Whisper model.
+        name: `hf:` and a folder or a name on the hub, of a Whisper model; or a folder that
+            `npad train --task speech` wrote.
         device: where to load it.
         language: of a multilingual model; English by default.
         timestamps: let the model write them, if it can. Its words may differ a little then.
@@ -259,17 +238,23 @@ def load(
     Raises:
         InvalidInput: there is no such model, or it does not know the language.
     """
-    if not isinstance(name, str) or not name.startswith("hf:"):
-        rule = "speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en"
-        raise InvalidInput(f"{rule}, not {brief(name)}")
     if language is not None and not isinstance(language, str):
         raise InvalidInput(f"language must be a code, such as 'de', or None, not {brief(language)}")
-    device = device_named(device)
+    device, reference = device_named(device), ModelReference.parse(name)
+    if reference.pretrained is None or reference.chat:
+        if language is not None:
+            raise InvalidInput(f"{name} has one language: leave out {language!r}")
+        return _load_folder(
+            reference.require_folder(
+                "transcribe", f"hf:NAME_OR_PATH or {TRAINED} --task speech wrote"
+            ),
+            device,
+        )
     from npad.models.huggingface.adapter import Inputs  # an extra
     from npad.models.huggingface.loading import speech_model
     from npad.models.huggingface.timestamps import Timestamped
 
-    model, processor = speech_model(name.removeprefix("hf:"), device, language, timestamps)
+    model, processor = speech_model(reference.pretrained, device, language, timestamps)
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
@@ -286,3 +271,15 @@ def load(
     longest = getattr(processor.feature_extractor, "chunk_length", 30.0)
     stamps = Timestamps(model.first_stamp) if isinstance(model, Timestamped) else None
     return Transcriber(model, hear, detokenise, rate, longest, stamps)
+
+
+def _load_folder(folder: Path, device: torch.device) -> Transcriber:
+    """Load a speech model that npad trained; a window is no longer than what it has heard."""
+    own = load_own(folder, "sound", device)
+    rate, bins = own.source_options["rate"], own.source_options["bins"]
+
+    def hear(recordings: Sequence[Tensor]) -> list[Tensor]:
+        return [log_mel(recording, rate, bins) for recording in recordings]
+
+    longest = own.about.get("longest_seconds", LONGEST)
+    return Transcriber(own.model, hear, Detokeniser(own.target), rate, longest)
