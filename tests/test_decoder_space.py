@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer.main
@@ -109,7 +110,8 @@ def test_only_the_most_probable_candidate_is_selected_for_log_probability():
 def test_open_ended_models_keep_their_order():
     for candidate in DecoderSpace(model(open_ended=True), "bleu").candidates():
         if candidate.name != "greedy":
-            assert isinstance(candidate.decoder.selector, WithCut), candidate.name
+            decoder: Any = candidate.decoder
+            assert isinstance(decoder.selector, WithCut), candidate.name
 
 
 def test_the_teacher_is_wider_than_every_beam():

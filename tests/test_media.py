@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,7 +160,7 @@ def test_a_picture_may_have_any_number_of_texts(tmp_path):
         "tokens": [9, store.train.target.ends[-1]],
     }
     assert store.valid is None
-    source = store.train.source
+    source: Any = store.train.source
     assert source.items.tolist() == [0, 2]
     assert source.read(np.array([1]), 1, 0)[0].unique().tolist() == [2]
 

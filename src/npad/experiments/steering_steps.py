@@ -182,7 +182,7 @@ class Steps:
         return Detokeniser(self.saved.subwords[1])
 
     def encoded(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.saved.subwords[0].encode(texts)
+        return self.saved.text_subwords()[0].encode(texts)
 
     @cached_property
     def validation(self) -> Validation:
