@@ -163,7 +163,7 @@ def epoch_seconds(path: Path) -> float:
     In the first half graphs are captured.
     """
     records = jsonl.read(path)
-    reports = [record for record in records if "nll" in record]
+    reports = [record for record in records if "perplexity" in record]
     middle, last = reports[len(reports) // 2], reports[-1]
     updates = max(1, last["update"] - middle["update"])
     validation = records[-1]["seconds"] - last["seconds"]
