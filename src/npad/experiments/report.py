@@ -12,8 +12,9 @@ from typing import Any
 
 from npad.errors import InvalidInput, StorageError
 from npad.experiments import beyond, figures, tables
-from npad.experiments.bench import Bench, is_number
+from npad.experiments.bench import Bench
 from npad.experiments.claims import findings
+from npad.experiments.rows import is_number
 from npad.experiments.tables import markdown
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import read_json

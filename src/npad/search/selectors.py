@@ -6,7 +6,7 @@ Finished candidates rank before those cut at `max_length`, unless the selector i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
@@ -117,15 +117,19 @@ class MBR:
             ensure_callable("text", self.text, "a function from tokens to text, or None")
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
-        utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
         text = self.text or _letters
         expected_utility = torch.zeros(candidates.lengths.shape)
         for s, sentence_candidates in enumerate(candidates.to_lists()):
             texts = [_ensure_text(text(candidate.tokens)) for candidate in sentence_candidates]
             weights = self._weights(sentence_candidates)
-            for i, utilities in enumerate(utilities_of(texts)):
-                expected_utility[s, i] = _weighted_mean(utilities, weights)
+            for i, utility in enumerate(self.expected_utilities(texts, weights)):
+                expected_utility[s, i] = utility
         return expected_utility.to(candidates.log_prob.device)
+
+    def expected_utilities(self, texts: list[str], weights: Sequence[float]) -> list[float]:
+        """Return the weighted mean utility of each text against all."""
+        utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
+        return [_weighted_mean(utilities, weights) for utilities in utilities_of(texts)]
 
     def _weights(self, candidates: list[Hypothesis]) -> list[float]:
         return [candidate.count for candidate in candidates]
@@ -231,7 +235,7 @@ def _ensure_text(text: object) -> str:
     return text
 
 
-def _weighted_mean(utilities: list[Any], weights: list[float]) -> float:
+def _weighted_mean(utilities: list[Any], weights: Sequence[float]) -> float:
     try:
         weighted = (weight * utility for weight, utility in zip(weights, utilities, strict=True))
         return float(sum(weighted) / sum(weights))
