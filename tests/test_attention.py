@@ -10,7 +10,7 @@ import torch
 
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, GNMTLength, InvalidInput, Noise, decode
-from npad.models.cgru.encoder import bidirectional
+from npad.models.cgru.encoder import annotated, bidirectional
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.testing import check_model
@@ -297,7 +297,7 @@ def test_the_encoder_step_by_step_is_torchs(how, dtype, source):
     tokens, lengths = model.padded(source)
     embedded = model.source_embedding(tokens)
     expected, found = (
-        model._annotated(embedded, lengths),
+        annotated(model.encoder, embedded, lengths),
         bidirectional(model.encoder, embedded, lengths),
     )
     tolerance = 1e-12 if dtype == torch.float64 else 1e-6

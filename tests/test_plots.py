@@ -25,7 +25,9 @@ RESULTS = ROOT / "docs/results/multi30k-adam"
 def drawn(monkeypatch):
     """The figures that a test draws, by file name; nothing is written."""
     figures = {}
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.update({path.name: figure}))
+    monkeypatch.setattr(
+        plots, "save_figure", lambda figure, path: figures.update({path.name: figure})
+    )
     return figures
 
 

@@ -153,6 +153,7 @@ def test_imports_point_one_way(path):
         ("ray", "scale/ray_engine.py"),
         ("pyarrow", "scale/formats.py"),
         ("uvicorn", "serve/server.py"),
+        ("PIL", "pipelines/pictures.py"),
     ],
 )
 def test_an_extra_is_imported_in_one_place(library, home):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
+from npad.pipelines.attention import token_attention
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint, jsonl
@@ -51,7 +51,7 @@ def attention(
         raise InvalidInput("there is nothing to plot: the text is blank")
     folder = ModelReference.parse(model).require_folder("be plotted")
     saved = checkpoint.load(folder)
-    source_side, target_side = saved.subwords
+    source_side, target_side = saved.text_subwords()
     if target is None:
         target = load(model).translate([text], max_length=max_length)[0].text
     source, output_tokens = source_side.encode([text])[0], target_side.encode([target])[0]
@@ -59,12 +59,7 @@ def attention(
         raise InvalidInput(
             f"the text has {len(source):,} tokens and a plot shows at most {MAX_TOKENS}; shorten it"
         )
-    weights = []
-    with torch.inference_mode():
-        state = saved.model.start([source])
-        for token in [saved.model.special.bos, *output_tokens]:
-            _, state = saved.model.step(state, torch.tensor([token]))
-            weights.append(saved.model.attention(state)[0].tolist())
+    weights = token_attention(saved.model, [source], output_tokens).tolist()
     if len(weights[0]) != len(source) + 1:
         raise InvalidInput(f"{model} was trained without attention")
     plots.attention(

@@ -28,8 +28,11 @@ class Bleu:
         return np.array([self._count(i, text) for i, text in enumerate(outputs)], dtype=np.int64)
 
     def _count(self, i: int, text: str) -> list[int]:
+        return self._cached(i, text, [self.references[i]])
+
+    def _cached(self, i: int, text: str, references: Sequence[str]) -> list[int]:
         if (i, text) not in self.cache:
-            score = self.metric.sentence_score(text, [self.references[i]])
+            score = self.metric.sentence_score(text, references)
             self.cache[i, text] = [*score.counts, *score.totals, score.sys_len, score.ref_len]
         return self.cache[i, text]
 

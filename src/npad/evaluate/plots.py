@@ -54,7 +54,7 @@ def attention(
         StorageError: the file cannot be written.
     """
     size = (1.6 + 0.42 * len(source), 1.6 + 0.36 * len(target))
-    figure, axes = _figure(size)
+    figure, axes = new_figure(size)
     image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(source)), source, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(target)), target)
@@ -63,7 +63,7 @@ def attention(
     axes.tick_params(length=0)
     axes.set_title(title, fontsize="medium")
     figure.colorbar(image, ax=axes, label="weight", fraction=0.05, pad=0.02)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def losses(records: Sequence[dict[str, Any]], path: Path, title: str = "") -> None:
@@ -78,7 +78,7 @@ def losses(records: Sequence[dict[str, Any]], path: Path, title: str = "") -> No
         InvalidInput: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
-    figure, axes = _figure((7, 4.2))
+    figure, axes = new_figure((7, 4.2))
     shown = []
     for name, key in (("training", "perplexity"), ("validation", "valid_perplexity")):
         points = [(record["update"], record[key]) for record in records if key in record]
@@ -116,7 +116,7 @@ def losses(records: Sequence[dict[str, Any]], path: Path, title: str = "") -> No
     axes.spines[["top", "right"]].set_visible(False)
     if shown:
         axes.legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "")
         InvalidInput: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
-    figure, all_axes = _figure((5.2 * len(panels), 4.4), len(panels))
+    figure, all_axes = new_figure((5.2 * len(panels), 4.4), len(panels))
     pairs = list(zip(panels, all_axes if len(panels) > 1 else [all_axes], strict=True))
     for panel, axes in pairs:
         _draw_panel(panel, axes)
@@ -193,7 +193,7 @@ def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "")
     figure.draw_without_rendering()  # lays out the axes, which places of labels depend on
     for panel, axes in pairs:
         _label_points(panel, axes)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
@@ -280,19 +280,29 @@ def _scale(panel: Panel, axes: Any) -> None:
 
 def ensure_matplotlib() -> None:
     """Raise InvalidInput if matplotlib is missing, before any time is spent on results."""
-    _figure((1, 1))
+    new_figure((1, 1))
 
 
-def _figure(size: tuple[float, float], columns: int = 1) -> tuple[Any, Any]:
+def new_figure(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    """Return a figure of `size` inches, and its axes.
+
+    Raises:
+        InvalidInput: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InvalidInput('plots need matplotlib: pip install "npad[plot]"') from error
     figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(1, columns)
+    return figure, figure.subplots(rows, columns)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure; the suffix of the path is the format.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

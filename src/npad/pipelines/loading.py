@@ -84,7 +84,7 @@ def _load_folder(folder: Path, device: torch.device) -> Translator:
     """Load a model that npad trained, with its actor and its confidence if it has them."""
     folder = checkpoint.resolve(folder)
     saved = checkpoint.load(folder, device)
-    source, target = saved.subwords
+    source, target = saved.text_subwords()
     model = prepared(saved.model)
     digest = checkpoint.weights_digest(folder)
     model.actor = load_actor(folder, digest, device)

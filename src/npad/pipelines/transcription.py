@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from npad.decoding import decode
 from npad.engine.devices import device_named
-from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
-from npad.model import Model, ensure_length
-from npad.noise.random import stable_hash
+from npad.model import Model
 from npad.pipelines.audio import is_silent, split_at_pauses
+from npad.pipelines.content import ContentDecoder
 from npad.pipelines.progress import report_decoded
 from npad.pipelines.segments import Segment, Timestamps, Window, segments
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.fallback import Fallback
-from npad.search.hypotheses import Hypothesis
-from npad.search.selected import decoder_with_texts
-from npad.signatures import signature
+from npad.search.decoder import Decoder
 from npad.text.english import spoken
 from npad.validation import as_list, brief, ensure_callable, ensure_integer, ensure_number
 
@@ -136,18 +129,16 @@ class Transcriber:
         `npad.pipelines.progress.on_decoded` are told the whole seconds that were transcribed.
         The arguments are those of `transcribe`.
         """
-        decoder = Beam() if decoder is None else decoder
-        ensure_decoder(decoder)
-        ensure_integer("max_length", max_length, 1)
-        ensure_integer("max_rows", max_rows, 1)
-        budget = RowBudget(max_rows)
-        batch_size = max(1, min(MAX_WINDOWS, max_rows // decoder.rows))
-        search = decoder_with_texts(decoder, lambda tokens: spoken(self.detokenise(tokens)))
-        if isinstance(search, Fallback) and search.text is None:
-            search = replace(search, text=self.detokenise)
-        decode_batch = partial(self._decode, search, max_length, max_rows)
-        origin = signature(decoder, self.model)
-        silent = Translation("", 0.0, Hypothesis((), 0.0, finished=True), origin)
+        decode = ContentDecoder(
+            self.model,
+            self.hear,
+            self.detokenise,
+            compare=lambda tokens: spoken(self.detokenise(tokens)),
+            decoder=Beam() if decoder is None else decoder,
+            max_length=max_length,
+            max_rows=max_rows,
+            largest=MAX_WINDOWS,
+        )
         waiting: deque[list[_Heard]] = deque()  # recordings that are not done
         batch: list[_Heard] = []
         for i, recording in enumerate(chain(recordings, [None])):
@@ -156,15 +147,14 @@ class Transcriber:
                 waiting.append(self._windows(recording))
             for window in waiting[-1] if recording is not None else ():
                 if is_silent(window.samples, self.rate):
-                    window.transcript = silent
+                    window.transcript = decode.blank
                 else:
                     batch.append(window)
-            while len(batch) >= batch_size or (batch and recording is None):
-                decoded, batch = batch[:batch_size], batch[batch_size:]
-                results = budget.run(decode_batch, [w.samples for w in decoded], decoder.rows)
-                for window, hypotheses in zip(decoded, results, strict=True):
-                    texts = map(self._text, hypotheses)
-                    window.transcript = Translation.of(hypotheses, texts, origin)
+            while len(batch) >= decode.batch or (batch and recording is None):
+                decoded, batch = batch[: decode.batch], batch[decode.batch :]
+                transcripts = decode([window.samples for window in decoded])
+                for window, transcript in zip(decoded, transcripts, strict=True):
+                    window.transcript = transcript
                     batch += self._rest(window)
                 report_decoded(round(sum(len(w.samples) for w in decoded) / self.rate))
             while waiting and all(parts := [window.parts() for window in waiting[0]]):
@@ -200,18 +190,6 @@ class Transcriber:
         window.samples, window.end = window.samples[:cut], middle
         return [window.rest]
 
-    def _decode(
-        self, decoder: Decoder, max_length: int, max_rows: int, batch: Sequence[Tensor]
-    ) -> list[list[Hypothesis]]:
-        ids = [stable_hash(samples.numpy().tobytes()) for samples in batch]
-        source = self.hear(batch)
-        if ensure_length(source, "what hear returns") != len(batch):
-            raise InvalidInput(
-                "hear must return one entry a recording: "
-                f"it returned {len(source)} for {len(batch)}"
-            )
-        return decode(self.model, source, decoder, max_length, ids, max_rows)
-
     def segments(self, windows: Iterable[Window]) -> list[Segment]:
         """Return the segments of a recording: by the model's timestamps, or its windows."""
         return [
@@ -219,12 +197,6 @@ class Transcriber:
             for window in windows
             for segment in segments(window, self.timestamps, self.detokenise)
         ]
-
-    def _text(self, hypothesis: Hypothesis) -> str:
-        text: object = self.detokenise(hypothesis.tokens)
-        if not isinstance(text, str):
-            raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
-        return text
 
 
 def _ensure_samples(recording: object, number: int) -> None:

@@ -1,4 +1,6 @@
-"""Model folders: `config.json`, `model.safetensors` and two tokenizer files. Nothing is unpickled.
+"""Model folders: `config.json`, `model.safetensors` and tokenizer files. Nothing is unpickled.
+
+A model of texts has two tokenizer files, one of pictures or sounds only that of its target.
 
 A training run keeps two: `best-N`, of the update N with the lowest validation perplexity, and
 `checkpoint-N`, the last one saved, which can be resumed from (`training.safetensors`,
@@ -39,6 +41,7 @@ WEIGHTS = "model.safetensors"
 TRAINING = "training.safetensors"
 PROGRESS = "progress.json"
 NUMBERED = re.compile(r"(best|checkpoint)-(0|[1-9][0-9]*)")
+Vocabularies = tuple[Subwords | None, Subwords]  # source, if it is a text; target
 FLOATS = ("F64", "F32", "F16", "BF16")  # as a safetensors header names them
 
 
@@ -47,14 +50,26 @@ class Saved:
     """A model loaded from its folder, with its subwords and configuration."""
 
     model: AttentionModel
-    subwords: tuple[Subwords, Subwords]  # source, target
+    subwords: Vocabularies
     about: dict[str, Any]  # config.json
+
+    def text_subwords(self) -> tuple[Subwords, Subwords]:
+        """Return the vocabularies of source and target.
+
+        Raises:
+            InvalidInput: the source is no text.
+        """
+        source, target = self.subwords
+        if source is None:
+            kind, name = self.model.source, self.model.name
+            raise InvalidInput(f"{name} is a model of {kind}s; this needs a model of texts")
+        return source, target
 
 
 def save(
     folder: Path,
     model: AttentionModel,
-    subwords: tuple[Subwords, Subwords],
+    subwords: Vocabularies,
     about: dict[str, Any],
     training: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
     packed: bool = False,
@@ -64,7 +79,7 @@ def save(
     Args:
         folder: the folder to write; an existing one is replaced.
         model: the model to save.
-        subwords: the source and target vocabularies.
+        subwords: the source and target vocabularies; no source's for pictures and sounds.
         about: further fields of config.json.
         training: the optimiser's tensors and the progress, for a checkpoint to resume from.
         packed: store the matrices as int8, for a model that ships.
@@ -83,7 +98,8 @@ def save(
             save_file(contiguous, part / name)
             (part / name).chmod(0o644)  # safetensors makes it private
         for name, tokenizer in zip(TOKENIZER_FILES, subwords, strict=True):
-            tokenizer.save(part / name)
+            if tokenizer is not None:
+                tokenizer.save(part / name)
         config = {
             "format": FORMAT,
             "npad": __version__,
@@ -106,12 +122,13 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
     """
     folder = resolve(Path(folder)).resolve()
     about = read_config(folder)
-    for name in (WEIGHTS, *TOKENIZER_FILES):
+    files = tokenizer_files(about)
+    for name in (WEIGHTS, *files):
         ensure_regular(folder / name)
     try:
         _ensure_options(about["model"])
         ensure_weights_fit(about["model"], folder / WEIGHTS)
-        _verify_files(folder, about, WEIGHTS, *TOKENIZER_FILES)
+        _verify_files(folder, about, WEIGHTS, *files)
         with out_of_memory_errors("load the model on a larger machine"):
             model = AttentionModel(**about["model"], initialisation="none")
             set_weights(model, unpack(_load_tensors(folder / WEIGHTS)))
@@ -119,16 +136,25 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
         if isinstance(error, StorageError | OutOfMemory):
             raise
         raise StorageError(f"{folder} is damaged: {_first_line(error)}") from error
-    source, target = (Subwords.load(folder / name) for name in TOKENIZER_FILES)
+    loaded = {name: Subwords.load(folder / name) for name in files}
+    source, target = (loaded.get(name) for name in TOKENIZER_FILES)
     sizes = about["model"]["source_vocabulary"], about["model"]["target_vocabulary"]
     for side, tokenizer, size in zip(SIDES, (source, target), sizes, strict=True):
-        if tokenizer.size != size:
+        if tokenizer is not None and tokenizer.size != size:
             rule = f"its {side} tokenizer has {tokenizer.size} tokens and its model {size}"
             raise StorageError(f"the vocabulary of {folder} does not fit: {rule}")
     model.name = (
         f"{folder.parent.name}/{folder.name}" if folder.name.startswith("best-") else folder.name
     )
+    assert target is not None  # whatever the source
     return Saved(model.to(device).eval(), (source, target), about)
+
+
+def tokenizer_files(about: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of a model's tokenizer files, from its config.json."""
+    options = about.get("model")
+    source = options.get("source", "text") if isinstance(options, dict) else "text"
+    return TOKENIZER_FILES if source == "text" else TOKENIZER_FILES[1:]
 
 
 def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
@@ -148,7 +174,8 @@ def verify(folder: Path) -> None:
     Raises:
         StorageError: a file is missing or damaged.
     """
-    _verify_files(folder, read_config(folder), WEIGHTS, *TOKENIZER_FILES)
+    about = read_config(folder)
+    _verify_files(folder, about, WEIGHTS, *tokenizer_files(about))
 
 
 def set_weights(model: AttentionModel, weights: dict[str, Tensor]) -> None:
@@ -215,7 +242,7 @@ def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             dtypes = {name: part.get_dtype() for name, part in slices.items()}
     except (OSError, SafetensorError) as error:
         raise StorageError(f"{path} is damaged: {_first_line(error)}") from error
-    matrices = {name for name, dtype in dtypes.items() if dtype == "I8" and len(shapes[name]) == 2}
+    matrices = {name for name, dtype in dtypes.items() if dtype == "I8" and len(shapes[name]) > 1}
     scales = {name + SCALE for name in matrices if shapes.get(name + SCALE) == shapes[name][:1]}
     for name, dtype in dtypes.items():
         if not (dtype in FLOATS or name + SCALE in scales):

@@ -11,20 +11,24 @@ SCALE = ".scale"  # appended to a matrix's name for the scales of its rows
 
 
 def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Quantise matrices to int8, each with a scale per row; keep vectors unchanged."""
+    """Quantise matrices to int8, each with a scale per row; keep vectors unchanged.
+
+    A convolution's row is what makes one of its channels.
+    """
     packed: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        if weight.dim() != 2:
+        if weight.dim() < 2:
             packed[name] = weight
             continue
-        packed[name], packed[name + SCALE] = quantise_rows(weight)
+        rows, packed[name + SCALE] = quantise_rows(weight.flatten(1))
+        packed[name] = rows.view(weight.shape)
     return packed
 
 
 def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return float32 weights, each within half its row's scale of the original."""
     return {
-        name: weight.to(torch.float32) * packed[name + SCALE][:, None]
+        name: (weight.to(torch.float32).flatten(1) * packed[name + SCALE][:, None]).view_as(weight)
         if weight.dtype == torch.int8
         else weight
         for name, weight in packed.items()

@@ -195,9 +195,10 @@ def prepare_loop(
 ) -> ActorLoop:
     """Decode the sources, unless that is done, and return the loop that trains the actor."""
     saved = _load(plan.model, device)
+    source, target = saved.text_subwords()
     checksum = str(saved.about["sha256"][checkpoint.WEIGHTS])
-    texts = read_texts(plan.data, plan.references, saved.subwords[0], plan.max_source)
-    valid = read_texts(plan.valid[:1], plan.valid[1:], saved.subwords[0], plan.max_source)
+    texts = read_texts(plan.data, plan.references, source, plan.max_source)
+    valid = read_texts(plan.valid[:1], plan.valid[1:], source, plan.max_source)
     teacher = Teacher(plan.width, candidates_needed(plan.targets, plan.width))
     parts = decode_sources(
         folder / "candidates",
@@ -207,7 +208,7 @@ def prepare_loop(
         teacher,
         watch.preparing,
     )
-    detokeniser = Detokeniser(saved.subwords[1])
+    detokeniser = Detokeniser(target)
     pairs = pairs_of(parts, texts.sources, plan.targets, texts.references, detokeniser.all)
     torch.manual_seed(plan.recipe.seed)
     actor = Actor.for_model(saved.model, plan.sites, **plan.actor)

@@ -12,8 +12,31 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from npad.kernels import fused
+
+
+def annotated(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the annotations [sentences, length, 2 · units], zero at padding."""
+    if lengths is None:
+        memory: Tensor = encoder(embedded)[0]
+        return memory.contiguous()  # else a product with it is computed sentence by sentence
+    packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+    output, length = encoder(packed)[0], embedded.shape[1]
+    return pad_packed_sequence(output, batch_first=True, total_length=length)[0]
+
+
+def annotated_exactly(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return `annotated` in full float32, without cuDNN on a GPU."""
+    encode = bidirectional if embedded.is_cuda else annotated
+    return encode(encoder, embedded, lengths)
+
+
+def recurrent_blocks(encoder: nn.RNNBase, name: str) -> tuple[int, int]:
+    """Return the blocks of units in the rows and columns of one of an encoder's parameters."""
+    gates = 4 if isinstance(encoder, nn.LSTM) else 3
+    return gates, 1 if "_hh" in name else 0 if "_l0" in name else 2
 
 
 def bidirectional(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> Tensor:

@@ -102,18 +102,18 @@ class Prepared(Network[PreparedState]):
         return cast(Capabilities, kept[1])
 
     def start(self, source: Any) -> PreparedState:
-        tokens, lengths = self.plain.padded(source)
+        inputs, lengths = self.plain.padded(source)
         if self.capturable:
             self._tabulate()  # which a captured step must not do
         with graphs_of(self) as graphs:
-            capturable = lengths is None and tokens.numel() <= MAX_CAPTURED_SOURCE_TOKENS
+            capturable = lengths is None and inputs.numel() <= MAX_CAPTURED_SOURCE_TOKENS
             if graphs is None or not capturable:
-                return self._begin(tokens, lengths)[0]
-            state: PreparedState = graphs.call(self._begin, self, "begin", tokens)[0]
+                return self._begin(inputs, lengths)[0]
+            state: PreparedState = graphs.call(self._begin, self, "begin", inputs)[0]
             return tree_map(torch.clone, state)
 
-    def _begin(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
-        plain = self.plain.begin_exactly(tokens, lengths)
+    def _begin(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
+        plain = self.plain.begin_exactly(inputs, lengths)
         mask, memory, keys = plain.mask, plain.memory, plain.keys
         if self.capturable:
             padding = -mask.shape[1] % SOURCE_LENGTH_MULTIPLE

@@ -16,21 +16,19 @@ a fixed c instead of attention, and W_o tied to E (Press & Wolf, 2017).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from numbers import Integral
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from npad.errors import InvalidInput
 from npad.model import Layout, Special, untouched
-from npad.models.cgru.encoder import bidirectional
 from npad.models.cgru.padding import padded_width, unpadded_indices
+from npad.models.encoders.encoder import Sizes
+from npad.models.encoders.registry import encoder_of
 from npad.models.network import MAX_SIZE, MAX_SIZES, Network
 from npad.search.rows import repeat
 from npad.validation import ensure_bool, ensure_choice, ensure_integer, ensure_number
@@ -55,12 +53,14 @@ class AttentionState:
 class AttentionModel(Network[AttentionState]):
     """An encoder–decoder with attention; the source is a list of token lists, without end tokens.
 
+    With `source="picture"` or `"sound"` it is what `PictureEncoder` or `SoundEncoder` reads.
+
     Sites: `hidden` (s_{j−1}, before the first cell, so that noise reaches the attention; all
     layers, or `hidden.0` for one), `cell` for LSTMs, `embedding` (E[y_{j−1}]) and `output` (the
     readout, before the logits).
 
     Args:
-        source_vocabulary: number of source tokens, the end token included.
+        source_vocabulary: number of source tokens, the end token included; 1 for other sources.
         target_vocabulary: number of target tokens, the end token included.
         units: width of the recurrent state.
         embedding: width of the embeddings and of the readout.
@@ -71,6 +71,8 @@ class AttentionModel(Network[AttentionState]):
         initialisation: "paper", "glorot", or "none" if weights are loaded next.
         tied: share the target embedding with the output matrix.
         eos: the end token of both vocabularies.
+        source: "text", "picture" or "sound".
+        source_options: further arguments of the source's encoder, such as {"size": 80}.
 
     Raises:
         InvalidInput: an argument is out of range.
@@ -89,6 +91,8 @@ class AttentionModel(Network[AttentionState]):
         initialisation: str = "paper",
         tied: bool = False,
         eos: int = 0,
+        source: str = "text",
+        source_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
@@ -115,14 +119,19 @@ class AttentionModel(Network[AttentionState]):
         if not 0 <= eos < min(source_vocabulary, target_vocabulary):
             raise InvalidInput(f"eos must be a token of both vocabularies, not {eos}")
         self.special = Special(bos=target_vocabulary, eos=eos, pad=target_vocabulary)
-        self.units, self.layers = units, layers
+        self.units, self.layers, self.source = units, layers, source
         self.attends, self.has_cell = attention, cell == "lstm"
         self.width = padded_width(units)
         width, annotation = self.width, 2 * self.width
 
         network, step_cell = CELLS[cell]
-        self.source_embedding = nn.Embedding(source_vocabulary, embedding)
-        self.encoder = network(embedding, width, layers, batch_first=True, bidirectional=True)
+        drop = nn.Dropout(dropout)
+        parts = Sizes(source_vocabulary, embedding, width, layers, network, eos, drop)
+        self.source_encoder = encoder_of(source, parts, source_options)
+        for name, part in self.source_encoder.parts.items():
+            self.add_module(name, part)
+        if source != "text":
+            self.options |= {"source": source, "source_options": self.source_encoder.options}
         self.initial = nn.Linear(annotation, layers * width)
         self.target_embedding = nn.Embedding(target_vocabulary, embedding)
         self.first = step_cell(embedding, width)
@@ -134,7 +143,7 @@ class AttentionModel(Network[AttentionState]):
             self.energy = nn.Linear(annotation, 1, bias=False)
         self.readout = nn.Linear(width + embedding + annotation, embedding)
         self.logits = nn.Linear(embedding, target_vocabulary)
-        self.drop = nn.Dropout(dropout)
+        self.drop = drop
         if tied:
             self.logits.weight = self.target_embedding.weight
         if initialisation != "none":
@@ -181,6 +190,10 @@ class AttentionModel(Network[AttentionState]):
                     nn.init.orthogonal_(gate)
             elif name == "key.weight":
                 nn.init.orthogonal_(new)
+            elif new.dim() == 1:  # of a normalisation
+                new.fill_(1)
+            elif new.dim() > 2:  # a convolution, by He's rule whatever the scheme
+                nn.init.kaiming_normal_(new, nonlinearity="relu")
             elif scheme == "paper":
                 nn.init.normal_(new, std=0.01)
             elif "embedding" in name:
@@ -193,8 +206,8 @@ class AttentionModel(Network[AttentionState]):
 
     def _unpadded_indices(self, name: str, parameter: Tensor) -> list[Tensor]:
         """Return the indices of each dimension of a parameter that are not padding."""
-        gates = 4 if self.has_cell else 3
-        inputs = {"encoder": 0 if "_l0" in name else 2, "first": 0, "second": 2, "above": 1}
+        gates, module = 4 if self.has_cell else 3, name.split(".")[0]
+        inputs = {"first": 0, "second": 2, "above": 1}
         # padded blocks of units in (rows, columns) of each module's matrices
         blocks = {
             cell: (gates, 1 if "_hh" in name else columns) for cell, columns in inputs.items()
@@ -206,10 +219,13 @@ class AttentionModel(Network[AttentionState]):
             "energy": (0, 2),
             "readout": (0, 3),
         }
-        module_blocks = blocks.get(name.split(".")[0], (0, 0))
+        if module in self.source_encoder.parts:
+            blocks[module] = self.source_encoder.blocks(name)
+        rows, columns = blocks.get(module, (0, 0))
+        counts = [rows, columns, *[0] * parameter.dim()]  # a bias has rows, a convolution four
         return [
             unpadded_indices(size, count, self.units, self.width).to(parameter.device)
-            for size, count in zip(parameter.shape, module_blocks, strict=False)  # a bias has rows
+            for size, count in zip(parameter.shape, counts, strict=False)
         ]
 
     def size(self) -> int:
@@ -219,65 +235,31 @@ class AttentionModel(Network[AttentionState]):
             for name, parameter in self.named_parameters()
         )
 
-    def start(self, source: Sequence[Sequence[int]]) -> AttentionState:
+    def start(self, source: Any) -> AttentionState:
         return self.begin_exactly(*self.padded(source))
 
-    def padded(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-        """Return a source as tokens [sentences, length] with end tokens, and lengths.
+    def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
+        """Return a source as one tensor and, where something is padded, lengths on the CPU.
 
         Args:
-            source: token lists, without end tokens.
+            source: token lists without end tokens, pictures, or sounds.
 
         Returns:
-            The tokens, padded with the end token, and the lengths [sentences] on the CPU; None if
-            no sentence is padded.
+            Tokens [sentences, length] with end tokens, pixels [sentences, 3, height, width], or
+            frames [sentences, length, bins]; and the lengths [sentences], or None.
 
         Raises:
-            InvalidInput: a sentence is not a list of source tokens.
+            InvalidInput: the source is none that this model reads.
         """
-        vocabulary, eos = self.source_embedding.num_embeddings, self.special.eos
-        for i, sentence in enumerate(source):
-            tokens: Sequence[Any] = sentence
-            if not all(isinstance(x, Integral) and 0 <= int(x) < vocabulary for x in tokens):
-                raise InvalidInput(
-                    f"sentence {i} must be a list of tokens from 0 to {vocabulary - 1}, "
-                    f"not {sentence!r}"
-                )
-        longest = max(map(len, source), default=0) + 1
-        rows = [[*map(int, sentence), *[eos] * (longest - len(sentence))] for sentence in source]
-        padded = torch.tensor(rows, dtype=torch.long).view(-1, longest)
-        lengths = torch.tensor([len(sentence) + 1 for sentence in source])
-        return (
-            padded.to(self.source_embedding.weight.device),
-            None if bool((lengths == longest).all()) else lengths,
-        )
+        return self.source_encoder.padded(source)
 
-    def begin(self, tokens: Tensor, lengths: Tensor | None) -> AttentionState:
-        """Return the state before the first token.
+    def begin(self, inputs: Tensor, lengths: Tensor | None) -> AttentionState:
+        """Return the state before the first token, from what `padded` returned."""
+        return self._initial_state(*self.source_encoder.annotate(inputs, lengths))
 
-        Args:
-            tokens: [sentences, length], sources with their end tokens, padded.
-            lengths: [sentences] on the CPU, end tokens included; None if no sentence is padded.
-        """
-        return self._initial_state(self._annotated(self._embed_source(tokens), lengths), lengths)
-
-    def begin_exactly(self, tokens: Tensor, lengths: Tensor | None) -> AttentionState:
+    def begin_exactly(self, inputs: Tensor, lengths: Tensor | None) -> AttentionState:
         """Return `begin`'s state in full float32, without cuDNN, which uses TF32 on a GPU."""
-        embedded = self._embed_source(tokens)
-        encode = partial(bidirectional, self.encoder) if embedded.is_cuda else self._annotated
-        return self._initial_state(encode(embedded, lengths), lengths)
-
-    def _embed_source(self, tokens: Tensor) -> Tensor:
-        return self.drop(self.source_embedding(tokens))  # type: ignore[no-any-return]
-
-    def _annotated(self, embedded: Tensor, lengths: Tensor | None) -> Tensor:
-        """Return the annotations [sentences, length, 2 · units], zero at padding."""
-        if lengths is None:
-            memory: Tensor = self.encoder(embedded)[0]
-            return memory.contiguous()  # else a product with it is computed sentence by sentence
-        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-        output, length = self.encoder(packed)[0], embedded.shape[1]
-        return pad_packed_sequence(output, batch_first=True, total_length=length)[0]
+        return self._initial_state(*self.source_encoder.annotate_exactly(inputs, lengths))
 
     def _initial_state(self, memory: Tensor, lengths: Tensor | None) -> AttentionState:
         """Return the state before the first token, from the annotations."""

@@ -1,0 +1,117 @@
+"""Attention over a picture, one panel a word, and over time below a spectrogram."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npad.errors import InvalidInput
+from npad.evaluate.plots import new_figure, save_figure
+
+COLUMNS = 6  # panels in a row
+PANEL = 1.7  # inches
+MAX_WORDS = 60  # whose panels are still legible
+MAX_INCHES = 40.0  # width of a spectrogram
+OPACITY = 0.65  # of the heat over the picture
+
+Array = NDArray[np.generic]
+
+
+def attention_over_picture(
+    picture: Array, words: Sequence[str], weights: Array, path: Path, title: str = ""
+) -> None:
+    """Draw a picture, and again for every word with the attention of the word over it.
+
+    Each panel has its own scale, from no weight to the largest.
+
+    Args:
+        picture: uint8 [3, height, width].
+        words: of the caption.
+        weights: [words, rows, columns] of the grid over the picture.
+        path: the image file; its suffix is the format.
+        title: above the panels.
+
+    Raises:
+        InvalidInput: there are too many words, or matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
+    if len(words) > MAX_WORDS:
+        raise InvalidInput(
+            f"the caption has {len(words)} words and an overlay shows at most {MAX_WORDS}; "
+            "lower --max-length"
+        )
+    columns = min(COLUMNS, len(words) + 1)
+    rows = math.ceil((len(words) + 1) / columns)
+    figure, grid = new_figure((columns * PANEL, rows * (PANEL + 0.25) + 0.3), columns, rows)
+    panels = np.atleast_1d(grid).ravel()
+    pixels = np.moveaxis(picture, 0, -1)
+    height, width = pixels.shape[:2]
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    for panel in panels:
+        panel.set_axis_off()
+    for panel in panels[: len(words) + 1]:
+        panel.imshow(pixels, extent=extent)
+    for panel, word, heat in zip(panels[1:], words, weights, strict=False):
+        options = {"cmap": "inferno", "alpha": OPACITY, "interpolation": "bilinear"}
+        panel.imshow(heat, extent=extent, vmin=0, vmax=float(np.max(heat)) or 1, **options)
+        panel.set_title(_plain(word), fontsize="small", pad=3)
+    figure.suptitle(_plain(title), fontsize="medium")
+    save_figure(figure, path)
+
+
+def attention_over_sound(
+    frames: Array,
+    words: Sequence[str],
+    weights: Array,
+    path: Path,
+    frame_seconds: float,
+    position_seconds: float,
+    title: str = "",
+) -> None:
+    """Draw a spectrogram, and below it the attention of every word over time.
+
+    Args:
+        frames: [frames, bins], log-mel.
+        words: of the transcript.
+        weights: [words, positions].
+        path: the image file; its suffix is the format.
+        frame_seconds: between two frames.
+        position_seconds: between two positions that attention looks at.
+        title: above the plot.
+
+    Raises:
+        InvalidInput: there are too many words, or matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
+    if len(words) > MAX_WORDS:
+        raise InvalidInput(
+            f"the transcript has {len(words)} words and an overlay shows at most {MAX_WORDS}; "
+            "cut the recording"
+        )
+    seconds = len(frames) * frame_seconds
+    size = (min(MAX_INCHES, 3 + 1.6 * seconds), 3.2 + 0.25 * len(words))
+    figure, (above, below) = new_figure(size, 1, 2)
+    above.imshow(
+        np.transpose(frames), origin="lower", aspect="auto", extent=(0, seconds, 0, frames.shape[1])
+    )
+    above.set_ylabel("mel bin")
+    above.set_title(_plain(title), fontsize="medium")
+    end = weights.shape[1] * position_seconds
+    if len(words):
+        extent = (0, end, len(words) - 0.5, -0.5)
+        below.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", extent=extent)
+    below.set_yticks(range(len(words)), [_plain(word) for word in words])
+    below.set_xlabel("seconds")
+    for axes in (above, below):
+        axes.set_xlim(0, seconds)
+        axes.tick_params(length=2)
+    save_figure(figure, path)
+
+
+def _plain(text: str) -> str:
+    """Keep a dollar sign, which would begin a formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,1 @@
+"""Encoders: what turns a source, a text, picture or sound, into annotations to attend to."""

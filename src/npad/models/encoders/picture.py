@@ -1,0 +1,157 @@
+"""The encoder of a picture: a convolutional network whose grid of features attention looks at.
+
+Every stage halves the picture by a convolution of stride 2, followed by a residual block (He et
+al., 2016). Group normalisation (Wu & He, 2018) makes a picture's features independent of the
+others in its batch. The cells of the last stage's grid, row by row, are the annotations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npad.errors import InvalidInput
+from npad.models.encoders.encoder import Encoder, Sizes
+from npad.models.network import MAX_SIZE
+from npad.validation import as_list, brief, ensure_integer
+
+PIXEL_MEAN, PIXEL_DEVIATION = 115.0, 69.0  # of photographs, in levels from 0 to 255
+GROUPS = 16  # of channels that are normalised together
+MAX_STAGES = 10
+MAX_PIXELS = 4096  # of a side
+EXACT_PICTURES = 64  # convolved at a time by matrix products, which need nine times the memory
+
+Convolve = Callable[[nn.Conv2d, Tensor], Tensor]
+
+
+class PictureEncoder(Encoder):
+    """Encodes pictures: a uint8 tensor [pictures, 3, size, size], or a list of [3, size, size].
+
+    Args:
+        sizes: of the model.
+        size: pixels of a side, a multiple of 2 to the number of stages.
+        channels: of each stage.
+    """
+
+    def __init__(self, sizes: Sizes, size: int = 80, channels: Sequence[int] = (64, 128, 256)):
+        ensure_integer("size", size, 1, MAX_PIXELS)
+        stages = as_list("channels", channels, "a list of channels, one number a stage")
+        for number in stages:
+            ensure_integer("channels: each", number, 1, MAX_SIZE)
+        if not 1 <= len(stages) <= MAX_STAGES:
+            raise InvalidInput(f"channels must be 1 to {MAX_STAGES} numbers, not {len(stages)}")
+        if size % 2 ** len(stages):
+            raise InvalidInput(
+                f"size must be a multiple of {2 ** len(stages)}, which {len(stages)} stages halve, "
+                f"not {size}"
+            )
+        self.size = int(size)
+        self.options = {"size": self.size, "channels": [int(number) for number in stages]}
+        self.network = PictureNetwork(self.options["channels"], 2 * sizes.width, sizes.drop)
+        self.parts = {"encoder": self.network}
+
+    def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
+        pictures = source if isinstance(source, Tensor) else list(source)
+        shape = (3, self.size, self.size)
+        for i, picture in enumerate(pictures):
+            if not (
+                isinstance(picture, Tensor)
+                and picture.dtype == torch.uint8
+                and tuple(picture.shape) == shape
+            ):
+                raise InvalidInput(
+                    f"picture {i} must be a uint8 tensor {list(shape)}, not {_kind(picture)}"
+                )
+        stacked = pictures if isinstance(pictures, Tensor) else _stacked(pictures, shape)
+        return stacked.to(self.network.project.weight.device), None
+
+    def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self.network(inputs, _convolve), None
+
+    def annotate_exactly(
+        self, inputs: Tensor, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.network(inputs, convolve_exactly if inputs.is_cuda else _convolve), None
+
+    def blocks(self, name: str) -> tuple[int, int]:
+        return (2, 0) if name.startswith("encoder.project.") else (0, 0)
+
+
+class PictureNetwork(nn.Module):
+    """Maps pixels [pictures, 3, height, width], 0 to 255, to features [pictures, cells, outputs].
+
+    Args:
+        channels: of each stage.
+        outputs: of each cell.
+        drop: dropout of the last stage's features.
+    """
+
+    def __init__(self, channels: Sequence[int], outputs: int, drop: nn.Module) -> None:
+        super().__init__()
+        below = [3, *channels[:-1]]
+        self.stages = nn.ModuleList(
+            Stage(inputs, number) for inputs, number in zip(below, channels, strict=True)
+        )
+        self.norm = nn.LayerNorm(channels[-1])
+        self.project = nn.Linear(channels[-1], outputs)
+        self.drop = [drop]  # a list, since it is the model's child already
+
+    def forward(self, pixels: Tensor, convolve: Convolve) -> Tensor:
+        weight = self.project.weight
+        x = (pixels.to(weight.dtype) - PIXEL_MEAN) / PIXEL_DEVIATION
+        if x.is_cuda:
+            x = x.contiguous(memory_format=torch.channels_last)
+        for stage in self.stages:
+            x = stage(x, convolve)
+        cells = self.norm(x.flatten(2).transpose(1, 2))
+        return self.project(self.drop[0](cells))  # type: ignore[no-any-return]
+
+
+class Stage(nn.Module):
+    """A convolution that halves the picture, and a residual block."""
+
+    def __init__(self, inputs: int, channels: int) -> None:
+        super().__init__()
+        self.halve = nn.Conv2d(inputs, channels, 3, stride=2, padding=1, bias=False)
+        self.inner = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.outer = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norms = nn.ModuleList(
+            nn.GroupNorm(math.gcd(GROUPS, channels), channels) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor, convolve: Convolve) -> Tensor:
+        """Map [pictures, inputs, height, width] to [pictures, channels, height / 2, width / 2]."""
+        first, second, third = self.norms
+        x = F.relu(first(convolve(self.halve, x)))
+        residual = third(convolve(self.outer, F.relu(second(convolve(self.inner, x)))))
+        return F.relu(x + residual)
+
+
+def _convolve(convolution: nn.Conv2d, x: Tensor) -> Tensor:
+    return convolution(x)  # type: ignore[no-any-return]
+
+
+def convolve_exactly(convolution: nn.Conv2d, x: Tensor) -> Tensor:
+    """Return a convolution without bias as matrix products, in full float32 on a GPU."""
+    matrix = convolution.weight.flatten(1)  # [channels, inputs · 9]
+    height, width = (
+        (side - 1) // step + 1 for side, step in zip(x.shape[2:], convolution.stride, strict=True)
+    )
+    convolved = [
+        matrix @ F.unfold(block, convolution.kernel_size, padding=1, stride=convolution.stride)
+        for block in torch.split(x, EXACT_PICTURES)
+    ]
+    return torch.cat(convolved).view(len(x), -1, height, width)
+
+
+def _stacked(pictures: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+    return torch.stack(pictures) if pictures else torch.empty(0, *shape, dtype=torch.uint8)
+
+
+def _kind(value: object) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else brief(value)

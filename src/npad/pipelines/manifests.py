@@ -1,0 +1,102 @@
+"""Manifests: which text belongs to which picture or recording, and the files themselves.
+
+A manifest has lines of a file's name, a tab and a text. Several lines may name the same file, such
+as the five captions of a picture. The files are in a folder or a tar archive.
+"""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from npad.errors import InvalidInput, StorageError
+from npad.storage.regular import read_bytes
+from npad.text.files import display_name, read_lines
+
+MAX_FILE_BYTES = 1 << 28  # of a picture or a recording
+ARCHIVE_ERRORS = (OSError, tarfile.TarError, EOFError, lzma.LZMAError, zlib.error)
+
+
+def read_manifest(path: str | Path) -> dict[str, list[str]]:
+    """Return the texts of each file that a manifest names, both in its order.
+
+    Args:
+        path: the manifest: plain, gzip, xz, or `-` for standard input.
+
+    Raises:
+        InvalidInput: the manifest cannot be read, is empty, or has a line of another form.
+    """
+    texts: dict[str, list[str]] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        name, tab, text = line.partition("\t")
+        if not tab or not name:
+            raise InvalidInput(
+                f"{display_name(path)}, line {number}: a manifest has a file's name, a tab and a "
+                "text in each line"
+            )
+        texts.setdefault(name, []).append(text.strip())
+    if not texts:
+        raise InvalidInput(f"{display_name(path)} is empty: it names no file")
+    return texts
+
+
+def read_files(files: str | Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each file, in the order that is fastest to read.
+
+    Args:
+        files: a folder, or a tar archive: plain, gzip or xz. An archive is read once, from its
+            beginning to its end; "./" before its names is ignored.
+        names: of the files, in the folder or the archive.
+
+    Raises:
+        InvalidInput: a file is missing, or larger than `MAX_FILE_BYTES`; or the archive is damaged.
+    """
+    wanted, files = dict.fromkeys(names), Path(files)
+    if files.is_dir():
+        return _in_folder(files, wanted)
+    return _in_archive(files, wanted)
+
+
+def _in_folder(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    for name in names:
+        try:
+            content = read_bytes(folder / name, MAX_FILE_BYTES)
+        except StorageError as error:
+            raise InvalidInput(f"{error} (named by the manifest)") from error
+        yield name, content
+
+
+def _in_archive(archive: Path, names: dict[str, None]) -> Iterator[tuple[str, bytes]]:
+    missing = dict(names)
+    try:
+        with tarfile.open(archive) as content:
+            for member in content:
+                name = member.name.removeprefix("./")
+                if name not in missing or not member.isfile():
+                    continue
+                if member.size > MAX_FILE_BYTES:
+                    rule = f"has {member.size:,} bytes, more than {MAX_FILE_BYTES:,}"
+                    raise InvalidInput(f"{name} in {archive} {rule}")
+                del missing[name]
+                yield name, _member_bytes(content, member)
+                if not missing:
+                    return
+    except ARCHIVE_ERRORS as error:
+        reason = getattr(error, "strerror", None) or str(error) or "it ends early"
+        rule = "files must be a folder or a tar archive"
+        raise InvalidInput(f"cannot read {archive}: {rule} ({reason.splitlines()[0]})") from error
+    first, more = next(iter(missing)), len(missing) - 1
+    others = f" and {more:,} more" if more else ""
+    raise InvalidInput(f"{archive} has no file {first}{others}, which the manifest names")
+
+
+def _member_bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None  # it is a file
+    content = file.read()
+    if len(content) < member.size:
+        raise EOFError("it ends early")
+    return content

@@ -1,0 +1,228 @@
+"""Models whose source is a picture or a sound decode as those of texts do."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cases import EVERY, assert_same, by_name
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score
+from npad.errors import StorageError
+from npad.models.cgru.fast import Prepared, prepared
+from npad.models.cgru.model import AttentionModel
+from npad.models.encoders.picture import convolve_exactly
+from npad.models.encoders.sound import STRIDE
+from npad.models.low_precision import LowPrecision
+from npad.storage import checkpoint
+from npad.testing import check_model
+from npad.text.subwords import Subwords
+
+OPTIONS = {"picture": {"size": 8, "channels": [4, 6]}, "sound": {"bins": 5, "channels": 7}}
+LENGTHS = [9, 1, 16, 12]  # frames
+kinds = pytest.mark.parametrize("kind", OPTIONS)
+
+
+def build(kind, dtype=torch.float64, **how) -> AttentionModel:
+    torch.manual_seed(0)
+    options = {"units": 6, "embedding": 5, "source": kind, "source_options": OPTIONS[kind]}
+    model = AttentionModel(1, 11, **(options | how)).to(dtype).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name:
+                parameter.normal_(std=0.6 if how.get("units", 6) < 100 else 0.05)
+    return model
+
+
+def source_of(kind):
+    random = torch.Generator().manual_seed(1)
+    if kind == "picture":
+        return torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8, generator=random)
+    return [torch.randn(length, 5, generator=random, dtype=torch.float64) for length in LENGTHS]
+
+
+@kinds
+@pytest.mark.parametrize("how", [{}, {"cell": "lstm", "layers": 2}, {"attention": False}])
+def test_it_keeps_the_contract(kind, how):
+    check_model(build(kind, **how), source_of(kind))
+    check_model(prepared(build(kind, **how)), source_of(kind))
+
+
+@kinds
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_prepared_finds_what_the_plain_one_finds(kind, decoder):
+    plain = build(kind)
+    source = source_of(kind)
+    assert_same(decode(Prepared(plain), source, decoder, 6), decode(plain, source, decoder, 6))
+
+
+@kinds
+def test_padded_units_change_nothing(kind):
+    model = build(kind, units=257)
+    model.initialise("glorot")
+    state = model.start(source_of(kind))
+    assert model.width > 257
+    assert (state.memory.unflatten(2, (2, model.width))[..., 257:] == 0).all()
+    assert state.memory.abs().sum() > 0
+    assert model.size() < sum(parameter.numel() for parameter in model.parameters())
+    check_model(model, source_of(kind))
+
+
+@kinds
+def test_it_decodes_with_noise_and_scores_what_it_finds(kind):
+    model, source = prepared(build(kind)), source_of(kind)
+    hypotheses = decode(model, source, NPAD(Beam(2), 4, Noise(0.5)), 6)
+    tokens = [[best.tokens for best in found if best.finished][:1] for found in hypotheses]
+    scores = score(model, source, tokens)
+    for found, (best, *_) in zip(scores, hypotheses, strict=True):
+        if found and best.finished:
+            assert found[0] == pytest.approx(best.log_prob)
+
+
+@kinds
+def test_an_answer_depends_on_the_source(kind):
+    model, source = build(kind), source_of(kind)
+    logits = model.step(model.start(source), torch.full((4,), model.special.bos))[0]
+    assert torch.pdist(logits).min() > 1e-6
+
+
+def test_attention_has_a_weight_for_each_cell_or_position():
+    model = build("picture")
+    state = model.step(model.start(source_of("picture")), torch.full((4,), 11))[1]
+    assert model.attention(state).shape == (4, 2 * 2)
+    model = build("sound")
+    state = model.step(model.start(source_of("sound")), torch.full((4,), 11))[1]
+    weights = model.attention(state)
+    assert weights.shape == (4, 16 // STRIDE)
+    assert (weights > 0).sum(1).tolist() == [-(-length // STRIDE) for length in LENGTHS]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [8, 10])
+def test_a_convolution_by_products_is_torchs(stride, side, monkeypatch):
+    monkeypatch.setattr("npad.models.encoders.picture.EXACT_PICTURES", 2)
+    torch.manual_seed(0)
+    convolution = torch.nn.Conv2d(3, 5, 3, stride=stride, padding=1, bias=False).double()
+    pictures = torch.randn(5, 3, side, side, dtype=torch.float64)
+    torch.testing.assert_close(convolve_exactly(convolution, pictures), convolution(pictures))
+
+
+def test_a_sounds_convolution_is_torchs():
+    model, frames = build("sound"), source_of("sound")[2][None]
+    first = model.convolutions[0]
+    weight = first.linear.weight.unflatten(1, (5, 5))  # [channels, inputs, frames]
+    plain = F.conv1d(frames.mT, weight, first.linear.bias, stride=2, padding=2).mT
+    torch.testing.assert_close(first(frames), F.gelu(first.norm(plain)))
+
+
+@kinds
+def test_a_copy_has_an_encoder_of_its_own(kind):
+    model, source = build(kind), source_of(kind)
+    before, other = model.start(source).memory, copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.encoder.parameters():
+            parameter.add_(1)
+    assert torch.equal(model.start(source).memory, before)
+    assert not torch.equal(other.start(source).memory, before)
+
+
+@kinds
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_chains_may_run_in_lower_precision(kind, precision):
+    model, source = prepared(build(kind, torch.float32)), source_of(kind)
+    low = LowPrecision(model, precision)
+    (best, *_), *_ = decode(low, source, NPAD(Greedy(), 3, Noise(0.0)), 6)
+    assert best.tokens == decode(model, source, Greedy(), 6)[0][0].tokens
+
+
+WRONG = [
+    ("picture", torch.zeros(2, 3, 8, 8), "uint8 tensor [3, 8, 8], not torch.float32 [3, 8, 8]"),
+    ("picture", torch.zeros(2, 3, 8, 9, dtype=torch.uint8), "not torch.uint8 [3, 8, 9]"),
+    ("picture", [[1, 2]], "picture 0 must be a uint8 tensor [3, 8, 8], not [1, 2]"),
+    ("sound", [torch.zeros(4, 6)], "sound 0 must be a floating-point tensor [frames, 5]"),
+    ("sound", [torch.zeros(0, 5)], "not torch.float32 [0, 5]"),
+    ("sound", [torch.zeros(4, 5), torch.zeros(4, 5, dtype=torch.long)], "sound 1 must be"),
+    ("sound", [[1, 2]], "not [1, 2]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "source", "message"), WRONG)
+def test_a_source_of_another_kind_is_refused(kind, source, message):
+    with pytest.raises(InvalidInput) as refused:
+        decode(build(kind), source, Greedy(), 4)
+    assert message in str(refused.value)
+
+
+MISTAKES = [
+    ({"source": "video"}, "source must be one of 'text', 'picture', 'sound', not 'video'"),
+    ({"source": "picture", "source_options": {"bins": 4}}, "has no option 'bins'; it has size,"),
+    ({"source": "text", "source_options": {"size": 4}}, "has no option 'size'; it has none"),
+    ({"source": "picture", "source_options": 4}, "source_options must be a dictionary, not 4"),
+    ({"source": "picture", "source_options": {"size": 84}}, "size must be a multiple of 8"),
+    ({"source": "picture", "source_options": {"channels": []}}, "channels must be 1 to 10"),
+    ({"source": "sound", "source_options": {"bins": 0}}, "bins must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), MISTAKES)
+def test_a_mistake_in_the_options_is_named(options, message):
+    with pytest.raises(InvalidInput) as refused:
+        AttentionModel(1, 9, units=4, embedding=4, **options)
+    assert message in str(refused.value)
+
+
+def test_a_picture_has_no_vocabulary():
+    with pytest.raises(InvalidInput, match="source_vocabulary must be 1"):
+        AttentionModel(2, 9, units=4, embedding=4, source="picture")
+
+
+SUBWORDS = Subwords.learn(["ein kleines Haus", "ein kleiner Hund"] * 3, 280)
+
+
+@kinds
+@pytest.mark.parametrize("packed", [False, True], ids=["", "packed"])
+def test_a_folder_keeps_the_model_and_its_source(tmp_path, kind, packed):
+    torch.manual_seed(3)
+    options = {"units": 6, "embedding": 5, "source": kind, "source_options": OPTIONS[kind]}
+    model = AttentionModel(1, SUBWORDS.size, **options).eval()
+    checkpoint.save(tmp_path / "model", model, (None, SUBWORDS), {}, packed=packed)
+    checkpoint.verify(tmp_path / "model")
+    saved = checkpoint.load(tmp_path / "model")
+    assert (saved.model.options, saved.model.source) == (model.options, kind)
+    assert saved.model.source_encoder.options.items() >= OPTIONS[kind].items()
+    assert saved.subwords[0] is None
+    assert saved.subwords[1].decode(SUBWORDS.encode(["Hund"])[0]) == "Hund"
+    with pytest.raises(InvalidInput, match=f"model is a model of {kind}s; this needs"):
+        saved.text_subwords()
+    assert not (tmp_path / "model/source.tokenizer.json").exists()
+    tolerance = 0.02 if packed else 0.0
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(
+            saved.model.get_parameter(name),
+            weight,
+            rtol=0,
+            atol=tolerance * weight.abs().max().item(),
+        )
+    if not packed:
+        source = source_of(kind)
+        assert decode(saved.model, source, Beam(3), 6) == decode(model, source, Beam(3), 6)
+
+
+def test_a_folder_whose_source_was_changed_is_refused(tmp_path):
+    checkpoint.save(tmp_path / "model", build_small(), (None, SUBWORDS), {})
+    path = tmp_path / "model/config.json"
+    config = json.loads(path.read_text())
+    config["model"]["source"] = "sound"
+    config["model"]["source_options"] = {}
+    config["sha256"]["config.json"] = checkpoint.config_digest(config)
+    path.write_text(json.dumps(config))
+    with pytest.raises(StorageError, match=r"does not fit config\.json"):
+        checkpoint.load(tmp_path / "model")
+
+
+def build_small():
+    options = {"units": 4, "embedding": 4, "source": "picture"}
+    return AttentionModel(1, SUBWORDS.size, **options, source_options=OPTIONS["picture"])

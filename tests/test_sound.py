@@ -1,0 +1,78 @@
+"""Log-mel features: which band a tone is in, and what they do not depend on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from npad import InvalidInput
+from npad.pipelines import sound
+from npad.pipelines.sound import log_mel
+
+RATE = 8000
+
+
+def tone(hertz, seconds=0.5, loudness=0.3):
+    return loudness * torch.sin(2 * math.pi * hertz * torch.arange(int(seconds * RATE)) / RATE)
+
+
+def test_a_higher_tone_is_in_a_higher_band():
+    melody = torch.cat([tone(hertz, 0.25) for hertz in (200, 500, 1000, 2000, 3500)])
+    bands = log_mel(melody, RATE, 40)[12::25].argmax(1).tolist()
+    assert bands == sorted(set(bands))
+
+
+def test_there_is_a_frame_per_ten_milliseconds():
+    assert log_mel(tone(440, 1.0), RATE).shape == (100, 40)
+    assert log_mel(tone(440, 0.101), RATE, 20).shape == (11, 20)
+    assert log_mel(torch.zeros(0), RATE).shape == (1, 40)
+    assert log_mel(torch.randn(44_100), 44_100, 80).shape == (100, 80)
+
+
+def test_loudness_changes_nothing():
+    torch.manual_seed(0)
+    speech = tone(300) + 0.1 * torch.randn(4000)
+    torch.testing.assert_close(
+        log_mel(speech, RATE), log_mel(speech / 20, RATE), atol=1e-3, rtol=1e-3
+    )
+
+
+def test_features_have_mean_zero_and_deviation_one():
+    torch.manual_seed(0)
+    features = log_mel(torch.cat([tone(300), torch.randn(4000)]), RATE)
+    assert features.mean(0).abs().max() < 1e-4
+    assert features.square().mean() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("samples", [torch.zeros(8000), torch.full((8000,), 0.5), torch.zeros(0)])
+def test_silence_is_all_zeros_or_finite(samples):
+    features = log_mel(samples, RATE)
+    assert features.isfinite().all()
+    if not samples.any():
+        assert not features.any()
+
+
+def test_a_long_recording_in_blocks_is_the_same(monkeypatch):
+    torch.manual_seed(0)
+    speech = torch.randn(9_000)
+    whole = log_mel(speech, RATE)
+    monkeypatch.setattr(sound, "BLOCK_FRAMES", 7)
+    torch.testing.assert_close(log_mel(speech, RATE), whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(4, 2), RATE), "must be a floating-point tensor [samples], not [4, 2]"),
+        ((torch.zeros(4, dtype=torch.long), RATE), "must be a floating-point tensor"),
+        (([1.0], RATE), "not [1.0]"),
+        ((torch.zeros(4), 0), "rate must be a whole number of at least 100, not 0"),
+        ((torch.zeros(4), RATE, 0), "bins must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_a_mistake_is_named(arguments, message):
+    with pytest.raises(InvalidInput) as refused:
+        log_mel(*arguments)
+    assert message in str(refused.value)
