@@ -10,6 +10,7 @@ from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import wer
 from npad.experiments import whisper as experiment
 from npad.experiments.hypotheses import Candidate, choose, read_entries
+from npad.experiments.whisper_findings import comparisons, outcome
 from npad.experiments.whisper_report import render, write
 from npad.experiments.whisper_results import SELECTORS, Results, selected
 from test_digits import corpus as corpus  # a fixture
