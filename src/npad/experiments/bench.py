@@ -30,6 +30,7 @@ from npad.experiments.rows import (
     Output,
     Row,
     are_differences,
+    are_examples,
     are_pairs,
     is_number,
     is_row,
@@ -84,7 +85,8 @@ class Bench:
     ) -> None:
         self.task = task
         self.folder, self.record = folder, Record(folder / "results.jsonl")
-        self.set_names, self.sets = list(sets), sets if isinstance(sets, Mapping) else {}
+        self.set_names = list(sets)
+        self.sets: dict[str, Pairs] = dict(sets) if isinstance(sets, Mapping) else {}
         self.seeds, self.max_length, self.max_rows = seeds, max_length, max_rows
         self.progress = progress
         self.translator = cache(translator) if translator else None
@@ -94,6 +96,11 @@ class Bench:
     def metric(self) -> Metric:
         """The metric that choices are made by."""
         return self.task.metrics[0]
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is a model for results that are not recorded."""
+        return self.translator is not None
 
     @property
     def valid(self) -> str:
@@ -120,7 +127,8 @@ class Bench:
 
     def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
         """Return the figures of a decoder with every seed; a single row if it draws nothing."""
-        decoders = dict.fromkeys(with_seed(decoder, seed) for seed in range(self.seeds))
+        seeds = self.task.valid_seeds or self.seeds if set_name == self.valid else self.seeds
+        decoders = dict.fromkeys(with_seed(decoder, seed) for seed in range(seeds))
         return Figures([self.row(set_name, seeded, training_sigma) for seeded in decoders])
 
     def entropy(self, set_name: str) -> list[tuple[float, int]]:
@@ -191,6 +199,27 @@ class Bench:
         )
         return share
 
+    def examples(
+        self, set_name: str, decoders: Mapping[str, Decoder], count: int
+    ) -> list[dict[str, dict[str, str]]]:
+        """Return references and outputs of some sources, evenly spread over a set."""
+
+        def measure() -> list[dict[str, dict[str, str]]]:
+            references = self.sets[set_name].references
+            texts = {name: self._entries(set_name, d) for name, d in decoders.items()}
+            step = max(1, len(references) // count)
+            return [
+                {
+                    "references": {str(i): text for i, text in enumerate(references[place])},
+                    "outputs": {name: entries[place][1] for name, entries in texts.items()},
+                }
+                for place in range(0, len(references), step)[:count]
+            ]
+
+        key = ("examples", set_name, count, *map(decoder_signature, decoders.values()))
+        found: list[dict[str, dict[str, str]]] = self._get_or_measure(key, measure, are_examples)
+        return found
+
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
         shares = []
@@ -206,7 +235,7 @@ class Bench:
     ) -> Any:
         """Return the result of a key, measured if it is not recorded; `valid` checks its form."""
         if key not in self.record.results:
-            if self.translator is None:
+            if not self.measures:
                 raise NotMeasured(
                     f"{self.record.path} has no result for {key}; measuring it needs a model"
                 )

@@ -99,8 +99,8 @@ def _noises(bench: Bench, noises: Iterable[Noise], part: str) -> str:
     return comparison(bench, (part, "σ₀"), rows)
 
 
-def selection(bench: Bench) -> str:
-    """Format two tables of selectors: their figures, and what length normalisation gains.
+def selectable(bench: Bench) -> dict[str, NPAD]:
+    """Return the decoders whose candidates selectors choose among.
 
     A beam's n-best list is NPAD with a single clean chain that returns every finished hypothesis.
     """
@@ -112,6 +112,12 @@ def selection(bench: Bench) -> str:
     }
     decoders |= {f"beam {width}, n-best": n_best(Beam(width)) for width in (*WIDTHS, 50)}
     decoders["50 samples at 0.5"] = n_best(Sampling(50, 0.5))
+    return decoders
+
+
+def selection(bench: Bench) -> str:
+    """Format two tables of selectors: their figures, and what length normalisation gains."""
+    decoders = selectable(bench)
     rows: LabelledDecoders = []
     for name, decoder in decoders.items():
         selectors: list[Selector] = [MostProbable(), LengthNormalised()]
@@ -173,7 +179,8 @@ def search_errors(bench: Bench, sentences: int, budget: int) -> str:
     }
     rows = ([name, "–" if share is None else f"{share:.1%}"] for name, share in shares.items())
     return markdown(
-        [f"{set_name}, {proven_count} of {len(optima)} sentences proven", "search errors"], rows
+        [f"{set_name}, {proven_count} of {len(optima)} {bench.task.unit}s proven", "search errors"],
+        rows,
     )
 
 

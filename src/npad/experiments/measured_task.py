@@ -123,6 +123,8 @@ class Task:
         metrics: the first is the one that choices are made by.
         legend: what the metrics are, in words.
         utility: the utility by which minimum Bayes risk selects.
+        valid_seeds: seeds on the validation set; as many as on the others if None. Choices are
+            made with the first.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Task:
     metrics: tuple[Metric, ...]
     legend: str
     utility: str = "chrf"
+    valid_seeds: int | None = None
 
     @property
     def measures(self) -> str:
@@ -156,6 +159,7 @@ CAPTION = Task(
     (CIDER, BLEU4),
     "CIDEr-D (times 100)\nand BLEU-4 are against all references of a picture, "
     "as captioning papers have them.",
+    valid_seeds=1,
 )
 SPEECH = Task(
     "speech",
@@ -163,5 +167,6 @@ SPEECH = Task(
     (WER,),
     "WER is the word error rate in per cent,\nof normalised English; lower is better.",
     utility="wer",
+    valid_seeds=1,
 )
 TASKS = {task.name: task for task in (TRANSLATION, CAPTION, SPEECH)}

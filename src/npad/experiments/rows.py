@@ -139,3 +139,14 @@ def are_differences(value: Any, count: int) -> bool:
         and all(isinstance(each, dict) and each.keys() == names for each in value)
         and all(is_number(number) for each in value for number in each.values())
     )
+
+
+def are_examples(value: Any) -> bool:
+    """Return whether a value from a record is a list of references and outputs by name."""
+    return isinstance(value, list) and all(
+        isinstance(example, dict)
+        and example.keys() == {"references", "outputs"}
+        and all(isinstance(texts, dict) for texts in example.values())
+        and all(isinstance(text, str) for texts in example.values() for text in texts.values())
+        for example in value
+    )

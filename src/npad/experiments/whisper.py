@@ -27,13 +27,15 @@ from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.experiments.digits import (
+    TEST_SEED,
     TEST_TAKES,
+    VALIDATION_SEED,
     VALIDATION_TAKES,
     Utterance,
     archive_in,
+    at_levels,
     read_takes,
     utterances,
-    with_noise,
 )
 from npad.experiments.hypotheses import Entry, append_entry, candidates, resume_entries
 from npad.noise.noisy import Noise
@@ -60,7 +62,6 @@ SEEDS = 3
 MAX_LENGTH = 60  # tokens; eight digits have about 20
 MAX_ROWS = 4096
 MAX_WINDOWS = 256  # at a time: each has 18 MB of keys and values
-VALIDATION_SEED, TEST_SEED, NOISE_SEED = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -92,19 +93,14 @@ def speech_set(
     heard: Transcriber, strings: Sequence[Utterance], name: str, levels: Sequence[float]
 ) -> SpeechSet:
     """Return all strings with noise at each level, as the model's source on its device."""
-    noisy = [
-        with_noise(utterance.samples, decibels, NOISE_SEED + 1000 * i)
-        for decibels in levels
-        for i, utterance in enumerate(strings)
-    ]
+    noisy, references = zip(*at_levels(strings, levels), strict=True)
     parts = [heard.hear(noisy[i : i + 50]) for i in range(0, len(noisy), 50)]
     device = getattr(heard.model, "device", "cpu")
     tensors = {
         key: torch.cat([part.tensors[key] for part in parts]).to(device) for key in parts[0].tensors
     }
     ids = [stable_hash(samples.numpy().tobytes()) for samples in noisy]
-    references = [utterance.text for _ in levels for utterance in strings]
-    return SpeechSet(name, references, type(parts[0])(**tensors), ids)
+    return SpeechSet(name, list(references), type(parts[0])(**tensors), ids)
 
 
 def calibration_jobs() -> Iterator[Job]:
