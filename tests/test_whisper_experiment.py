@@ -112,6 +112,7 @@ def test_the_report_has_a_row_a_system_and_a_plot(ran, tmp_path):
     results = Results(whole)
     for system in results.systems:
         assert text.count(f"| {system} |") == len(results.sets) + 1
+    assert "| NPAD over greedy | 3 |" in text
     for compared in comparisons(results):
         assert f"{compared.difference} {compared.outcome}" in text
     assert (tmp_path / "report/wer.png").stat().st_size > 1000

@@ -19,7 +19,7 @@ from npad.evaluate.wer import wer
 from npad.experiments.hypotheses import Entry, keep_entries, read_entries
 from npad.experiments.tables import markdown
 from npad.experiments.whisper_findings import findings
-from npad.experiments.whisper_results import SELECTORS, Results, System, selected
+from npad.experiments.whisper_results import SELECTORS, SYSTEMS, Results, System, selected
 from npad.storage.atomic import write_atomic
 
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
@@ -54,6 +54,8 @@ def render(results: Results) -> str:
         "seeds. They are clear if the interval does not hold zero; of forty that are none, two "
         "would seem so.\n",
         findings(results),
+        "## Word error rate, all noise levels\n",
+        _overview(results),
         "![word error rate and NLL against rows](wer.png)\n",
         "## All decoders\n",
         LEGEND,
@@ -68,6 +70,20 @@ def render(results: Results) -> str:
         _calibration(results),
     ]
     return "\n".join(parts)
+
+
+def _overview(results: Results) -> str:
+    """Format the word error rates on all sets together, a column a selector."""
+    rows = []
+    for name, size in dict.fromkeys((system.name, system.rows) for system in results.systems):
+        found = [results.find(name, size, selector) for selector in SELECTORS]
+        columns = [f"{_rate(results, s).y:.2f}" if s else "–" for s in dict.fromkeys(found)]
+        records = [results.records[name, size, 0, on] for on in results.sets]
+        recordings = sum(len(record["references"]) for record in records)
+        calls = sum(record["calls"] + record["rescored"] for record in records) / recordings
+        columns += ["–"] * (len(SELECTORS) - len(columns))
+        rows.append([SYSTEMS[name], f"{size}", *columns, f"{calls:.0f}"])
+    return markdown(["decoder", "rows", *SELECTORS, "calls and re-scored"], rows)
 
 
 def _table(results: Results, on: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.model import Model
-from npad.models.low_precision import LowPrecision
 from npad.pipelines.content import ContentDecoder
 from npad.pipelines.pictures import read_picture
 from npad.pipelines.progress import report_decoded
 from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
 from npad.search.selected import default_decoder
-from npad.validation import brief, ensure_callable, ensure_choice, ensure_integer
+from npad.validation import brief, ensure_callable, ensure_integer
 
 MAX_PICTURES = 128  # at a time: the first features of one of 80 × 80 pixels take 0.4 MB
 
