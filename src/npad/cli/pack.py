@@ -30,7 +30,8 @@ def command(
     source = checkpoint.resolve(ModelReference.parse(model).require_folder("be packed"))
     saved = checkpoint.load(source)
     confidence = Confidence.read(source, checkpoint.weights_digest(source))
-    about = {name: saved.about[name] for name in ("training",) if name in saved.about}
+    kept = ("training", "longest_seconds")
+    about = {name: saved.about[name] for name in kept if name in saved.about}
     checkpoint.save(folder, saved.model, saved.subwords, about, packed=True)
     if confidence is not None:
         confidence.write(folder, checkpoint.weights_digest(folder))

@@ -72,14 +72,16 @@ def read_takes(archive: Path, takes: range, rate: int) -> Takes:
     return complete
 
 
-def utterances(takes: Takes, count: int, rate: int, seed: int = 0) -> list[Utterance]:
-    """Return `count` random strings of 3 to 8 digits, each by one speaker."""
+def utterances(
+    takes: Takes, count: int, rate: int, seed: int = 0, shortest: int = SHORTEST
+) -> list[Utterance]:
+    """Return `count` random strings of `shortest` to 8 digits, each by one speaker."""
     random = np.random.default_rng(seed)
     speakers = sorted(takes)
     strings = []
     for _ in range(count):
         speaker = speakers[int(random.integers(len(speakers)))]
-        digits = random.integers(10, size=random.integers(SHORTEST, LONGEST + 1)).tolist()
+        digits = random.integers(10, size=random.integers(shortest, LONGEST + 1)).tolist()
         parts = [torch.zeros(int(MARGIN * rate))]
         for digit in digits:
             recordings = takes[speaker][digit]
@@ -119,10 +121,12 @@ def archive_in(data: Path) -> Path:
     return archive if archive.exists() else data / "fsdd" / "fsdd.tar.xz"
 
 
-def training_strings(takes: Takes, count: int, rate: int, seed: int = 0) -> Iterator[Utterance]:
+def training_strings(
+    takes: Takes, count: int, rate: int, seed: int = 0, shortest: int = SHORTEST
+) -> Iterator[Utterance]:
     """Yield random strings to train on: a share of them clean, the others with some noise."""
     random = np.random.default_rng([seed, 1])
-    for i, utterance in enumerate(utterances(takes, count, rate, seed)):
+    for i, utterance in enumerate(utterances(takes, count, rate, seed, shortest)):
         clean, decibels = random.random() < CLEAN_SHARE, random.uniform(*TRAINING_DECIBELS)
         if clean:
             yield utterance

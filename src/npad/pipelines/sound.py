@@ -15,7 +15,8 @@ from npad.validation import brief, ensure_integer
 FRAME_SECONDS = 0.01  # between two frames
 WINDOW_SECONDS = 0.025  # that a frame looks at
 LOWEST_HERTZ = 20.0  # of the first band
-FLOOR = 1e-10  # energy; 100 dB below full scale
+RANGE = 1e-6  # energy, of the loudest band; what is 60 dB below it is silence
+FLOOR = 1e-10  # energy, of a recording that is all silence
 FLATTEST = 1e-3  # deviation below which a recording is silence, and stays all zeros
 BLOCK_FRAMES = 10_000  # transformed at a time, so that an hour of sound needs little memory
 
@@ -23,8 +24,8 @@ BLOCK_FRAMES = 10_000  # transformed at a time, so that an hour of sound needs l
 def log_mel(samples: Tensor, rate: int, bins: int = 40) -> Tensor:
     """Return the log-mel features of a recording, which do not depend on its loudness.
 
-    The mean of each band over the recording is subtracted, and all are divided by their common
-    standard deviation.
+    The mean over the recording and all bands is subtracted, and the rest divided by its standard
+    deviation.
 
     Args:
         samples: [samples], floating-point.
@@ -54,8 +55,8 @@ def log_mel(samples: Tensor, rate: int, bins: int = 40) -> Tensor:
             for block in torch.split(windows, BLOCK_FRAMES)
         ]
     )
-    centred = features.clamp(min=FLOOR).log()
-    centred = centred - centred.mean(0)
+    centred = features.clamp(min=max(FLOOR, RANGE * float(features.max()))).log()
+    centred = centred - centred.mean()
     deviation = centred.square().mean().sqrt()
     return torch.where(deviation < FLATTEST, torch.zeros_like(centred), centred / deviation)
 

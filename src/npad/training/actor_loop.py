@@ -32,10 +32,11 @@ from npad.storage.actors import save_actor
 from npad.storage.atomic import atomic_folder
 from npad.storage.regular import file_digest
 from npad.storage.sealed import seal, unseal
-from npad.training.batches import Batcher, Buckets, Index
+from npad.training.batches import Batcher, Buckets
 from npad.training.cuda_graphs import CapturedFeatures
 from npad.training.likelihood import nll
 from npad.training.recipe import Recipe
+from npad.training.sources import Index
 from npad.training.store import Corpus
 from npad.training.update import mixed_precision
 

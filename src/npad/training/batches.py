@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from npad.model import Special
-from npad.training.store import Corpus, Side
+from npad.training.sources import Index, Side, Source, round_up
+from npad.training.store import Corpus
 
 WINDOW = 100  # batches' worth of pairs sorted by length together: more pads less, fewer mix more
 LENGTH_STEP, ROW_STEP = 4, 16  # tokens and sentences, to which the shapes of Buckets are rounded
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class Batch:
     """Pairs as padded tensors; inputs start with the begin token, outputs end with the end."""
 
     ids: Tensor  # [sentences], positions in the corpus
-    source: Tensor  # [sentences, source length], the end token included
-    lengths: Tensor  # [sentences], of the sources, on the CPU
+    source: Tensor  # [sentences, …], what `AttentionModel.padded` returns: tokens, pixels, frames
+    lengths: Tensor | None  # [sentences], of the sources, on the CPU; None: nothing is padded
     inputs: Tensor  # [sentences, length], what the decoder reads
     positions: Tensor  # [tokens], indices into inputs.flatten() that predict a token
     outputs: Tensor  # [tokens], the token to predict at each position
@@ -65,14 +64,13 @@ class Batcher:
         return list(self._cut(np.arange(len(self.corpus))))
 
     def sizes(self, pairs: Index) -> Index:
-        """Return the length of each pair's longer side, with its end token, rounded up."""
-        source, target = self.corpus.source.lengths[pairs], self.corpus.target.lengths[pairs]
-        longer = np.maximum(source, target) + 1
-        return round_up(longer.astype(np.int64), self.grid[1])
+        """Return the positions of each pair's longer side, rounded up."""
+        source, target = (side.positions[pairs] for side in self.sides)
+        return round_up(np.maximum(source, target).astype(np.int64), self.grid[1])
 
     def _cut(self, pairs: Index) -> Iterator[Index]:
         """Sort pairs by size and split them into runs with (pairs × largest) within the limit."""
-        target, source = self.corpus.target.lengths[pairs], self.corpus.source.lengths[pairs]
+        source, target = (side.positions[pairs] for side in self.sides)
         pairs = pairs[np.lexsort((source, target, self.sizes(pairs)))]
         sizes, start = self.sizes(pairs), 0
         while start < len(pairs):
@@ -87,11 +85,8 @@ class Batcher:
         bos, eos, _ = self.special
         padding = int(round_up(len(pairs), self.grid[0])) - len(pairs)
         index = np.concatenate([pairs, np.repeat(pairs[:1], padding)])
-        lengths, ends = (torch.from_numpy(side.lengths[index] + 1).long() for side in self.sides)
-        source, target = (
-            torch.from_numpy(side.padded(index, int(round_up(int(size.max()), self.grid[1])), eos))
-            for side, size in zip(self.sides, (lengths, ends), strict=True)
-        )
+        source, lengths = self.corpus.source.read(index, self.grid[1], eos)
+        target, ends = self.corpus.target.read(index, self.grid[1], eos)
         ends[len(pairs) :] = 0
         inputs = torch.cat([torch.full((len(index), 1), bos), target[:, :-1]], 1)
         predicts = torch.arange(target.shape[1]) < ends[:, None]
@@ -100,7 +95,7 @@ class Batcher:
         return Batch(torch.from_numpy(index), source, lengths, inputs, positions, outputs)
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[Source, Side]:
         """The source and the target."""
         return self.corpus.source, self.corpus.target
 
@@ -141,8 +136,3 @@ class Buckets:
     def _rows(self, size: int) -> int:
         """Return the sentences of a batch, a multiple of ROW_STEP."""
         return max(ROW_STEP, self.max_tokens // size // ROW_STEP * ROW_STEP)
-
-
-def round_up(size: Index | int, step: int) -> Index:
-    """Round up to a multiple of `step`."""
-    return -(-np.asarray(size) // step) * step

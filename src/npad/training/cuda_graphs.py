@@ -22,7 +22,7 @@ from npad.training.noise import TrainingNoise
 
 FLOATS = ("hidden", "cell", "memory", "keys")  # the tensors of a state that have gradients
 CAPTURE_LIMIT = 0.6  # share of the GPU's memory in use at which capturing stops; graphs hold memory
-UNUSED = ("source_embedding", "encoder", "initial", "key", "logits")  # modules not in `features`
+UNUSED = ("initial", "key", "logits")  # modules not in `features`; nor are the encoder's parts
 
 
 class CapturedFeatures:
@@ -84,8 +84,9 @@ class Recurrence(nn.Module):
         self, model: AttentionModel, perturb: Callable[[int], Any], has_cell: bool
     ) -> None:
         super().__init__()
+        unused = {*UNUSED, *model.source_encoder.parts}
         self.parts = nn.ModuleList(
-            part for name, part in model.named_children() if name not in UNUSED
+            part for name, part in model.named_children() if name not in unused
         )
         if isinstance(perturb, Trajectory):
             self.parts.append(perturb.actor)

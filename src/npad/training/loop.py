@@ -16,9 +16,10 @@ from npad.errors import InvalidInput, StorageError, TrainingError
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.sealed import digest
-from npad.training.batches import Batcher, Index
+from npad.training.batches import Batcher
 from npad.training.likelihood import nll
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
+from npad.training.sources import Index
 from npad.training.store import Store
 from npad.training.update import Updater, mixed_precision
 
@@ -254,7 +255,8 @@ class Loop:
             "recipe": self.recipe.to_json(),
             "data": self.store.about["splits"],
         }
-        return {"training": training}
+        longest = self.store.about.get("longest_seconds")
+        return {"training": training} | ({} if longest is None else {"longest_seconds": longest})
 
     def plan(self) -> dict[str, str]:
         """Return digests of the model, recipe and data, without the stopping criteria."""

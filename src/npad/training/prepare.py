@@ -82,7 +82,7 @@ def prepare(
     """
     ensure_path("folder", folder)
     folder = Path(folder)
-    train, valid = _files("train", train), _optional_files("valid", valid)
+    train, valid = pair_of_files("train", train), _optional_files("valid", valid)
     tokenizers = _optional_files("tokenizers", tokenizers)
     check(train, valid, vocabulary, joint, tokenizers, max_length, sample)
     ensure_callable(
@@ -144,7 +144,7 @@ def check(
     Raises:
         InvalidInput: an argument is invalid.
     """
-    _files("train", train)
+    pair_of_files("train", train)
     _optional_files("valid", valid)
     _optional_files("tokenizers", tokenizers)
     rule = "two sizes, of the source and of the target"
@@ -162,8 +162,12 @@ def check(
     ensure_integer("sample", sample, 1)
 
 
-def _files(name: str, files: object) -> Files:
-    """Return two paths, of the source and of the target."""
+def pair_of_files(name: str, files: object) -> Files:
+    """Return two paths, of the source and of the target.
+
+    Raises:
+        InvalidInput: `files` is something else.
+    """
     rule = "two files, of the source and of the target"
     pair = as_list(name, files, rule)
     if len(pair) != 2:
@@ -174,7 +178,7 @@ def _files(name: str, files: object) -> Files:
 
 
 def _optional_files(name: str, files: object) -> Files | None:
-    return None if files is None else _files(name, files)
+    return None if files is None else pair_of_files(name, files)
 
 
 def _seekable(files: Files, folder: Path) -> Files:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from npad.errors import InvalidInput
-from npad.training.batches import Index
+from npad.training.sources import Index
 
 TIMEOUT = timedelta(days=1)  # of a collective; the others wait while the first prepares the data
 

@@ -40,6 +40,7 @@ class Recipe:
         precision: of matrix products, "float32" or "bfloat16".
         seed: of the initialisation, the order of the pairs, dropout and noise.
         noise: noise in the model while training, as in decoding, or None.
+        augment: change pictures and sounds a little in every update.
     """
 
     optimiser: str = "adam"
@@ -56,6 +57,7 @@ class Recipe:
     precision: str = "float32"
     seed: int = 0
     noise: Noise | None = None
+    augment: bool = True
 
     def __post_init__(self) -> None:
         ensure_choice("optimiser", self.optimiser, tuple(LEARNING_RATES))
@@ -74,6 +76,7 @@ class Recipe:
                 ensure_integer(name, getattr(self, name), 1)
         ensure_integer("seed", self.seed, 0)
         ensure_bool("anneal", self.anneal)
+        ensure_bool("augment", self.augment)
         if self.noise is not None and not isinstance(self.noise, Noise):
             raise InvalidInput(
                 f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}"
@@ -103,6 +106,8 @@ class Recipe:
         noise = self.noise and {
             name: _plain(value) for name, value in noise_as_names(self.noise).items()
         }
+        if self.augment:  # as before there was the field, so that older runs can be resumed
+            del plain["augment"]
         return plain | {"noise": noise}
 
     @classmethod

@@ -30,11 +30,13 @@ from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json
 from npad.storage.sealed import seal, unseal
 from npad.training.loop import Loop, Progress, Watch
+from npad.training.media import check_media, prepare_media
 from npad.training.prepare import check, prepare
 from npad.training.processes import joined
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sizes import ensure_fits
 from npad.training.store import Store
+from npad.training.tasks import Task
 from npad.training.update import Updater
 from npad.validation import brief, ensure_path, one_line
 
@@ -45,7 +47,8 @@ FORMAT = 2
 class Plan:
     """The data, model and recipe of a run, as in `run.json`."""
 
-    data: str | Mapping[str, Any]  # a token store's folder, or the arguments of `prepare`
+    # a store's folder, or the arguments of `prepare`, or those of `prepare_media`
+    data: str | Mapping[str, Any]
     options: Mapping[str, Any]  # the arguments of AttentionModel
     recipe: Recipe
 
@@ -104,8 +107,9 @@ def train(
 
     Args:
         folder: the folder of the run, without a run so far.
-        data: a token store's folder, or the arguments of `prepare`.
-        options: the arguments of AttentionModel, other than the sizes of the vocabularies.
+        data: a store's folder, or the arguments of `prepare` or `prepare_media`.
+        options: the arguments of AttentionModel, other than the sizes of the vocabularies and the
+            source, which are the data's.
         recipe: the hyper-parameters.
         device: where to train.
         watch: receives the events of the run.
@@ -194,34 +198,44 @@ def _ensure_watch(watch: object) -> Watch:
 def _check_plan(plan: Plan, device: torch.device) -> None:
     """Find mistakes before anything is written: sizes, options, noise, store, names of files."""
     arguments = inspect.signature(AttentionModel).parameters.keys()
-    allowed = arguments - {"source_vocabulary", "target_vocabulary"}
+    allowed = arguments - {"source_vocabulary", "target_vocabulary", "source"}
     for name in plan.options:
         if name not in allowed:
             raise InvalidInput(
                 f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(allowed))}"
             )
-    ensure_fits((1, 1), plan.options, plan.recipe, device)
+    store = Store.open(plan.data) if isinstance(plan.data, str) else None
+    about: Any = plan.data if store is None else store.about
+    options = model_options(Task.of(about), plan.options)
+    ensure_fits((1, 1), options, plan.recipe, device)
     with torch.device("meta"):
-        model = AttentionModel(1, 1, **plan.options)
+        model = AttentionModel(1, 1, **options)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
-    if isinstance(plan.data, str):
-        store = Store.open(plan.data)
-        ensure_fits(store.about["vocabulary"], plan.options, plan.recipe, device)
+    if store is not None:
+        ensure_fits(store.about["vocabulary"], options, plan.recipe, device)
         store.verify()
     else:
-        _check_text(plan.data)
+        _check_files(about)
 
 
-def _check_text(data: Mapping[str, Any]) -> None:
-    """Check the arguments of `prepare`, and that the files exist."""
+def model_options(task: Task | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the model for a task's data."""
+    return dict(options) if task is None else task.model_options(options)
+
+
+def _check_files(data: Mapping[str, Any]) -> None:
+    """Check the arguments of `prepare` or `prepare_media`, and that the files exist."""
+    check_data, name = (check_media, "prepare_media") if "task" in data else (check, "prepare")
     try:
-        inspect.signature(check).bind(**data)
+        inspect.signature(check_data).bind(**data)
     except TypeError as error:
         raise InvalidInput(
-            f"data must be a token store's folder, or the arguments of prepare: {error}"
+            f"data must be a token store's folder, or the arguments of {name}: {error}"
         ) from error
-    check(**data)
+    check_data(**data)
+    if "task" in data:
+        return
     for split in ("train", "valid", "tokenizers"):
         for file in data.get(split) or ():
             if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
@@ -243,7 +257,8 @@ def _run(
             begin()
             plan = Plan.load(folder)
             if not isinstance(plan.data, str) and not plan.store(folder).exists():
-                prepare(plan.store(folder), progress=watch.preparing, **plan.data)
+                prepare_data = prepare_media if "task" in plan.data else prepare
+                prepare_data(plan.store(folder), progress=watch.preparing, **plan.data)
         processes = stack.enter_context(joined(device))
         stack.enter_context(torch.random.fork_rng(devices))  # keep the caller's random state
         stack.enter_context(out_of_memory_errors("lower the batch or the units"))
@@ -251,9 +266,9 @@ def _run(
         ensure_computes(device, plan.recipe.precision)
         store = Store.open(plan.store(folder))
         torch.manual_seed(plan.recipe.seed)
-        source, target = store.subwords
-        ensure_fits((source.size, target.size), plan.options, plan.recipe, device)
-        model = AttentionModel(source.size, target.size, **plan.options)
+        vocabulary, options = store.about["vocabulary"], model_options(store.task, plan.options)
+        ensure_fits(vocabulary, options, plan.recipe, device)
+        model = AttentionModel(*vocabulary, **options)
         updater = Updater(model, store.train, plan.recipe, device, processes)
         loop = Loop(folder, store, updater, watch)
         reason = loop.run()

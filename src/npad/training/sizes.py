@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from npad.engine.memory import total_memory
 from npad.errors import InvalidInput
 from npad.models.cgru.padding import padded_width
+from npad.models.encoders.encoder import Sizes
+from npad.models.encoders.registry import encoder_of
 from npad.training.recipe import Recipe
 from npad.validation import ensure_integer
 
@@ -68,12 +71,25 @@ def parameters(vocabulary: Sequence[int], options: Mapping[str, Any]) -> int:
     def cell(inputs: int) -> int:
         return gates * width * (inputs + width + 2)
 
-    encoder = 2 * (cell(embedding) + (layers - 1) * cell(2 * width))
+    source_kind = options.get("source", "text")
+    if source_kind == "text":
+        encoder = 2 * (cell(embedding) + (layers - 1) * cell(2 * width)) + source * embedding
+    else:
+        encoder = _encoder_parameters(source_kind, options, width)
     decoder = cell(embedding) + cell(2 * width) + (layers - 1) * cell(width)
     initial = (2 * width + 1) * layers * width
     attention = 2 * width * width + (2 * width + 1) * 2 * width + 2 * width
     readout = (3 * width + embedding + 1) * embedding
-    embeddings = (source + target) * embedding
+    embeddings = target * embedding
     logits = target * (1 if options.get("tied") else embedding + 1)
     total = encoder + decoder + initial + readout + embeddings + logits
     return int(total + (attention if options.get("attention", True) else 0))
+
+
+def _encoder_parameters(source: str, options: Mapping[str, Any], width: int) -> int:
+    """Return the number of parameters of the encoder of pictures or sounds."""
+    network = nn.LSTM if options.get("cell") == "lstm" else nn.GRU
+    sizes = Sizes(1, 1, width, options.get("layers", 1), network, 0, nn.Identity())
+    with torch.device("meta"):
+        parts = encoder_of(source, sizes, options.get("source_options")).parts
+    return sum(weight.numel() for part in parts.values() for weight in part.parameters())

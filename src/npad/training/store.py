@@ -5,6 +5,8 @@ STORE/
   source.tokenizer.json  target.tokenizer.json
   train/  valid/           each: source.tokens, source.ends, target.tokens, target.ends
 
+A store of pictures or sounds has no source tokenizer, and the files of `sources` as its source.
+
 `*.tokens` hold all sentences one after another (uint16, or uint32 for a large vocabulary),
 `*.ends` the offset at which each sentence ends (int64).
 """
@@ -19,12 +21,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from npad.errors import StorageError
-from npad.storage.regular import file_digest, open_regular, read_json
+from npad.errors import InvalidInput, StorageError
+from npad.storage.regular import file_digest, read_json
 from npad.storage.sealed import unseal
 from npad.text.subwords import SIDES, TOKENIZER_FILES, Subwords
+from npad.training.sources import Side, Source, mapped
+from npad.training.tasks import Task
 from npad.validation import one_line
 
 FORMAT = 2
@@ -34,48 +37,31 @@ WAY_OUT = "make it anew with npad prepare"
 
 
 @dataclass(frozen=True)
-class Side:
-    """The sentences of one language of a split."""
-
-    tokens: NDArray[Any]  # [all tokens]
-    ends: NDArray[np.int64]  # [sentences]
-
-    @cached_property
-    def lengths(self) -> NDArray[np.int32]:
-        """The number of tokens of each sentence: [sentences]."""
-        return np.diff(self.ends, prepend=0).astype(np.int32)
-
-    def padded(self, index: NDArray[np.int64], width: int, fill: int) -> NDArray[np.int64]:
-        """Return the sentences at `index` [n] as one array [n, width], padded on the right."""
-        lengths, column = self.lengths[index], np.arange(width)
-        inside = column < lengths[:, None]
-        offsets = np.where(inside, (self.ends[index] - lengths)[:, None] + column, 0)
-        tokens = self.tokens[offsets] if len(self.tokens) else 0
-        return np.where(inside, tokens, fill).astype(np.int64)
-
-
-@dataclass(frozen=True)
 class Corpus:
     """The pairs of a split."""
 
-    source: Side
+    source: Source
     target: Side
 
     def __len__(self) -> int:
-        return len(self.source.ends)
+        return len(self.target.ends)
 
     @classmethod
-    def open(cls, folder: Path, dtypes: Sequence[str]) -> Self:
-        """Memory-map the four files of a split.
+    def open(cls, folder: Path, dtypes: Sequence[str], task: Task | None = None) -> Self:
+        """Memory-map the files of a split.
 
         Args:
             folder: the folder of the split.
             dtypes: the types of the source and target tokens.
+            task: what the source is, if it is no text.
 
         Raises:
             StorageError: a file cannot be read, or its length does not fit the ends.
         """
-        return cls(*(_side(folder, name, dtype) for name, dtype in zip(SIDES, dtypes, strict=True)))
+        target = _side(folder, "target", dtypes[1])
+        if task is None:
+            return cls(_side(folder, "source", dtypes[0]), target)
+        return cls(task.open(folder, len(target.ends)), target)
 
 
 @dataclass(frozen=True)
@@ -118,15 +104,22 @@ class Store:
         return self
 
     @cached_property
-    def subwords(self) -> tuple[Subwords, Subwords]:
-        """The source and target vocabularies."""
-        source, target = (Subwords.load(self.folder / name) for name in TOKENIZER_FILES)
-        sizes = self.about["vocabulary"]
-        for name, tokenizer, size in zip(TOKENIZER_FILES, (source, target), sizes, strict=True):
-            if tokenizer.size != size:
-                reason = f"{name} has {tokenizer.size:,} tokens, not {size:,}"
+    def task(self) -> Task | None:
+        """What the source is, if it is no text."""
+        return Task.of(self.about)
+
+    @cached_property
+    def subwords(self) -> tuple[Subwords | None, Subwords]:
+        """The vocabularies of source, if it is a text, and target."""
+        loaded: list[Subwords] = []
+        names = TOKENIZER_FILES if self.task is None else TOKENIZER_FILES[1:]
+        sizes = self.about["vocabulary"][-len(names) :]
+        for name, size in zip(names, sizes, strict=True):
+            loaded.append(Subwords.load(self.folder / name))
+            if loaded[-1].size != size:
+                reason = f"{name} has {loaded[-1].size:,} tokens, not {size:,}"
                 raise StorageError(f"{self.folder} is damaged: {reason}; {WAY_OUT}")
-        return source, target
+        return loaded[0] if self.task is None else None, loaded[-1]
 
     @property
     def train(self) -> Corpus:
@@ -141,9 +134,11 @@ class Store:
     def _corpus(self, split: str) -> Corpus:
         """Memory-map a split, and check its number of pairs, its ends and its tokens."""
         folder, pairs = self.folder / split, self.about["splits"][split]["kept"]
-        corpus = Corpus.open(folder, self.about["dtypes"])
+        corpus = Corpus.open(folder, self.about["dtypes"], self.task)
         for name, size in zip(SIDES, self.about["vocabulary"], strict=True):
-            side: Side = getattr(corpus, name)
+            side = getattr(corpus, name)
+            if not isinstance(side, Side):
+                continue
             if len(side.ends) != pairs:
                 reason = f"{len(side.ends):,} sentences, not {pairs:,}"
                 raise StorageError(f"{folder}/{name}.ends is damaged: {reason}; {WAY_OUT}")
@@ -156,37 +151,56 @@ class Store:
         return corpus
 
 
-class Writer:
-    """Appends sentences to a split of a store."""
+class SideWriter:
+    """Appends sentences to a side of a split."""
 
-    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
-        folder.mkdir(parents=True)
-        self.dtypes = dtypes(sizes)
-        self.files = [
-            [open(folder / f"{side}.{part}", "wb") for part in PARTS]  # noqa: SIM115
-            for side in SIDES
-        ]
-        self.written = [0, 0]  # tokens of source and target
+    def __init__(self, folder: Path, side: str, dtype: str) -> None:
+        self.files = [open(folder / f"{side}.{part}", "wb") for part in PARTS]  # noqa: SIM115
+        self.dtype = dtype
+        self.written = 0  # tokens
 
-    def add(self, pairs: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Append aligned sentences: [source sentences, target sentences]."""
-        for side, sentences in enumerate(pairs):
-            lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-            tokens = np.fromiter(
-                (token for sentence in sentences for token in sentence),
-                self.dtypes[side],
-                int(lengths.sum()),
-            )
-            ends = self.written[side] + np.cumsum(lengths)
-            for file, array in zip(self.files[side], (tokens, ends), strict=True):
-                file.write(array.tobytes())
-            self.written[side] += len(tokens)
+    def add(self, sentences: Sequence[Sequence[int]]) -> None:
+        """Append sentences, token lists."""
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        tokens = np.fromiter(
+            (token for sentence in sentences for token in sentence), self.dtype, int(lengths.sum())
+        )
+        for file, array in zip(
+            self.files, (tokens, self.written + np.cumsum(lengths)), strict=True
+        ):
+            file.write(array.tobytes())
+        self.written += len(tokens)
 
     def close(self) -> None:
         """Close the files."""
-        for files in self.files:
-            for file in files:
-                file.close()
+        for file in self.files:
+            file.close()
+
+
+class Writer:
+    """Appends pairs of sentences to a split of a store."""
+
+    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
+        folder.mkdir(parents=True)
+        self.sides = [
+            SideWriter(folder, side, dtype)
+            for side, dtype in zip(SIDES, dtypes(sizes), strict=True)
+        ]
+
+    @property
+    def written(self) -> list[int]:
+        """The tokens of source and target."""
+        return [side.written for side in self.sides]
+
+    def add(self, pairs: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Append aligned sentences: [source sentences, target sentences]."""
+        for side, sentences in zip(self.sides, pairs, strict=True):
+            side.add(sentences)
+
+    def close(self) -> None:
+        """Close the files."""
+        for side in self.sides:
+            side.close()
 
 
 def dtypes(sizes: Sequence[int]) -> list[str]:
@@ -194,29 +208,22 @@ def dtypes(sizes: Sequence[int]) -> list[str]:
     return ["uint16" if size <= 1 << 16 else "uint32" for size in sizes]
 
 
-def file_names(splits: Sequence[str]) -> list[str]:
+def file_names(splits: Sequence[str], task: Task | None = None) -> list[str]:
     """List the files of a store other than store.json."""
-    parts = [f"{side}.{part}" for side in SIDES for part in PARTS]
-    return [*TOKENIZER_FILES, *(f"{split}/{part}" for split in splits for part in parts)]
+    tokenizers = TOKENIZER_FILES if task is None else TOKENIZER_FILES[1:]
+    sides = SIDES if task is None else SIDES[1:]
+    parts = [f"{side}.{part}" for side in sides for part in PARTS]
+    parts += [] if task is None else task.files
+    return [*tokenizers, *(f"{split}/{part}" for split in splits for part in parts)]
 
 
 def _side(folder: Path, name: str, dtype: str) -> Side:
-    tokens = _mapped(folder / f"{name}.tokens", dtype)
-    ends = _mapped(folder / f"{name}.ends", "int64")
+    tokens = mapped(folder / f"{name}.tokens", dtype)
+    ends = mapped(folder / f"{name}.ends", "int64")
     if len(ends) and ends[-1] != len(tokens):
         reason = f"{len(tokens):,} tokens, not {int(ends[-1]):,}"
         raise StorageError(f"{folder}/{name}.tokens is damaged: {reason}")
     return Side(tokens, ends)
-
-
-def _mapped(path: Path, dtype: str) -> NDArray[Any]:
-    with open_regular(path) as file:
-        try:
-            if os.fstat(file.fileno()).st_size == 0:  # mmap refuses an empty file
-                return np.empty(0, dtype)
-            return np.memmap(file, dtype, "r")
-        except (OSError, ValueError) as error:
-            raise StorageError(f"cannot read {path}: {error}") from error
 
 
 def _fault(about: dict[str, Any]) -> str:
@@ -225,9 +232,15 @@ def _fault(about: dict[str, Any]) -> str:
     missing = [name for name in required if name not in about]
     if missing:
         return f"{missing[0]!r} is missing"
+    try:
+        task = Task.of(about)
+    except InvalidInput as error:
+        return str(error)
     sizes, splits = about["vocabulary"], about["splits"]
-    if not _are_counts(sizes, 2) or min(sizes) < 2:
+    if not _are_counts(sizes, 2) or min(sizes if task is None else sizes[1:]) < 2:
         return f"vocabulary must be two whole numbers of at least 2, not {sizes!r:.80}"
+    if task is not None and sizes[0] != 1:
+        return f"vocabulary must begin with 1 where the source is no text, not {sizes!r:.80}"
     if about["dtypes"] != dtypes(sizes):
         return f"dtypes must be {dtypes(sizes)}, not {about['dtypes']!r:.80}"
     if not isinstance(about["joint"], bool):
@@ -241,7 +254,7 @@ def _fault(about: dict[str, Any]) -> str:
         if counts["kept"] < 1 or not _are_counts(counts.get("tokens"), 2):
             return f"the counts of {split} are {counts!r:.80}"
     recorded = about["sha256"]
-    if not isinstance(recorded, dict) or set(recorded) != set(file_names(list(splits))):
+    if not isinstance(recorded, dict) or set(recorded) != set(file_names(list(splits), task)):
         return "sha256 does not list the files of the store"
     return ""
 

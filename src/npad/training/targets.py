@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from npad.errors import InvalidInput
-from npad.training.store import Corpus, Side
+from npad.training.sources import Side
+from npad.training.store import Corpus
 from npad.training.teacher import Candidates
 from npad.validation import ensure_choice
 

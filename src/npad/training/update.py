@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from npad.model import untouched
 from npad.models.cgru.model import AttentionModel
 from npad.noise.random import stable_hash
-from npad.training.batches import Batcher, Index
+from npad.training.augmentation import augmented
+from npad.training.batches import Batcher
 from npad.training.cuda_graphs import CapturedFeatures
 from npad.training.likelihood import nll
 from npad.training.noise import TrainingNoise
 from npad.training.processes import Processes
 from npad.training.recipe import Recipe
+from npad.training.sources import Index
 from npad.training.store import Corpus
 
 GPU_GRID = (16, 4)  # sentences, length: few shapes, since each is captured as a graph
@@ -48,7 +50,7 @@ class Updater:
 
         Args:
             pairs: positions in the corpus.
-            number: the number of the update, which keys dropout and noise.
+            number: the number of the update, which keys dropout, noise and augmentation.
 
         Returns:
             [2], the summed NLL of the pairs and the norm of the gradient before clipping.
@@ -65,6 +67,8 @@ class Updater:
         share, loss = self.processes.share(pairs), torch.zeros((), device=self.device)
         if len(share):
             batch = self.batcher.batch(share).to(self.device)
+            if self.recipe.augment:
+                batch = augmented(batch, self.model.source, self.recipe.seed, number)
             noise: Any = lambda step: untouched  # noqa: E731
             if self.recipe.noise is not None:
                 numbers = torch.full_like(batch.ids, number)

@@ -21,7 +21,8 @@ from npad.models.network import MAX_SIZE
 from npad.validation import as_list, brief, ensure_integer
 
 PIXEL_MEAN, PIXEL_DEVIATION = 115.0, 69.0  # of photographs, in levels from 0 to 255
-GROUPS = 16  # of channels that are normalised together
+MAX_GROUPS = 8  # of channels that are normalised together
+MIN_GROUP = 8  # channels; the mean of a single one, such as a picture's colour, would be lost
 MAX_STAGES = 10
 MAX_PIXELS = 4096  # of a side
 EXACT_PICTURES = 64  # convolved at a time by matrix products, which need nine times the memory
@@ -120,9 +121,7 @@ class Stage(nn.Module):
         self.halve = nn.Conv2d(inputs, channels, 3, stride=2, padding=1, bias=False)
         self.inner = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.outer = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norms = nn.ModuleList(
-            nn.GroupNorm(math.gcd(GROUPS, channels), channels) for _ in range(3)
-        )
+        self.norms = nn.ModuleList(nn.GroupNorm(_groups(channels), channels) for _ in range(3))
 
     def forward(self, x: Tensor, convolve: Convolve) -> Tensor:
         """Map [pictures, inputs, height, width] to [pictures, channels, height / 2, width / 2]."""
@@ -130,6 +129,14 @@ class Stage(nn.Module):
         x = F.relu(first(convolve(self.halve, x)))
         residual = third(convolve(self.outer, F.relu(second(convolve(self.inner, x)))))
         return F.relu(x + residual)
+
+
+def _groups(channels: int) -> int:
+    """Return a number of groups that divides the channels into groups of enough of them."""
+    groups = math.gcd(MAX_GROUPS, channels)
+    while groups > 1 and channels // groups < MIN_GROUP:
+        groups //= 2
+    return groups
 
 
 def _convolve(convolution: nn.Conv2d, x: Tensor) -> Tensor:

@@ -1,0 +1,211 @@
+"""Train the models of docs/results/caption and docs/results/speech, in a given time.
+
+    python -m npad.experiments.train_tasks caption --data DATA --out RUNS/caption
+    python -m npad.experiments.train_tasks caption-shuffled --data DATA --out RUNS/caption-shuffled
+    python -m npad.experiments.train_tasks speech --data DATA --out RUNS/speech
+
+DATA has the folders flickr8k (images-80px.tar, train.tsv.xz, valid.tsv.xz) and fsdd (fsdd.tar.xz).
+The first epoch is timed; the others are as many as fit, with the learning rate annealed over them.
+OUT/model is the best model in int8; OUT/run is the run, to resume from. `caption-shuffled` sees,
+with every caption, the picture of another one: what a language model alone can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npad.decoding import decode
+from npad.engine.devices import device_named
+from npad.evaluate.wer import wer, wer_counts
+from npad.experiments.digits import (
+    RATE,
+    SHORTEST,
+    TRAINING_TAKES,
+    VALIDATION_TAKES,
+    archive_in,
+    read_takes,
+    training_strings,
+    utterances,
+)
+from npad.models.cgru.fast import prepared
+from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.sound import log_mel
+from npad.search.greedy import Greedy
+from npad.storage import checkpoint, jsonl
+from npad.training import run
+from npad.training.loop import Watch
+from npad.training.media import write_store
+from npad.training.recipe import Recipe
+from npad.training.tasks import Task
+
+KINDS = ("caption", "caption-shuffled", "speech")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "caption": {
+        "units": 512,
+        "embedding": 256,
+        "dropout": 0.5,
+        "source_options": {"channels": [64, 128, 192, 320]},
+    },
+    "speech": {"units": 256, "embedding": 64, "dropout": 0.2, "source_options": {"channels": 256}},
+}
+BATCH = {"caption": 16_640, "speech": 12_800}  # positions; 160 captions, about 100 strings
+VOCABULARY = {"caption": 3000, "speech": 320}
+MAX_EPOCHS = {"caption": 60, "speech": 40}
+STRINGS = {"train": 16_000, "valid": 500}  # of digits
+SAVING_SECONDS = 15  # kept of the time, for the last validation and for saving
+
+
+class Printed(Watch):
+    """Prints each validation."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+
+    def report(self, record: dict[str, Any]) -> None:
+        if "valid_perplexity" in record:
+            seconds = time.monotonic() - self.began
+            print(
+                f"{seconds:6.1f} s  epoch {record['epoch']}  update {record['update']}  "
+                f"validation perplexity {record['valid_perplexity']:.3f}",
+                flush=True,
+            )
+
+
+def pictures(task: Task, data: Path, split: str, shuffled: bool) -> Iterator[tuple[Tensor, Any]]:
+    """Yield the pictures of Flickr8k with their captions, or with those of another picture."""
+    texts = read_manifest(data / "flickr8k" / f"{split}.tsv.xz")
+    captions = list(texts.values())
+    if shuffled:  # along one random cycle, so that none keeps its own
+        order = np.random.default_rng(0).permutation(len(captions))
+        others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))
+        captions = [captions[others[i]] for i in range(len(captions))]
+    places = {name: i for i, name in enumerate(texts)}
+    for name, content in read_files(data / "flickr8k" / "images-80px.tar", texts):
+        yield task.read(content, name), captions[places[name]]
+
+
+def strings(data: Path, split: str, count: int) -> Iterator[tuple[Tensor, Any]]:
+    """Yield the features of strings of digits with their words."""
+    takes, seed = (TRAINING_TAKES, 0) if split == "train" else (VALIDATION_TAKES, 1)
+    recordings = read_takes(archive_in(data), takes, RATE)
+    shortest = 1 if split == "train" else SHORTEST  # attention is learnt from short ones first
+    for utterance in training_strings(recordings, count, RATE, seed, shortest):
+        yield log_mel(utterance.samples, RATE), [utterance.text]
+
+
+def store(kind: str, data: Path, folder: Path, counts: dict[str, int]) -> None:
+    """Write the store of a model's training data."""
+    name = kind.split("-")[0]
+    task = Task.named(name, {"rate": RATE} if name == "speech" else None)
+    splits: dict[str, Any] = {
+        split: strings(data, split, count)
+        if name == "speech"
+        else pictures(task, data, split, kind == "caption-shuffled")
+        for split, count in counts.items()
+    }
+    write_store(folder, task, splits, VOCABULARY[name])
+
+
+def train(
+    kind: str, data: Path, out: Path, minutes: float, device: torch.device, **changes: Any
+) -> Path:
+    """Train a model within a time; return the folder of the best, packed.
+
+    Args:
+        kind: one of `KINDS`.
+        data: the folder of flickr8k and fsdd.
+        out: the folder to write.
+        minutes: of training, without preparing the data.
+        device: where to train.
+        changes: of the recipe, the model's `options` and `counts` of strings, for a rehearsal.
+    """
+    name, watch = kind.split("-")[0], Printed()
+    options = {"initialisation": "glorot"} | OPTIONS[name] | changes.pop("options", {})
+    counts = changes.pop("counts", STRINGS)
+    precision = "bfloat16" if device.type == "cuda" else "float32"
+    settings: dict[str, Any] = {
+        "batch": BATCH[name],
+        "patience": 100,
+        "clip": 5.0,
+        "precision": precision,
+    }
+    recipe = replace(Recipe(anneal=True, epochs=1, checkpoint=10**6), **(settings | changes))
+    if not (out / "store").exists():
+        store(kind, data, out / "store", counts)
+        print(f"{time.monotonic() - watch.began:6.1f} s  the data is prepared", flush=True)
+    began = time.monotonic()
+    progress, _ = run.train(out / "run", out / "store", options, recipe, device, watch)
+    first, epoch = time.monotonic() - began, epoch_seconds(out / "run" / "log.jsonl")
+    left = 60 * minutes - first - SAVING_SECONDS
+    epochs = 1 + max(1, min(MAX_EPOCHS[name] - 1, int(left / epoch)))
+    print(f"{first:.1f} s, then {epoch:.1f} s an epoch: {epochs} epochs", flush=True)
+    progress, reason = run.resume(out / "run", device, watch, epochs=epochs)
+    print(f"stopped after {reason}: perplexity {progress.best:.3f}", flush=True)
+    best = checkpoint.load(out / "run")
+    kept: list[str] = ["training", "longest_seconds"]
+    about = {key: best.about[key] for key in kept if key in best.about}
+    checkpoint.save(out / "model", best.model, best.subwords, about, packed=True)
+    return out / "model"
+
+
+def epoch_seconds(path: Path) -> float:
+    """Return the seconds of an epoch, from the log of one, by its second half and its validation.
+
+    In the first half graphs are captured.
+    """
+    records = jsonl.read(path)
+    reports = [record for record in records if "nll" in record]
+    middle, last = reports[len(reports) // 2], reports[-1]
+    updates = max(1, last["update"] - middle["update"])
+    validation = records[-1]["seconds"] - last["seconds"]
+    return float((last["seconds"] - middle["seconds"]) / updates * last["update"] + validation)
+
+
+def sample(kind: str, data: Path, folder: Path, device: torch.device, count: int = 300) -> str:
+    """Return what greedy search finds: the word error rate, or some captions."""
+    saved = checkpoint.load(folder, device)
+    model, target = prepared(saved.model), saved.subwords[1]
+    if kind == "speech":
+        takes = read_takes(archive_in(data), VALIDATION_TAKES, RATE)
+        spoken = utterances(takes, count, RATE, seed=99)
+        source: Any = [log_mel(utterance.samples, RATE) for utterance in spoken]
+        found = [target.decode(best.tokens) for best, *_ in decode(model, source, Greedy(), 40)]
+        rate = wer(wer_counts(found, [utterance.text for utterance in spoken]))
+        return f"greedy, {count} clean validation strings: WER {rate:.2f} %"
+    texts = read_manifest(data / "flickr8k" / "valid.tsv.xz")
+    task, names = Task.named("caption"), list(texts)[:8]
+    content = dict(read_files(data / "flickr8k" / "images-80px.tar", names))
+    source = torch.stack([task.read(content[name], name) for name in names])
+    found = [target.decode(best.tokens) for best, *_ in decode(model, source, Greedy(), 40)]
+    lines = [f"{text}   | {texts[name][0]}" for text, name in zip(found, names, strict=True)]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train one model."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--data", type=Path, required=True, help="folder of flickr8k and fsdd")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--minutes", type=float, default=2.5, help="of training")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    device = device_named(options.device)
+    folder = train(
+        options.kind, options.data, options.out, options.minutes, device, seed=options.seed
+    )
+    print(sample(options.kind, options.data, folder, device), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Helpers of the tests of captions and speech: drawn pictures, tones, and their manifests."""
+
+from __future__ import annotations
+
+import io
+import math
+import tarfile
+import wave
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from npad.training.recipe import Recipe
+
+RATE = 2000
+FEATURES = {"caption": {"size": 16}, "speech": {"rate": RATE, "bins": 10}}
+TEXTS = {"caption": ("red picture", "blue picture"), "speech": ("low tone", "high tone")}
+SMALL = {"units": 24, "embedding": 12, "initialisation": "glorot"}
+ENCODER = {"caption": {"channels": [4, 8]}, "speech": {"channels": 12}}
+RECIPES = {
+    task: Recipe(batch=batch, epochs=epochs, learning_rate=0.01, anneal=True, validate=100)
+    for task, batch, epochs in (("caption", 40, 15), ("speech", 160, 25))
+}
+
+
+def picture(kind: int, seed: int) -> bytes:
+    """A PNG file, mostly red (0) or blue (1)."""
+    pixels = np.random.default_rng(seed).integers(0, 90, (16, 16, 3))
+    pixels[..., 2 * kind] += 150
+    content = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(content, "PNG")
+    return content.getvalue()
+
+
+def tone(kind: int, seed: int) -> torch.Tensor:
+    """A second or less of a low (0) or high (1) tone, with noise."""
+    random = np.random.default_rng(seed)
+    hertz = random.uniform(100, 200) if kind == 0 else random.uniform(600, 800)
+    seconds = random.uniform(0.3, 0.8)
+    time = np.arange(int(seconds * RATE)) / RATE
+    noise = 0.02 * random.standard_normal(len(time))
+    rising = np.minimum(1, 5 * time)
+    return torch.from_numpy(0.5 * rising * np.sin(2 * math.pi * hertz * time) + noise).float()
+
+
+def recording(kind: int, seed: int) -> bytes:
+    """The tone as a WAV file."""
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((tone(kind, seed) * 32767).short().numpy().tobytes())
+    return content.getvalue()
+
+
+def contents(task: str, count: int, seed: int) -> dict[str, tuple[bytes, int]]:
+    """Files of both kinds, in turn, by name."""
+    make, suffix = (picture, "png") if task == "caption" else (recording, "wav")
+    return {f"{seed}-{i}.{suffix}": (make(i % 2, seed + i), i % 2) for i in range(count)}
+
+
+def corpus(folder: Path, task: str, train: int = 40, valid: int = 10) -> dict[str, tuple[str, str]]:
+    """Write files.tar and a manifest for each split; the arguments of `prepare_media`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = {"train": contents(task, train, 1000), "valid": contents(task, valid, 5000)}
+    with tarfile.open(folder / "files.tar", "w") as archive:
+        for files in splits.values():
+            for name, (content, _) in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    for split, files in splits.items():
+        lines = [f"{name}\t{TEXTS[task][kind]}\n" * 2 for name, (_, kind) in files.items()]
+        (folder / f"{split}.tsv").write_text("".join(lines))
+    return {split: (str(folder / "files.tar"), str(folder / f"{split}.tsv")) for split in splits}
