@@ -61,15 +61,13 @@ class ConsensusScore:
         from npad.evaluate.captions import Cider, caption_words
 
         self.cider, self.words = Cider(references), caption_words
-        self.lengths = [
-            np.mean([len(caption_words(text)) for text in texts]) for texts in references
-        ]
+        lengths = [[len(caption_words(text)) for text in texts] for texts in references]
+        self.lengths = [sum(words) / len(words) for words in lengths]
 
     def counts(self, outputs: Sequence[str]) -> Counts:
         words = [len(self.words(text)) for text in outputs]
-        return np.column_stack(
-            [self.cider.scores(outputs), np.ones(len(words)), words, self.lengths]
-        )
+        scores = 100 * self.cider.scores(outputs)
+        return np.column_stack([scores, np.ones(len(words)), words, self.lengths])
 
     @staticmethod
     def score(counts: Counts) -> float:
