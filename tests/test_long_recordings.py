@@ -257,7 +257,7 @@ def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, mo
     one = refused_here(capsys, monkeypatch, *model, "srt", *files)
     assert one == "srt has one recording a file, and there are 2; name an existing folder with -o"
     two = refused_here(capsys, monkeypatch, *model, "vtt", files[0], folder / "a.wav", "-o", folder)
-    assert "2 recordings would be written to" in two
+    assert "2 files would be written to" in two
     assert "must be one of" in refused_here(capsys, monkeypatch, *model, "mp3", *files)
 
 

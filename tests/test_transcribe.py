@@ -214,7 +214,7 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
     assert "it ends early" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
     silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
     assert "0 bytes of samples" in refused_here(capsys, monkeypatch, *model, silent)
-    assert "such as hf:openai/whisper-tiny.en, not 'en-de'" in refused_here(
+    assert "en-de is a model of texts, not of sounds; use it with npad translate" in refused_here(
         capsys, monkeypatch, "transcribe", "--model", "en-de", sound
     )
     for sound in (

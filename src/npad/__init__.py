@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from npad.noise.schedules import Linear as Linear
     from npad.noise.schedules import Power as Power
     from npad.noise.schedules import Schedule as Schedule
+    from npad.pipelines.captioning import Captioner as Captioner
     from npad.pipelines.loading import load as load
     from npad.pipelines.translation import Translation as Translation
     from npad.pipelines.translation import Translator as Translator
@@ -130,6 +131,7 @@ _NAMES = {
         "Power",
         "Schedule",
     ],
+    "pipelines.captioning": ["Captioner"],
     "pipelines.loading": ["load"],
     "pipelines.translation": ["Translation", "Translator"],
     "scoring": ["score"],

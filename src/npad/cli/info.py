@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
+import torch
 import typer
-from rich.table import Table
 
 from npad.cli.confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
-from npad.cli.terminal import console
+from npad.cli.terminal import console, figures
 from npad.model import name_of
 from npad.models.huggingface.rewritten import Rewritten
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
+from npad.pipelines.own_models import load_own, source_of
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
@@ -40,11 +41,10 @@ def command(
 
         npad info hf:Helsinki-NLP/opus-mt-en-de
     """
-    translator = load(model)
-    loaded = _unwrap(translator.model)
-    fit = translator.confidence if isinstance(translator.confidence, Confidence) else None
+    reference = ModelReference.parse(model)
+    loaded, fit = _load(reference)
     about = ABOUT.get(model, {})
-    config = _config(ModelReference.parse(model))
+    config = _config(reference)
     name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
     defaults = Defaults.of(loaded)
     noise, selector = defaults.noise, label(defaults.selector)
@@ -71,12 +71,7 @@ def command(
         rows["actor"] = _actor_row(config["actor"])
     if config:
         rows["folder"] = f"{config['folder']} (format {config['format']}, npad {config['npad']})"
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for row, value in rows.items():
-        table.add_row(row, value)
-    console().print(table)
+    console().print(figures(rows))
 
 
 def _unwrap(model: Any) -> Any:
@@ -84,6 +79,16 @@ def _unwrap(model: Any) -> Any:
     if isinstance(model, Rewritten):
         model = model.model
     return getattr(model, "plain", model)
+
+
+def _load(reference: ModelReference) -> tuple[Any, Confidence | None]:
+    """Return a model of texts, pictures or sounds, and how its confidence was fitted, if it was."""
+    source = "text" if reference.folder is None else source_of(reference)
+    if reference.folder is not None and source != "text":
+        return _unwrap(load_own(reference.folder, source, torch.device("cpu")).model), None
+    translator = load(reference.name)
+    fit = translator.confidence if isinstance(translator.confidence, Confidence) else None
+    return _unwrap(translator.model), fit
 
 
 def _config(reference: ModelReference) -> dict[str, Any]:

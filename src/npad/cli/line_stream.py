@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
+from npad.cli.outputs import not_decoded
 from npad.cli.terminal import Decoded
 from npad.engine.memory import return_free_memory
 from npad.pipelines.encoding import TooLong
@@ -17,7 +17,6 @@ from npad.pipelines.overlap import ReadAhead
 from npad.pipelines.progress import on_decoded
 from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypothesis
 from npad.signatures import signature
 from npad.text.files import read_lines
 
@@ -84,7 +83,7 @@ def write_translations(
         for done, outcome in enumerate(outcomes, start=1):
             if isinstance(outcome, TooLong):
                 on_long(done, outcome)
-                outcome = _untranslated(signature(decoder, translator.model))
+                outcome = not_decoded(signature(decoder, translator.model))
                 skipped += 1
             write(out, done - 1, pending.popleft(), outcome, nbest)
             if not pending or done % LINES_PER_UPDATE == 0:
@@ -94,8 +93,3 @@ def write_translations(
                     return_free_memory()
                     trimmed = done
     return skipped
-
-
-def _untranslated(signed: str) -> Translation:
-    """Return the empty output of a line that is too long; −inf tells it from a blank line's."""
-    return Translation("", -math.inf, Hypothesis((), 0.0, finished=True), signed)

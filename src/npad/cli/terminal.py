@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 SECONDS_PER_NOTE = 60.0  # between two lines of progress where there is no terminal
 
@@ -29,6 +30,16 @@ def note(message: str) -> None:
 def console() -> Console:
     """Return standard output for tables and sentences; brackets in a text are not markup."""
     return Console(markup=False, highlight=False)
+
+
+def figures(rows: Mapping[str, str]) -> Table:
+    """Return a table of names and values."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
 
 
 def is_terminal(path: str | Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,13 +14,16 @@ from torch import Tensor
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows
 from npad.cli.outputs import as_json as write_json
+from npad.cli.outputs import files_in
 from npad.cli.terminal import Decoded, bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.evaluate.overlays import overlay_transcript
 from npad.pipelines.audio import Length, length, read
 from npad.pipelines.progress import on_decoded
+from npad.pipelines.segments import Window
 from npad.pipelines.subtitles import FORMATS, SUFFIXES
-from npad.pipelines.transcription import load
+from npad.pipelines.transcription import Transcriber, load
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
 from npad.validation import ensure_choice
@@ -33,7 +35,13 @@ MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 def command(
     file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Whisper model of Hugging Face, `hf:NAME_OR_PATH`.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Whisper model of Hugging Face, `hf:NAME_OR_PATH`, or a folder of "
+            "`npad train --task speech`.",
+        ),
     ],
     language: Annotated[
         str | None, typer.Option(help="Language of a multilingual model: en, de, … [en]")
@@ -59,6 +67,13 @@ def command(
             "--json", help="One JSON object per window: output, scores.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Image file for the attention of npad's own model over a recording of one window.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 256,
     *,
@@ -78,12 +93,16 @@ def command(
 
         npad transcribe --model hf:whisper-tiny.en *.wav --format vtt -o subtitles/
 
+        npad transcribe -m runs/digits digits.wav --overlay attention.png
+
         npad transcribe -m hf:openai/whisper-small --language de -d npad -M 10 --relative *.wav
     """
     ensure_choice("--format", form, tuple(FORMATS))
     if as_json and form != "text":
         raise InvalidInput(f"choose one of --json and --format {form}")
     targets = _targets(file, output, form)
+    if overlay is not None and len(file) > 1:
+        raise InvalidInput(f"--overlay shows one recording, and there are {len(file)}")
     lengths = [length(path) for path in file]
     for path, duration in zip(file, lengths, strict=True):
         _mention_truncation(path, duration)
@@ -109,10 +128,19 @@ def command(
             if common is not None:
                 common.flush()
             decoded.reach(min(total, round(seconds)))
+            if overlay is not None:
+                _draw(transcriber, path, windows, overlay)
 
 
 def _recordings(files: Sequence[Path], rate: int) -> Iterator[Tensor]:
     return (read(path, rate) for path in files)
+
+
+def _draw(transcriber: Transcriber, path: Path, windows: Sequence[Window], overlay: Path) -> None:
+    if len(windows) > 1:
+        rule = f"--overlay shows one window, and {path} has {len(windows)}"
+        raise InvalidInput(f"{rule} of at most {transcriber.longest:g} seconds; cut it")
+    overlay_transcript(transcriber, read(path, transcriber.rate), windows[0].transcript, overlay)
 
 
 def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path] | None:
@@ -122,11 +150,7 @@ def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path
         InvalidInput: subtitles of several recordings have no folder, or two would have one file.
     """
     if output is not None and output.is_dir():
-        names = [path.stem + SUFFIXES[form] for path in files]
-        name, count = Counter(names).most_common(1)[0]
-        if count > 1:
-            raise InvalidInput(f"{count} recordings would be written to {output / name}: rename")
-        return [output / name for name in names]
+        return files_in(output, files, SUFFIXES[form])
     if form in ("srt", "vtt") and len(files) > 1:
         rule = f"{form} has one recording a file, and there are {len(files)}"
         raise InvalidInput(f"{rule}; name an existing folder with -o")

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.evaluate.plots import new_figure, save_figure
+from npad.model import name_of
+from npad.models.encoders.sound import STRIDE
+from npad.pipelines.attention import token_attention, word_attention
+from npad.pipelines.captioning import Captioner
+from npad.pipelines.sound import FRAME_SECONDS
+from npad.pipelines.transcription import Transcriber
+from npad.pipelines.translation import Translation
 
 COLUMNS = 6  # panels in a row
 PANEL = 1.7  # inches
@@ -19,6 +27,64 @@ MAX_INCHES = 40.0  # width of a spectrogram
 OPACITY = 0.65  # of the heat over the picture
 
 Array = NDArray[np.generic]
+
+
+def overlay_caption(
+    captioner: Captioner, picture: Tensor, caption: Translation, path: Path
+) -> None:
+    """Draw what a model attended to while it wrote a caption.
+
+    Args:
+        captioner: the model.
+        picture: what it captioned, uint8 [3, size, size].
+        caption: its caption.
+        path: the image file; its suffix is the format.
+
+    Raises:
+        InvalidInput: the model was trained without attention, or as `attention_over_picture`.
+        StorageError: the file cannot be written.
+    """
+    words, weights = _word_weights(captioner, [picture], caption)
+    side = math.isqrt(weights.shape[1])
+    if side * side != weights.shape[1] or side == 1:
+        raise InvalidInput("the model was trained without attention: there is no overlay")
+    grid = weights.view(-1, side, side).numpy()
+    attention_over_picture(picture.numpy(), words, grid, path, caption.text)
+
+
+def overlay_transcript(
+    transcriber: Transcriber, samples: Tensor, transcript: Translation, path: Path
+) -> None:
+    """Draw what a model of npad's own attended to while it transcribed a window.
+
+    Args:
+        transcriber: the model, from a folder of `npad train --task speech`.
+        samples: of the window.
+        transcript: its transcript.
+        path: the image file; its suffix is the format.
+
+    Raises:
+        InvalidInput: the model has no attention over frames, or as `attention_over_sound`.
+        StorageError: the file cannot be written.
+    """
+    source = transcriber.hear([samples])
+    frames = source[0] if isinstance(source, list) else None
+    if not isinstance(frames, Tensor):
+        raise InvalidInput(f"{name_of(transcriber.model)} is no model of npad train --task speech")
+    words, weights = _word_weights(transcriber, source, transcript)
+    if weights.shape[1] != math.ceil(len(frames) / STRIDE):
+        raise InvalidInput("the model was trained without attention: there is no overlay")
+    seconds = (FRAME_SECONDS, STRIDE * FRAME_SECONDS)
+    attention_over_sound(frames.numpy(), words, weights.numpy(), path, *seconds, transcript.text)
+
+
+def _word_weights(
+    pipeline: Captioner | Transcriber, source: list[Tensor], output: Translation
+) -> tuple[list[str], Tensor]:
+    """Return the words of an output and their weights [words, positions]."""
+    tokens = output.hypothesis.tokens
+    weights = token_attention(pipeline.model, source, tokens)
+    return word_attention(weights, tokens, pipeline.detokenise)
 
 
 def attention_over_picture(

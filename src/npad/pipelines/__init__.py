@@ -1,1 +1,1 @@
-"""Text or sound in, text out: a model together with what reads its input and writes its output."""
+"""Text, sound or pictures in, text out: models with what reads and writes for them."""

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.model import device_of
+from npad.errors import InvalidInput
+from npad.model import Capabilities, Model
 
 
-def token_attention(model: Any, source: Any, tokens: Sequence[int]) -> Tensor:
+def token_attention(model: Model[Any], source: Any, tokens: Sequence[int]) -> Tensor:
     """Return the attention weights of every token of an output and of the end token.
 
     Args:
@@ -21,13 +22,19 @@ def token_attention(model: Any, source: Any, tokens: Sequence[int]) -> Tensor:
 
     Returns:
         [tokens + 1, positions of the source], float32 on the CPU.
+
+    Raises:
+        InvalidInput: the model has no attention.
     """
     weights = []
+    capabilities = Capabilities.of(model)
+    if capabilities.attention is None:
+        raise InvalidInput(f"{capabilities.name} has no attention to show")
     with torch.inference_mode():
-        state, device = model.start(source), device_of(model)
+        state, device = model.start(source), capabilities.device
         for token in [model.special.bos, *tokens]:
             _, state = model.step(state, torch.tensor([token], device=device))
-            weights.append(model.attention(state)[0].float().cpu())
+            weights.append(capabilities.attention(state)[0].float().cpu())
     return torch.stack(weights)
 
 

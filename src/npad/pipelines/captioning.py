@@ -11,15 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.pipelines.content import ContentDecoder
-from npad.pipelines.pictures import read_picture
+from npad.pipelines.names import TRAINED, ModelReference
+from npad.pipelines.own_models import in_precision, load_own
+from npad.pipelines.pictures import ensure_pillow, read_picture
 from npad.pipelines.progress import report_decoded
 from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
 from npad.search.selected import default_decoder
-from npad.validation import brief, ensure_callable, ensure_integer
+from npad.text.subwords import Detokeniser
+from npad.validation import brief, ensure_callable, ensure_choice, ensure_integer
 
 MAX_PICTURES = 128  # at a time: the first features of one of 80 × 80 pixels take 0.4 MB
 
@@ -86,6 +90,19 @@ class Captioner:
         After each batch, the listeners of `npad.pipelines.progress.on_decoded` are told its size.
         The arguments are those of `caption`.
         """
+        for outcome in self.stream_or_skip(pictures, decoder, max_length, max_rows):
+            if isinstance(outcome, InvalidInput):
+                raise outcome
+            yield outcome
+
+    def stream_or_skip(
+        self,
+        pictures: Iterable[Tensor | str | Path],
+        decoder: Decoder | None = None,
+        max_length: int = 200,
+        max_rows: int = 1024,
+    ) -> Iterator[Translation | InvalidInput]:
+        """Caption pictures as `stream` does, but yield an error in the place of a bad file."""
         decode = ContentDecoder(
             self.model,
             list,
@@ -96,16 +113,24 @@ class Captioner:
             max_rows=max_rows,
             largest=MAX_PICTURES,
         )
-        read = (self._ensure_picture(picture, i) for i, picture in enumerate(pictures, start=1))
+        read = (self._read_or_error(picture, i) for i, picture in enumerate(pictures, start=1))
         while batch := list(islice(read, decode.batch)):
-            captions = decode(batch)
+            readable = [picture for picture in batch if isinstance(picture, Tensor)]
+            captions = iter(decode(readable) if readable else [])
             report_decoded(len(batch))
-            yield from captions
+            for picture in batch:
+                yield next(captions) if isinstance(picture, Tensor) else picture
+
+    def _read_or_error(self, picture: object, number: int) -> Tensor | InvalidInput:
+        if not isinstance(picture, str | Path):
+            return self._ensure_picture(picture, number)
+        try:
+            return self.read(picture)
+        except InvalidInput as error:
+            return error
 
     def _ensure_picture(self, picture: object, number: int) -> Tensor:
-        """Return a picture as pixels on the CPU; read it if it is a path."""
-        if isinstance(picture, str | Path):
-            return self.read(picture)
+        """Return a tensor of pixels on the CPU."""
         shape = (3, self.size, self.size)
         if (
             isinstance(picture, Tensor)
@@ -116,3 +141,26 @@ class Captioner:
         raise InvalidInput(
             f"picture {number} must be a file or a uint8 tensor {list(shape)}, not {brief(picture)}"
         )
+
+
+def load(
+    name: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
+) -> Captioner:
+    """Load a model that captions pictures.
+
+    Args:
+        name: a folder that `npad train --task caption` wrote.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        precision: of NPAD's noisy chains, as for `npad.load`.
+
+    Raises:
+        InvalidInput: there is no such model, device or precision, or Pillow is not installed.
+        StorageError: the model's files are damaged.
+    """
+    ensure_choice("precision", precision, tuple(PRECISIONS))
+    wanted = f"{TRAINED} --task caption wrote"
+    folder = ModelReference.parse(name).require_folder("caption pictures", wanted)
+    ensure_pillow()
+    own = load_own(folder, "picture", device_named(device))
+    model = in_precision(own.model, precision)
+    return Captioner(model, Detokeniser(own.target), own.source_options["size"])

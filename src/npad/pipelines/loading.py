@@ -13,15 +13,12 @@ import torch
 from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
-from npad.models.cgru.fast import prepared
 from npad.models.huggingface.rewritten import Rewritten
-from npad.models.low_precision import LowPrecision
 from npad.pipelines.names import ModelReference
+from npad.pipelines.own_models import in_precision, load_own
 from npad.pipelines.python_files import PythonName
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
-from npad.storage import checkpoint
-from npad.storage.actors import load_actor
 from npad.storage.confidence import Confidence
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_choice
@@ -58,9 +55,7 @@ def load(
         translator = _load_folder(reference.folder, device)
     else:
         translator = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
-    if precision == "float32":
-        return translator
-    return replace(translator, model=LowPrecision(translator.model, precision))
+    return replace(translator, model=in_precision(translator.model, precision))
 
 
 def defaults_of(name: str | Path) -> Defaults:
@@ -82,18 +77,15 @@ def defaults_of(name: str | Path) -> Defaults:
 
 def _load_folder(folder: Path, device: torch.device) -> Translator:
     """Load a model that npad trained, with its actor and its confidence if it has them."""
-    folder = checkpoint.resolve(folder)
-    saved = checkpoint.load(folder, device)
-    source, target = saved.text_subwords()
-    model = prepared(saved.model)
-    digest = checkpoint.weights_digest(folder)
-    model.actor = load_actor(folder, digest, device)
+    own = load_own(folder, "text", device)
+    source, target = own.subwords
+    assert source is not None  # of a model of texts
     return Translator(
-        model,
+        own.model,
         source.encode,
         Detokeniser(target),
         target.encode,
-        confidence=Confidence.read(folder, digest),
+        confidence=Confidence.read(own.folder, own.digest),
     )
 
 

@@ -31,6 +31,7 @@ ABOUT = {
 }
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
+TRAINED = "a folder that npad train"
 EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
@@ -73,18 +74,17 @@ class ModelReference:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
 
-    def require_folder(self, purpose: str) -> Path:
+    def require_folder(self, purpose: str, wanted: str = "") -> Path:
         """Return the folder of a model that npad trained.
 
         Args:
             purpose: what only such a model can do, for the error message: "be packed".
+            wanted: which models can, for the error message; all of npad's by default.
 
         Raises:
             InvalidInput: the name is `toy`, from Hugging Face or in a Python file.
         """
         if self.folder is None:
-            raise InvalidInput(
-                f"{self.name} cannot {purpose}; give {', '.join(SHIPPED)} or a folder that "
-                "npad train wrote"
-            )
+            wanted = wanted or f"{', '.join(SHIPPED)} or {TRAINED} wrote"
+            raise InvalidInput(f"{self.name} cannot {purpose}; give {wanted}")
         return self.folder

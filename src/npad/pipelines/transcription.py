@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,17 +17,22 @@ from npad.errors import InvalidInput
 from npad.model import Model
 from npad.pipelines.audio import is_silent, split_at_pauses
 from npad.pipelines.content import ContentDecoder
+from npad.pipelines.names import TRAINED, ModelReference
+from npad.pipelines.own_models import load_own
 from npad.pipelines.progress import report_decoded
 from npad.pipelines.segments import Segment, Timestamps, Window, segments
+from npad.pipelines.sound import log_mel
 from npad.pipelines.translation import Translation
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.text.english import spoken
+from npad.text.subwords import Detokeniser
 from npad.validation import as_list, brief, ensure_callable, ensure_integer, ensure_number
 
 MAX_WINDOWS = (
     16  # at a time: a window's keys and values take 18 MB in Whisper tiny, 0.5 GB in large
 )
+LONGEST = 30.0  # seconds of a window of a model that does not say what it was trained on
 MIN_SECONDS = 1.0  # of sound after the last timestamp of a window that are transcribed again
 
 
@@ -215,7 +221,7 @@ def _ensure_samples(recording: object, number: int) -> None:
 
 
 def load(
-    name: str,
+    name: str | Path,
     device: str | torch.device = "cpu",
     language: str | None = None,
     timestamps: bool = False,
@@ -223,7 +229,8 @@ def load(
     """Load a speech model.
 
     Args:
-        name: `hf:` and a folder or a name on the hub, of a Whisper model.
+        name: `hf:` and a folder or a name on the hub, of a Whisper model; or a folder that
+            `npad train --task speech` wrote.
         device: where to load it.
         language: of a multilingual model; English by default.
         timestamps: let the model write them, if it can. Its words may differ a little then.
@@ -231,17 +238,23 @@ def load(
     Raises:
         InvalidInput: there is no such model, or it does not know the language.
     """
-    if not isinstance(name, str) or not name.startswith("hf:"):
-        rule = "speech models are those of Hugging Face, such as hf:openai/whisper-tiny.en"
-        raise InvalidInput(f"{rule}, not {brief(name)}")
     if language is not None and not isinstance(language, str):
         raise InvalidInput(f"language must be a code, such as 'de', or None, not {brief(language)}")
-    device = device_named(device)
+    device, reference = device_named(device), ModelReference.parse(name)
+    if reference.pretrained is None or reference.chat:
+        if language is not None:
+            raise InvalidInput(f"{name} has one language: leave out {language!r}")
+        return _load_folder(
+            reference.require_folder(
+                "transcribe", f"hf:NAME_OR_PATH or {TRAINED} --task speech wrote"
+            ),
+            device,
+        )
     from npad.models.huggingface.adapter import Inputs  # an extra
     from npad.models.huggingface.loading import speech_model
     from npad.models.huggingface.timestamps import Timestamped
 
-    model, processor = speech_model(name.removeprefix("hf:"), device, language, timestamps)
+    model, processor = speech_model(reference.pretrained, device, language, timestamps)
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
@@ -258,3 +271,15 @@ def load(
     longest = getattr(processor.feature_extractor, "chunk_length", 30.0)
     stamps = Timestamps(model.first_stamp) if isinstance(model, Timestamped) else None
     return Transcriber(model, hear, detokenise, rate, longest, stamps)
+
+
+def _load_folder(folder: Path, device: torch.device) -> Transcriber:
+    """Load a speech model that npad trained; a window is no longer than what it has heard."""
+    own = load_own(folder, "sound", device)
+    rate, bins = own.source_options["rate"], own.source_options["bins"]
+
+    def hear(recordings: Sequence[Tensor]) -> list[Tensor]:
+        return [log_mel(recording, rate, bins) for recording in recordings]
+
+    longest = own.about.get("longest_seconds", LONGEST)
+    return Transcriber(own.model, hear, Detokeniser(own.target), rate, longest)

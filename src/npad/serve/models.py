@@ -123,8 +123,6 @@ def load_served(name: str, device: torch.device, limits: Limits) -> ServedModel:
     try:
         return serve_translator(shown, load(name, device), limits)
     except InvalidInput as error:
-        if not name.startswith(HUGGING_FACE):
-            raise
         try:
             return serve_transcriber(shown, transcription.load(name, device), limits)
         except InvalidInput:

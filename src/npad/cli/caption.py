@@ -1,0 +1,143 @@
+"""npad caption: pictures in, captions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npad.cli.decoder_options import decodes
+from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, Precision
+from npad.cli.outputs import as_json as write_json
+from npad.cli.outputs import as_manifest, as_moses, as_text, files_in, not_decoded
+from npad.cli.terminal import Decoded, bar, note
+from npad.engine.devices import device_named
+from npad.errors import InvalidInput
+from npad.evaluate.overlays import overlay_caption
+from npad.evaluate.plots import ensure_matplotlib
+from npad.pipelines.captioning import load
+from npad.pipelines.pictures import SUFFIXES
+from npad.pipelines.progress import on_decoded
+from npad.search.decoder import Decoder
+from npad.signatures import signature
+from npad.text.files import open_output
+
+
+@decodes()
+def command(
+    image: Annotated[
+        list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A folder of `npad train --task caption`.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    nbest: Annotated[
+        int,
+        typer.Option(
+            help="Captions per picture, in Moses' format unless --json.",
+            min=1,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = 1,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="One JSON object per picture: captions, scores, signature.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Image file for the attention over the picture, one panel a word; or a folder, "
+            "a file each.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    max_length: MaxLength = 200,
+    max_rows: MaxRows = 1024,
+    *,
+    decoder: Decoder,
+) -> None:
+    """Caption pictures, one line each and in order.
+
+    With several pictures or a folder, a line has the file, a tab and the caption. A picture's
+    caption does not depend on the others. A file that is no picture is reported, has an empty
+    caption, and makes the exit code 1.
+
+    Examples:
+
+        npad caption --model runs/caption dog.jpg
+
+        npad caption -m runs/caption -d npad --chains 50 --sigma 0.3 photos/ -o captions.tsv
+
+        npad caption -m runs/caption --json --nbest 5 dog.jpg beach.png
+
+        npad caption -m runs/caption dog.jpg --overlay attention.png
+    """
+    files = picture_files(image)
+    overlays = None if overlay is None else _overlays(files, overlay)
+    captioner = load(model, device_named(device, "--device"), precision)
+    listed = len(files) > 1 or image[0].is_dir()
+    write = as_moses if nbest > 1 else as_manifest if listed else as_text
+    write = write_json if as_json else write
+    refused = 0
+    with ExitStack() as stack:
+        out = stack.enter_context(open_output(output))
+        progress = stack.enter_context(bar("captioning", len(files)))
+        decoded = Decoded(progress, "captioning", len(files))
+        stack.enter_context(on_decoded(decoded.add))
+        outcomes = captioner.stream_or_skip(files, decoder, max_length, max_rows)
+        for i, (path, outcome) in enumerate(zip(files, outcomes, strict=True)):
+            if isinstance(outcome, InvalidInput):
+                note(f"{outcome}; its caption is left empty")
+                outcome = not_decoded(signature(decoder, captioner.model))
+                refused += 1
+            elif overlays is not None:
+                overlay_caption(captioner, captioner.read(path), outcome, overlays[i])
+            write(out, i, str(path), outcome, nbest)
+            out.flush()
+    if refused:
+        raise typer.Exit(1)
+
+
+def picture_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the files, and in the place of each folder the pictures in it, by name.
+
+    Raises:
+        InvalidInput: a folder has no picture, or cannot be read.
+    """
+    files = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        try:
+            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        except OSError as error:
+            raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+        if not inside:
+            raise InvalidInput(f"the folder {path} has no pictures ({', '.join(SUFFIXES)})")
+        files += inside
+    return files
+
+
+def _overlays(files: Sequence[Path], overlay: Path) -> list[Path]:
+    """Return the overlay of each picture."""
+    ensure_matplotlib()
+    if overlay.is_dir():
+        return files_in(overlay, files, ".png")
+    if len(files) > 1:
+        raise InvalidInput(
+            f"--overlay {overlay} would hold one of {len(files)} pictures; name an existing folder"
+        )
+    return [overlay]

@@ -1,0 +1,206 @@
+"""Pictures in, captions out: any decoder, any batch, and bad files among good ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from media_models import draw, random_model
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode
+from npad.noise.random import stable_hash
+from npad.pipelines.captioning import Captioner, load
+from npad.pipelines.loading import load as load_translator
+from npad.search.selected import Selected
+from npad.storage import checkpoint
+from runs import npad, printed_here, refused_here
+
+NOISY = NPAD(Beam(2), 4, Noise(0.5))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return random_model(tmp_path_factory.mktemp("model"), "picture")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    made = tmp_path_factory.mktemp("photos")
+    return [draw(made / f"{i}.png", i) for i in range(5)]
+
+
+@pytest.fixture(scope="module")
+def captioner(folder):
+    return load(folder)
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(3), NOISY, Sampling(3, 0.7)], ids=str)
+def test_a_caption_is_what_the_model_decodes(captioner, folder, photos, decoder):
+    pictures = torch.stack([captioner.read(path) for path in photos])
+    ids = [stable_hash(picture.numpy().tobytes()) for picture in pictures]
+    model = checkpoint.load(folder).model
+    expected = decode(model, pictures, decoder, 9, ids)
+    captions = captioner.caption(photos, decoder, 9)
+    assert [caption.hypothesis.tokens for caption in captions] == [
+        hypotheses[0].tokens for hypotheses in expected
+    ]
+    assert len({caption.text for caption in captions}) > 1  # it looks at the picture
+    assert all(
+        caption.text == captioner.detokenise(caption.hypothesis.tokens) for caption in captions
+    )
+
+
+@pytest.mark.parametrize("max_rows", [1, 16, 1024])
+def test_a_caption_does_not_depend_on_its_batch(captioner, photos, max_rows):
+    together = captioner.caption(photos, NOISY, 9)
+    batches = captioner.caption(photos[::-1], NOISY, 9, max_rows)[::-1]
+    assert [caption.text for caption in together] == [caption.text for caption in batches]
+
+
+def test_tensors_and_files_have_the_same_captions(captioner, photos):
+    tensors = [captioner.read(path) for path in photos]
+    assert [c.text for c in captioner.caption(tensors)] == [
+        c.text for c in captioner.caption(map(str, photos))
+    ]
+
+
+def test_alternatives_and_mbr_are_those_of_translations(captioner, photos):
+    (caption,) = captioner.caption(photos[:1], Sampling(8, 1.0), 9)
+    assert len(caption.alternatives) == 7
+    (chosen,) = captioner.caption(photos[:1], Selected(Sampling(8, 1.0), MBR()), 9)
+    assert "mbr" in chosen.signature
+    assert chosen.text in {c.text for c in (caption, *caption.alternatives)}
+
+
+def test_pictures_are_read_batch_by_batch(captioner, photos):
+    read = []
+
+    def watched():
+        for path in photos:
+            read.append(path)
+            yield path
+
+    captions = captioner.stream(watched(), Greedy(), max_rows=2)
+    next(captions)
+    assert len(read) == 2
+
+
+def test_an_error_takes_the_place_of_a_bad_file(captioner, photos, tmp_path):
+    (tmp_path / "bad.png").write_text("no picture")
+    files = [photos[0], tmp_path / "bad.png", tmp_path / "none.png", photos[1]]
+    first, bad, none, last = captioner.stream_or_skip(files, Greedy(), 9)
+    good = captioner.caption(photos[:2], Greedy(), 9)
+    assert [first.text, last.text] == [caption.text for caption in good]
+    assert "bad.png is no picture" in str(bad)
+    assert "none.png" in str(none)
+    with pytest.raises(InvalidInput, match=r"bad\.png is no picture"):
+        captioner.caption(files)
+
+
+@pytest.mark.parametrize(
+    "picture", [7, None, torch.zeros(3, 16, 16), torch.zeros(3, 8, 8, dtype=torch.uint8)], ids=str
+)
+def test_what_is_no_picture_is_refused(captioner, picture):
+    with pytest.raises(InvalidInput, match=r"picture 1 must be a file or a uint8 tensor"):
+        captioner.caption([picture])
+
+
+def test_mistakes_are_named(captioner, folder, photos, tmp_path):
+    with pytest.raises(InvalidInput, match="takes a list of pictures"):
+        captioner.caption(str(photos[0]))
+    with pytest.raises(InvalidInput, match="max_length"):
+        captioner.caption(photos, max_length=0)
+    with pytest.raises(InvalidInput, match="detokenise"):
+        Captioner(captioner.model, None)
+    with pytest.raises(InvalidInput, match="must return a text"):
+        Captioner(captioner.model, lambda tokens: 7, 16).caption(photos, Greedy(), 9)
+    with pytest.raises(InvalidInput, match=r"toy cannot caption pictures; give a folder"):
+        load("toy")
+    with pytest.raises(InvalidInput, match=r"en-de is a model of texts, not of pictures"):
+        load("en-de")
+    with pytest.raises(InvalidInput, match=r"model of pictures, not of texts; use .*npad caption"):
+        load_translator(folder)
+    assert captioner.caption([]) == []
+
+
+def test_noisy_chains_may_run_in_lower_precision(folder, photos):
+    captions = load(folder, precision="bfloat16").caption(photos, NOISY, 9)
+    clean = load(folder).caption(photos, Beam(2), 9)
+    for noisy, beam in zip(captions, clean, strict=True):
+        assert noisy.log_prob >= beam.log_prob - 1e-4
+
+
+def test_one_picture_is_one_line_and_several_are_a_manifest(folder, photos, capsys, monkeypatch):
+    texts = [caption.text for caption in load(folder).caption(photos)]
+    base = ("caption", "-m", folder)
+    assert printed_here(capsys, monkeypatch, *base, photos[0]) == f"{texts[0]}\n"
+    several = "".join(f"{path}\t{text}\n" for path, text in zip(photos, texts, strict=True))
+    assert printed_here(capsys, monkeypatch, *base, *photos) == several
+    assert printed_here(capsys, monkeypatch, *base, photos[0].parent) == several
+
+
+def test_options_seeds_and_json_are_those_of_translate(folder, photos, capsys, monkeypatch):
+    options = ["-d", "npad", "--inner", "beam", "--width", "2", "-M", "4", "--sigma", "0.5"]
+    options += ["--seed", "3", "--max-length", "9", "--json", "--nbest", "2"]
+    shown = printed_here(capsys, monkeypatch, "caption", "-m", folder, *options, *photos)
+    records = [json.loads(line) for line in shown.splitlines()]
+    decoder = NPAD(Beam(2, nbest=2), 4, Noise(0.5), seed=3)
+    captions = load(folder).caption(photos, decoder, 9)
+    assert [record["text"] for record in records] == [caption.text for caption in captions]
+    assert [record["source"] for record in records] == [str(path) for path in photos]
+    assert records[0].keys() == {
+        *["id", "source", "text", "log_prob", "noisy_log_prob", "chain", "finished"],
+        *["confidence", "signature", "alternatives"],
+    }
+    assert "seed:3" in records[0]["signature"]
+    moses = printed_here(
+        capsys, monkeypatch, "caption", "-m", folder, "--nbest", 2, "--max-length", 9, photos[0]
+    )
+    assert moses.startswith("0 ||| ")
+
+
+def test_a_bad_file_has_a_line_and_the_others_their_captions(folder, photos, tmp_path):
+    (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+    out = tmp_path / "captions.tsv"
+    files = [photos[0], tmp_path / "bad.jpg", photos[1]]
+    done = npad("caption", "-m", folder, *files, "-o", out, code=1)
+    assert len(done.stderr.splitlines()) == 1
+    assert "bad.jpg is " in done.stderr
+    rows = [line.split("\t") for line in out.read_text().splitlines()]
+    texts = [caption.text for caption in load(folder).caption(photos[:2])]
+    assert [text for _, text in rows] == [texts[0], "", texts[1]]
+
+
+def test_a_bad_file_alone_is_one_line(folder, tmp_path):
+    done = npad("caption", "-m", folder, "--json", tmp_path / "none.png", code=1)
+    assert "cannot read" in done.stderr
+    record = json.loads(done.stdout)
+    assert (record["text"], record["log_prob"]) == ("", None)
+
+
+def test_the_overlay_is_an_image_of_each_picture(folder, photos, tmp_path, capsys, monkeypatch):
+    base = ("caption", "-m", folder, "--max-length", 9)
+    file = tmp_path / "one.png"
+    printed_here(capsys, monkeypatch, *base, photos[0], "--overlay", file)
+    assert file.read_bytes().startswith(b"\x89PNG")
+    printed_here(capsys, monkeypatch, *base, *photos[:2], "--overlay", tmp_path)
+    assert {path.name for path in tmp_path.glob("*.png")} == {"one.png", "0.png", "1.png"}
+    wrong = refused_here(capsys, monkeypatch, *base, *photos, "--overlay", file)
+    assert wrong.endswith("would hold one of 5 pictures; name an existing folder")
+
+
+def test_there_is_no_overlay_without_attention(photos, tmp_path, capsys, monkeypatch):
+    folder = random_model(tmp_path / "model", "picture", attention=False)
+    wrong = refused_here(
+        capsys, monkeypatch, "caption", "-m", folder, photos[0], "--overlay", tmp_path / "o.png"
+    )
+    assert "trained without attention" in wrong
+
+
+def test_folders_and_models_that_do_not_fit_are_one_line(tmp_path, photos, capsys, monkeypatch):
+    (tmp_path / "notes.txt").touch()
+    wrong = refused_here(capsys, monkeypatch, "caption", "-m", "x", tmp_path)
+    assert f"the folder {tmp_path} has no pictures" in wrong
+    wrong = refused_here(capsys, monkeypatch, "caption", "-m", "en-de", photos[0])
+    assert wrong == "en-de is a model of texts, not of pictures; use it with npad translate"

@@ -1,0 +1,130 @@
+"""npad transcribe with speech models that npad trained: rates, silence, damage, overlays."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import torch
+
+from media_models import OPTIONS, random_model, record, tone
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
+from npad.noise.random import stable_hash
+from npad.pipelines import captioning
+from npad.pipelines.audio import read
+from npad.pipelines.sound import log_mel
+from npad.pipelines.transcription import LONGEST, load
+from npad.storage import checkpoint
+from runs import npad, printed_here, refused_here
+
+RATE, BINS = OPTIONS["sound"]["rate"], OPTIONS["sound"]["bins"]
+NOISY = NPAD(Beam(2), 4, Noise(0.5))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return random_model(tmp_path_factory.mktemp("model"), "sound")
+
+
+def sounds():
+    return [tone(hertz, seconds, RATE) for hertz, seconds in ((300, 0.3), (900, 0.7), (2000, 0.5))]
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), NOISY], ids=str)
+def test_a_transcript_is_what_the_model_decodes(folder, decoder):
+    model, frames = checkpoint.load(folder).model, [log_mel(s, RATE, BINS) for s in sounds()]
+    ids = [stable_hash(samples.numpy().tobytes()) for samples in sounds()]
+    expected = decode(model, frames, decoder, 9, ids)
+    found = load(folder).transcribe(sounds(), decoder, 9)
+    assert [window.hypothesis.tokens for (window,) in found] == [
+        best.tokens for best, *_ in expected
+    ]
+    assert len({window.text for (window,) in found}) > 1
+
+
+def test_the_rate_is_the_models_and_a_window_what_it_was_trained_on(folder, tmp_path):
+    transcriber = load(folder)
+    assert (transcriber.rate, transcriber.longest) == (RATE, LONGEST)
+    saved = checkpoint.load(folder)
+    about = {"longest_seconds": 2.5}
+    checkpoint.save(tmp_path / "model", saved.model, saved.subwords, about)
+    short = load(tmp_path / "model")
+    assert short.longest == 2.5
+    windows = next(short.stream([tone(300, 6, RATE)], Greedy(), 5))
+    assert len(windows) >= 3
+
+
+def test_a_stereo_recording_of_a_higher_rate_is_converted(folder, tmp_path, capsys, monkeypatch):
+    samples = tone(500, 0.5, 44100)
+    path = record(tmp_path / "cd.wav", samples, 44100, channels=2)
+    converted = read(path, RATE)
+    assert len(converted) == RATE // 2
+    ((window,),) = load(folder).transcribe([converted], Beam(), 9)
+    shown = printed_here(capsys, monkeypatch, "transcribe", "-m", folder, path, "--max-length", 9)
+    assert shown == f"{window.text}\n"
+
+
+def test_ten_minutes_of_silence_are_an_empty_line_at_once(folder, tmp_path, capsys, monkeypatch):
+    path = record(tmp_path / "silence.wav", torch.zeros(600 * RATE), RATE)
+    start = time.perf_counter()
+    assert printed_here(capsys, monkeypatch, "transcribe", "-m", folder, path) == "\n"
+    assert time.perf_counter() - start < 30
+
+
+def test_a_truncated_recording_is_transcribed_as_far_as_it_goes(folder, tmp_path):
+    path = record(tmp_path / "cut.wav", tone(500, 1.0, RATE), RATE)
+    path.write_bytes(path.read_bytes()[: 44 + RATE])
+    done = npad("transcribe", "-m", folder, path, "--max-length", 9, "--json")
+    record_ = json.loads(done.stdout)
+    assert "ends early: 0.5 of 1.0 seconds are there" in done.stderr
+    expected = load(folder).transcribe([read(path, RATE)], Beam(), 9)[0][0]
+    assert record_["text"] == expected.text
+
+
+def test_subtitles_have_the_times_of_windows(folder, tmp_path, capsys, monkeypatch):
+    path = record(tmp_path / "a.wav", tone(500, 0.5, RATE), RATE)
+    base = ("transcribe", "-m", folder, path, "--max-length", 9, "--format", "srt")
+    shown = printed_here(capsys, monkeypatch, *base)
+    assert "00:00:00,000 --> 00:00:00,500" in shown
+
+
+def test_the_overlay_shows_attention_over_time(folder, tmp_path, capsys, monkeypatch):
+    path = record(tmp_path / "a.wav", tone(500, 0.5, RATE), RATE)
+    base = ("transcribe", "-m", folder, "--max-length", 9, "--overlay", tmp_path / "o.png")
+    printed_here(capsys, monkeypatch, *base, path)
+    assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
+    wrong = refused_here(capsys, monkeypatch, *base, path, path)
+    assert wrong == "--overlay shows one recording, and there are 2"
+
+
+def test_mistakes_are_one_line(folder, tmp_path, capsys, monkeypatch):
+    path = record(tmp_path / "a.wav", tone(500, 0.1, RATE), RATE)
+    base = ("transcribe", "-m", folder, path)
+    wrong = refused_here(capsys, monkeypatch, *base, "--language", "de")
+    assert wrong.endswith("has one language: leave out 'de'")
+    wrong = refused_here(capsys, monkeypatch, "transcribe", "-m", "toy", path)
+    assert "toy cannot transcribe; give hf:NAME_OR_PATH or a folder that npad train" in wrong
+    with pytest.raises(InvalidInput, match=r"model of sounds, not of pictures; use .* transcribe"):
+        captioning.load(folder)
+
+
+def test_info_shows_what_a_model_reads(folder, tmp_path, capsys, monkeypatch):
+    shown = printed_here(capsys, monkeypatch, "info", folder)
+    assert "sound" in shown
+    assert "rate=8,000 bins=10 channels=8" in shown
+    picture = random_model(tmp_path / "picture", "picture")
+    record_ = json.loads(printed_here(capsys, monkeypatch, "info", picture, "--json"))
+    assert record_["model"]["source"] == "picture"
+    assert record_["parameters"] > 0
+
+
+def test_a_server_hears_with_it(folder):
+    pytest.importorskip("starlette")
+    from npad.serve.limits import Limits
+    from npad.serve.models import load_served
+
+    served = load_served(str(folder), torch.device("cpu"), Limits())
+    assert served.transcriber is not None
+    assert served.transcriber.rate == RATE
+    served.worker.close()
