@@ -14,7 +14,6 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +64,7 @@ def choose(found: Sequence[Candidate], selector: Selector) -> int:
     Word errors between candidates are those of normalised English.
     """
     if isinstance(selector, MBR):
-        plain = _spoken if selector.utility == "wer" else str
+        plain = spoken if selector.utility == "wer" else str
         texts = [plain(candidate.text) for candidate in found]
         copies = [candidate.copies for candidate in found]
         scores = [round(value, 9) for value in selector.expected_utilities(texts, copies)]
@@ -124,8 +123,3 @@ def _line(entry: Entry) -> str:
 
 def _member(entry: Entry) -> bytes:
     return gzip.compress(_line(entry).encode())
-
-
-@lru_cache(maxsize=1 << 17)
-def _spoken(text: str) -> str:
-    return spoken(text)

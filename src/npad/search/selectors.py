@@ -12,6 +12,7 @@ from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -285,8 +286,10 @@ def _letters(tokens: tuple[int, ...]) -> str:
 def _word_accuracies(texts: list[str]) -> list[list[float]]:
     """Return minus the word error rate, in per cent, of each text against all."""
     words = [text.split() for text in texts]
-    n = len(words)
-    errors = word_errors([w for w in words for _ in range(n)], words * n).reshape(n, n)
+    first, second = np.triu_indices(len(words), 1)  # errors are the same in both directions
+    errors = np.zeros((len(words), len(words)), np.int64)
+    errors[first, second] = word_errors([words[i] for i in first], [words[j] for j in second])
+    errors += errors.T
     rates: list[list[float]] = (-100 * errors / [max(1, len(w)) for w in words]).tolist()
     return rates
 
