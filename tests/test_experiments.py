@@ -77,13 +77,13 @@ def test_the_bootstrap_knows_better_from_no_different():
     assert (less.value, less.low, less.high) == (pytest.approx(-2),) * 3
     assert more.value == pytest.approx(bleu.score(counts[0].sum(0)) - bleu.score(counts[1].sum(0)))
     assert 0 < more.low < more.value < more.high
-    assert verdict(less, more) == "confirmed"
+    assert verdict((less, more)) == "confirmed"
     same = paired((nll[0], nll[0]), (counts[0], counts[0]))
     assert all((one.value, one.low, one.high) == (0, 0, 0) for one in same)
-    assert verdict(*same) == "not confirmed"
+    assert verdict(same) == "not confirmed"
     back = paired((nll[1], nll[0]), (counts[1], counts[0]))
-    assert verdict(*back) == "not confirmed; NLL is worse; BLEU is worse"
-    assert verdict(less, same[1]) == "NLL only"
+    assert verdict(back) == "not confirmed; NLL is worse; BLEU is worse"
+    assert verdict((less, same[1])) == "NLL only"
 
 
 def test_the_bootstraps_interval_is_as_wide_as_chance():
@@ -143,7 +143,7 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
         "rescored",
         "signature",
     ):
-        assert getattr(row, name) == pytest.approx(getattr(expected, name))
+        assert row[name] == pytest.approx(getattr(expected, name))
     assert row.distinct == expected.unique
     assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
     without = Bench(tmp_path, list(SETS))
@@ -448,7 +448,7 @@ RESULTS = sorted(path.parent for path in (ROOT / "docs/results").glob("*/results
 
 
 def test_every_interval_of_the_summary_is_a_reports():
-    pages = "".join((folder / "README.md").read_text() for folder in RESULTS)
+    pages = "".join(page.read_text() for page in (ROOT / "docs/results").glob("*/README.md"))
     given = (ROOT / "docs/results/README.md").read_text().replace("−", "-")
     intervals = re.findall(r"[+-]\d+\.\d+ \[[+-][\d.]+, [+-][\d.]+\]", given)
     assert len(intervals) > 20

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from npad import InvalidInput
+from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import wer
 from npad.experiments import whisper as experiment
-from npad.experiments.whisper_report import Results, choose, render, selected, write
+from npad.experiments.hypotheses import Candidate, choose, read_entries
+from npad.experiments.whisper_findings import comparisons, outcome
+from npad.experiments.whisper_report import render, write
+from npad.experiments.whisper_results import SELECTORS, Results, selected
+from runs import ROOT
 from test_digits import corpus as corpus  # a fixture
 from test_transcribe import whisper as whisper  # a fixture
 
@@ -25,8 +30,9 @@ FOUND = [
     ("selector", "place"), [("log p", 0), ("length-normalised", 1), ("MBR by WER", 2)]
 )
 def test_selectors_choose_among_finished_candidates(selector, place):
-    assert choose(FOUND, selector) == place
-    assert choose(FOUND[3:], selector) == 0
+    found = [Candidate(*entry) for entry in FOUND]
+    assert choose(found, SELECTORS[selector]) == place
+    assert choose(found[3:], SELECTORS[selector]) == 0
 
 
 def test_what_is_selected_is_measured():
@@ -51,9 +57,9 @@ def ran(whisper, corpus, tmp_path_factory):
     arguments += ["--sizes", "2", "3"]
     with patch.context():
         experiment.main(arguments)
-        whole = experiment.read_records(out)
+        whole = read_entries(out)
         out.write_bytes(out.read_bytes()[:-200])
-        cut = experiment.read_records(out)
+        cut = read_entries(out)
         experiment.main(arguments)
     patch.undo()
     return out, whole, cut
@@ -66,7 +72,7 @@ def without_time(records):
 def test_a_killed_run_continues_and_ends_the_same(ran):
     out, whole, cut = ran
     assert len(cut) == len(whole) - 1
-    assert without_time(experiment.read_records(out)) == without_time(whole)
+    assert without_time(read_entries(out)) == without_time(whole)
 
 
 def test_every_decoder_ran_on_every_set(ran):
@@ -106,12 +112,37 @@ def test_the_report_has_a_row_a_system_and_a_plot(ran, tmp_path):
     text = (tmp_path / "report/README.md").read_text()
     results = Results(whole)
     for system in results.systems:
-        assert text.count(f"| {system} |") == len(results.sets) + 1
+        rows = len(results.sets) + 1 + (system.name == "greedy")  # greedy has a row in the overview
+        assert text.count(f"| {system} |") == rows
+    assert "| NPAD over greedy | 3 |" in text
+    for compared in comparisons(results):
+        assert f"{compared.difference} {compared.outcome}" in text
     assert (tmp_path / "report/wer.png").stat().st_size > 1000
-    again = render(Results(experiment.read_records(tmp_path / "report/hypotheses.jsonl.gz")))
+    again = render(Results(read_entries(tmp_path / "report/hypotheses.jsonl.xz")))
     assert again == text
 
 
 def test_a_report_needs_results():
     with pytest.raises(InvalidInput, match="run the experiment first"):
         Results([{"about": {}}])
+
+
+def test_opponents_have_as_many_rows_and_the_same_selector(ran):
+    found = list(comparisons(Results(ran[1])))
+    assert len(found) == 2 * 3 * 4
+    for system, opponent, _ in found:
+        assert opponent.rows == (1 if opponent.name == "greedy" else system.rows)
+        if opponent.name in ("beam", "sampling"):
+            assert opponent.selector == system.selector
+
+
+def test_a_difference_is_clear_if_its_interval_does_not_hold_zero():
+    assert outcome(Difference(-1.0, -2.0, -0.1)) == "better"
+    assert outcome(Difference(1.0, 0.1, 2.0)) == "worse"
+    assert outcome(Difference(-1.0, -2.0, 0.0)) == "unclear"
+
+
+def test_the_committed_report_is_what_its_hypotheses_say():
+    folder = ROOT / "docs/results/whisper"
+    text = render(Results(read_entries(folder / "hypotheses.jsonl.xz")))
+    assert text == (folder / "README.md").read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,21 +33,23 @@ def paired(
     weights: Sequence[float] = (1, -1),
     samples: int = 1000,
     seed: int = 0,
+    score: Callable[[Counts], float] = Bleu.score,
 ) -> tuple[Difference, Difference]:
-    """Compare systems on the same sentences by mean NLL and by BLEU.
+    """Compare systems on the same sentences by mean NLL and by BLEU or another metric.
 
     Test sets of the same size are drawn with replacement. A sentence's NLL difference below TIE
     counts as none.
 
     Args:
         nll: [sentences] of each system.
-        counts: [sentences, 10] of each system, from `Bleu.counts`.
+        counts: [sentences, k] of each system, from `Bleu.counts` unless `score` is another.
         weights: of the systems in the sum; (1, -1, -1, 1) is the difference of two gains.
         samples: number of resampled test sets.
         seed: of the resampling.
+        score: the metric, from counts summed over sentences, [k].
 
     Returns:
-        The differences in mean NLL and in BLEU.
+        The differences in mean NLL and in the metric.
     """
     differences = np.sum(
         [weight * np.asarray(values) for weight, values in zip(weights, nll, strict=True)], 0
@@ -55,20 +57,20 @@ def paired(
     differences = np.where(np.abs(differences) < TIE, 0.0, differences)
     n = len(differences)
     random = np.random.default_rng(seed)
-    bleu = sum(
-        weight * Bleu.score(system.sum(0)) for weight, system in zip(weights, counts, strict=True)
+    value = sum(
+        weight * score(system.sum(0)) for weight, system in zip(weights, counts, strict=True)
     )
-    nll_samples, bleu_samples = np.zeros(samples), np.zeros(samples)
+    nll_samples, score_samples = np.zeros(samples), np.zeros(samples)
     for start in range(0, samples, part := max(1, MAX_DRAWN // n)):
         stop = min(start + part, samples)
         drawn = random.multinomial(n, np.full(n, 1 / n), size=stop - start)  # [part, sentences]
         nll_samples[start:stop] = drawn @ differences / n
         for weight, system in zip(weights, counts, strict=True):
-            scores = [Bleu.score(summed) for summed in drawn @ system]
-            bleu_samples[start:stop] += weight * np.array(scores)
+            scores = [score(summed) for summed in drawn @ system]
+            score_samples[start:stop] += weight * np.array(scores)
     return (
         Difference(float(differences.mean()), *interval(nll_samples)),
-        Difference(bleu, *interval(bleu_samples)),
+        Difference(value, *interval(score_samples)),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
-from npad.model import device_of
+from npad.model import Model, device_of
 from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
+from npad.search.hypotheses import Hypothesis
 
 BATCH_SENTENCES = 256  # sentences at a time
 
@@ -28,20 +30,36 @@ def entropy_by_step(
     Returns:
         The mean entropy in nats and the number of outputs at each step.
     """
-    model = translator.model
     texts = sorted((text for text in sources if text.strip()), key=len)
     translations = translator.translate(texts, Greedy(), max_length)
+    batches = (
+        (
+            translator.encode(texts[start : start + BATCH_SENTENCES]),
+            [each.hypothesis for each in translations[start : start + BATCH_SENTENCES]],
+        )
+        for start in range(0, len(texts), BATCH_SENTENCES)
+    )
+    return entropy_along(translator.model, batches)
+
+
+def entropy_along(
+    model: Model[Any], batches: Iterable[tuple[Any, Sequence[Hypothesis]]]
+) -> list[tuple[float, int]]:
+    """Return the mean entropy at each step of given outputs, as `entropy_by_step` does.
+
+    Args:
+        model: the model.
+        batches: sources, and the output of each.
+    """
     sums: dict[int, float] = {}
     counts: dict[int, int] = {}
-    for start in range(0, len(texts), BATCH_SENTENCES):
-        batch = slice(start, start + BATCH_SENTENCES)
-        hypotheses = [translation.hypothesis for translation in translations[batch]]
+    for source, hypotheses in batches:
         inputs = [  # a finished output has one more prediction: that of the end token
             (model.special.bos, *hypothesis.tokens)[: len(hypothesis.tokens) + hypothesis.finished]
             for hypothesis in hypotheses
         ]
         with torch.inference_mode():
-            state = model.start(translator.encode(texts[batch]))
+            state = model.start(source)
             for t in range(max(map(len, inputs))):
                 tokens = [row[t] if t < len(row) else model.special.eos for row in inputs]
                 logits, state = model.step(state, torch.tensor(tokens, device=device_of(model)))

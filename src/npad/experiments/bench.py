@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npad.engine.cost import count_calls
 from npad.errors import StorageError
-from npad.evaluate.bleu import Bleu, Counts
 from npad.evaluate.bootstrap import TIE, Difference, paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import distinct_texts, timed_translations
+from npad.experiments.measured_task import TRANSLATION, Metric, Scorer, Task
 from npad.experiments.record import NotMeasured, Record
+from npad.experiments.rows import (
+    Counted,
+    Decoded,
+    Figures,
+    Output,
+    Row,
+    are_differences,
+    are_examples,
+    are_pairs,
+    is_number,
+    is_row,
+)
 from npad.pipelines.translation import Translator
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
@@ -41,61 +50,10 @@ MAX_OUTPUT_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Pairs:
-    """The source sentences of a test set and their references, line by line."""
+    """The sources of a test set and their references, one by one."""
 
-    sources: list[str]
-    references: list[str]
-
-
-@dataclass(frozen=True)
-class Row:
-    """The figures of one decoder with one seed on one test set."""
-
-    sentences: int
-    nll: float  # mean over sentences, clean, end token included
-    bleu: float
-    length_ratio: float  # output words over reference words
-    distinct: float  # mean number of distinct texts among a sentence's hypotheses
-    won: float  # share of sentences whose output a noisy chain found and the clean one did not
-    finished: float  # share of outputs that ended with the end token
-    calls: int  # model calls of the search
-    rescored: int  # model calls of re-scoring
-    seconds: float
-    signature: str
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """The outputs of one decoder with one seed on one test set, by sentence."""
-
-    log_prob: NDArray[np.float64]  # [sentences]
-    finished: NDArray[np.bool_]  # [sentences]
-    counts: Counts  # [sentences, 10], n-gram counts for BLEU
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The rows of one decoder, one per seed."""
-
-    rows: Sequence[Row]
-
-    def __getitem__(self, name: str) -> float:
-        """Return the mean of a figure over seeds."""
-        return statistics.fmean(getattr(row, name) for row in self.rows)
-
-    def per_sentence(self, name: str) -> float:
-        """Return the mean of a figure over seeds, divided by the number of sentences."""
-        return self[name] / self.rows[0].sentences
-
-    def spread(self, name: str) -> float:
-        """Return the standard deviation of a figure over seeds; 0 for a single row."""
-        values: list[float] = [getattr(row, name) for row in self.rows]
-        return statistics.stdev(values) if len(values) > 1 else 0.0
-
-    def format(self, name: str, digits: int = 2) -> str:
-        """Format a figure as `7.31 ± 0.02`, or as `7.31` for a single row."""
-        spread = f" ± {self.spread(name):.{digits}f}" if len(self.rows) > 1 else ""
-        return f"{self[name]:.{digits}f}{spread}"
+    sources: Sequence[Any]  # texts; the sources of other tasks are their models'
+    references: Sequence[Any]  # texts, or several for each source, as the task's metrics take them
 
 
 class Bench:
@@ -111,6 +69,7 @@ class Bench:
         max_length: longest output in tokens, end token included.
         max_rows: most rows in a batch.
         progress: called before each measurement with its key and the number of recorded results.
+        task: the metrics to measure by.
     """
 
     def __init__(
@@ -122,13 +81,26 @@ class Bench:
         max_length: int = 200,
         max_rows: int = 1024,
         progress: Callable[[str, int], None] = lambda key, recorded: None,
+        task: Task = TRANSLATION,
     ) -> None:
+        self.task = task
         self.folder, self.record = folder, Record(folder / "results.jsonl")
-        self.set_names, self.sets = list(sets), sets if isinstance(sets, Mapping) else {}
+        self.set_names = list(sets)
+        self.sets: dict[str, Pairs] = dict(sets) if isinstance(sets, Mapping) else {}
         self.seeds, self.max_length, self.max_rows = seeds, max_length, max_rows
         self.progress = progress
         self.translator = cache(translator) if translator else None
-        self.bleu = cache(lambda set_name: Bleu(self.sets[set_name].references))
+        self.scorers = cache(self._scorers)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that choices are made by."""
+        return self.task.metrics[0]
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is a model for results that are not recorded."""
+        return self.translator is not None
 
     @property
     def valid(self) -> str:
@@ -151,48 +123,52 @@ class Bench:
         prefix = ("trained", training_sigma) if training_sigma else ("row",)
         key = (*prefix, set_name, decoder_signature(decoder))
         measure = partial(self._measure, set_name, decoder, training_sigma)
-        return Row(**self._get_or_measure(key, measure, is_row))
+        return Row.of_dict(self._get_or_measure(key, measure, self._is_row))
 
     def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
         """Return the figures of a decoder with every seed; a single row if it draws nothing."""
-        decoders = dict.fromkeys(with_seed(decoder, seed) for seed in range(self.seeds))
+        seeds = self.task.valid_seeds or self.seeds if set_name == self.valid else self.seeds
+        decoders = dict.fromkeys(with_seed(decoder, seed) for seed in range(seeds))
         return Figures([self.row(set_name, seeded, training_sigma) for seeded in decoders])
 
     def entropy(self, set_name: str) -> list[tuple[float, int]]:
         """Return the mean entropy in nats at each step of the greedy outputs, and their number."""
-
-        def measure() -> list[tuple[float, int]]:
-            return entropy_by_step(self._model(), self.sets[set_name].sources, self.max_length)
-
+        measure = partial(self._entropy, set_name)
         steps = self._get_or_measure(("entropy", set_name), measure, are_pairs)
         return [(mean, count) for mean, count in steps]
 
     def paired(
         self, set_name: str, decoders: Sequence[Decoder], weights: Sequence[int] = (1, -1)
-    ) -> tuple[Difference, Difference]:
-        """Return the bootstrapped differences in NLL and in BLEU, first decoder minus second."""
-
-        def measure() -> list[dict[str, float]]:
-            outputs = [self._outputs(set_name, decoder) for decoder in decoders]
-            nll = [-output.log_prob for output in outputs]
-            counts = [output.counts for output in outputs]
-            return [vars(difference) for difference in paired(nll, counts, weights)]
-
+    ) -> tuple[Difference, ...]:
+        """Return the bootstrapped differences in NLL and in each metric, first minus second."""
         key = ("paired", set_name, *map(decoder_signature, decoders))
-        nll, bleu = self._get_or_measure(key, measure, are_differences)
-        return Difference(**nll), Difference(**bleu)
+        return self._paired(key, [(set_name, decoder) for decoder in decoders], weights)
+
+    def paired_sets(self, set_names: tuple[str, str], decoder: Decoder) -> tuple[Difference, ...]:
+        """Return the differences between two sets of sources that have the same references."""
+        key = ("paired sets", *set_names, decoder_signature(decoder))
+        return self._paired(key, [(set_name, decoder) for set_name in set_names], (1, -1))
+
+    def _paired(
+        self, key: tuple[Any, ...], runs: Sequence[tuple[str, Decoder]], weights: Sequence[int]
+    ) -> tuple[Difference, ...]:
+        def measure() -> list[dict[str, float]]:
+            compared = [self._outputs(set_name, decoder) for set_name, decoder in runs]
+            nll = [-system.log_prob for system in compared]
+            differences: list[Difference] = []
+            for i, scorer in enumerate(self.scorers(runs[0][0])):
+                counts = [system.counts[i] for system in compared]
+                found = paired(nll, counts, weights, score=scorer.score)
+                differences += found if i == 0 else found[1:]
+            return [vars(difference) for difference in differences]
+
+        count = 1 + len(self.task.metrics)
+        values = self._get_or_measure(key, measure, lambda value: are_differences(value, count))
+        return tuple(Difference(**value) for value in values)
 
     def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         """Return the best log-probability of the first sentences, and whether it is proven."""
-
-        def measure() -> list[tuple[float, bool]]:
-            sources = self.sets[set_name].sources[:sentences]
-            translations = self._model().translate(sources, Exact(budget), self.max_length)
-            return [
-                (translation.log_prob, bool(translation.hypothesis.proven))
-                for translation in translations
-            ]
-
+        measure = partial(self._exact, set_name, sentences, budget)
         key = ("exact", set_name, sentences, budget)
         optima = self._get_or_measure(key, measure, are_pairs)
         return [(log_prob, proven) for log_prob, proven in optima]
@@ -223,12 +199,33 @@ class Bench:
         )
         return share
 
+    def examples(
+        self, set_name: str, decoders: Mapping[str, Decoder], count: int
+    ) -> list[dict[str, dict[str, str]]]:
+        """Return references and outputs of some sources, evenly spread over a set."""
+
+        def measure() -> list[dict[str, dict[str, str]]]:
+            references = self.sets[set_name].references
+            texts = {name: self._entries(set_name, d) for name, d in decoders.items()}
+            step = max(1, len(references) // count)
+            return [
+                {
+                    "references": {str(i): text for i, text in enumerate(references[place])},
+                    "outputs": {name: entries[place][1] for name, entries in texts.items()},
+                }
+                for place in range(0, len(references), step)[:count]
+            ]
+
+        key = ("examples", set_name, count, *map(decoder_signature, decoders.values()))
+        found: list[dict[str, dict[str, str]]] = self._get_or_measure(key, measure, are_examples)
+        return found
+
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
         shares = []
         for key, value in self.record.results.items():
             if key[:1] in (("row",), ("trained",)):
-                if not is_row(value):
+                if not self._is_row(value):
                     raise self.record.damaged(key)
                 shares.append(float(value["finished"]))
         return min(shares)
@@ -238,7 +235,7 @@ class Bench:
     ) -> Any:
         """Return the result of a key, measured if it is not recorded; `valid` checks its form."""
         if key not in self.record.results:
-            if self.translator is None:
+            if not self.measures:
                 raise NotMeasured(
                     f"{self.record.path} has no result for {key}; measuring it needs a model"
                 )
@@ -252,92 +249,98 @@ class Bench:
         assert self.translator is not None  # _get_or_measure has checked
         return self.translator(training_sigma)
 
-    def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
-        pairs, translator = self.sets[set_name], self._model(training_sigma)
+    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> Decoded:
         with count_calls() as calls:
             translations, seconds = timed_translations(
-                translator, pairs.sources, decoder, self.max_length, self.max_rows
+                self._model(training_sigma),
+                self.sets[set_name].sources,
+                decoder,
+                self.max_length,
+                self.max_rows,
             )
-        counts = self.bleu(set_name).counts([translation.text for translation in translations])
-        hypotheses = [translation.hypothesis for translation in translations]
-        n = len(translations)
+        outputs = [
+            Output(
+                translation.text,
+                translation.log_prob,
+                translation.hypothesis.finished,
+                translation.hypothesis.chain,
+                distinct_texts(translation),
+            )
+            for translation in translations
+        ]
+        signed = translations[0].signature
+        return Decoded(outputs, calls.search, calls.rescoring, seconds, signed)
+
+    def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
+        sources = self.sets[set_name].sources[:sentences]
+        translations = self._model().translate(sources, Exact(budget), self.max_length)
+        return [
+            (translation.log_prob, bool(translation.hypothesis.proven))
+            for translation in translations
+        ]
+
+    def _entropy(self, set_name: str) -> list[tuple[float, int]]:
+        return entropy_by_step(self._model(), self.sets[set_name].sources, self.max_length)
+
+    def _scorers(self, set_name: str) -> list[Scorer]:
+        references = self.sets[set_name].references
+        return [metric.scorer(references) for metric in self.task.metrics]
+
+    def _is_row(self, value: Any) -> bool:
+        return is_row(value, self.task.metrics)
+
+    def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
+        decoded = self._decode(set_name, decoder, training_sigma)
+        outputs, scorers = decoded.outputs, self.scorers(set_name)
+        texts = [output.text for output in outputs]
+        totals = [scorer.counts(texts).sum(0) for scorer in scorers]
+        n = len(outputs)
         if not training_sigma:
             path = self._path(set_name, decoder)
             path.parent.mkdir(parents=True, exist_ok=True)
-            entries = [
-                [translation.log_prob, translation.text, translation.hypothesis.finished]
-                for translation in translations
-            ]
+            entries = [[output.log_prob, output.text, output.finished] for output in outputs]
             write_atomic(path, json.dumps(entries, ensure_ascii=False))
-        row = Row(
+        return Row(
             sentences=n,
-            nll=-sum(translation.log_prob for translation in translations) / n,
-            bleu=Bleu.score(counts.sum(0)),
-            length_ratio=Bleu.length_ratio(counts.sum(0)),
-            distinct=sum(map(distinct_texts, translations)) / n,
-            won=sum(hypothesis.chain > 0 for hypothesis in hypotheses) / n,
-            finished=sum(hypothesis.finished for hypothesis in hypotheses) / n,
-            calls=calls.search,
-            rescored=calls.rescoring,
-            seconds=seconds,
-            signature=translations[0].signature,
-        )
-        return {field.name: getattr(row, field.name) for field in fields(row)}
+            nll=-sum(output.log_prob for output in outputs) / n,
+            length_ratio=scorers[0].length_ratio(totals[0]),
+            distinct=sum(output.distinct for output in outputs) / n,
+            won=sum(output.chain > 0 for output in outputs) / n,
+            finished=sum(output.finished for output in outputs) / n,
+            calls=decoded.calls,
+            rescored=decoded.rescored,
+            seconds=decoded.seconds,
+            signature=decoded.signature,
+            quality={
+                metric.key: scorer.score(total)
+                for metric, scorer, total in zip(self.task.metrics, scorers, totals, strict=True)
+            },
+        ).to_dict()
 
-    def _outputs(self, set_name: str, decoder: Decoder) -> Outputs:
+    def _outputs(self, set_name: str, decoder: Decoder) -> Counted:
         """Return a decoder's outputs on a set; decode again if their file was deleted."""
+        log_prob, texts, finished = zip(*self._entries(set_name, decoder), strict=True)
+        counts = [scorer.counts(texts) for scorer in self.scorers(set_name)]
+        return Counted(np.array(log_prob), np.array(finished), counts)
+
+    def _entries(self, set_name: str, decoder: Decoder) -> list[tuple[float, str, bool]]:
+        """Return log-probability, text and whether it is finished, of each output."""
         self.row(set_name, decoder)
         path = self._path(set_name, decoder)
         if not os.path.lexists(path):
             self._measure(set_name, decoder, 0.0)
         try:
             entries = parse_json(read_bytes(path, MAX_OUTPUT_BYTES), str(path))
-            log_prob, texts, finished = zip(*entries, strict=True)
+            log_prob, texts, _ = zip(*entries, strict=True)
             if not all(map(is_number, log_prob)) or not all(isinstance(t, str) for t in texts):
                 raise TypeError("no log-probabilities and texts")
         except (StorageError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged; delete it to measure it again") from error
-        return Outputs(np.array(log_prob), np.array(finished), self.bleu(set_name).counts(texts))
+        return list(map(tuple, entries))
 
     def _path(self, set_name: str, decoder: Decoder) -> Path:
         digest = hashlib.sha256(decoder_signature(decoder).encode()).hexdigest()[:16]
         return self.folder / "outputs" / set_name / f"{digest}.json"
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value from a record is a finite number."""
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def is_row(value: Any) -> bool:
-    """Return whether a value from a record has the fields of a `Row`."""
-    names = {field.name for field in fields(Row)}
-    return (
-        isinstance(value, dict)
-        and value.keys() == names
-        and isinstance(value["signature"], str)
-        and all(is_number(value[name]) for name in names - {"signature"})
-        and value["sentences"] > 0
-    )
-
-
-def are_pairs(value: Any) -> bool:
-    """Return whether a value from a record is a list of pairs that begin with a number."""
-    return isinstance(value, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and is_number(pair[0]) and pair[1] is not None
-        for pair in value
-    )
-
-
-def are_differences(value: Any) -> bool:
-    """Return whether a value from a record is a pair of `Difference`s."""
-    names = {field.name for field in fields(Difference)}
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(each, dict) and each.keys() == names for each in value)
-        and all(is_number(number) for each in value for number in each.values())
-    )
 
 
 def decoder_signature(decoder: Decoder) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from npad.experiments import chosen
 from npad.experiments.bench import Bench
 from npad.experiments.chosen import BEAM_CHAINS, SIGMAS, WIDTHS
-from npad.experiments.tables import LabelledDecoders, comparison, markdown
+from npad.experiments.tables import LabelledDecoders, comparison, markdown, quality_cells
 from npad.noise.noisy import Noise
 from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
 from npad.noise.schedules import Constant
@@ -99,8 +99,8 @@ def _noises(bench: Bench, noises: Iterable[Noise], part: str) -> str:
     return comparison(bench, (part, "σ₀"), rows)
 
 
-def selection(bench: Bench) -> str:
-    """Format two tables of selectors: their figures, and the BLEU gained by length normalisation.
+def selectable(bench: Bench) -> dict[str, NPAD]:
+    """Return the decoders whose candidates selectors choose among.
 
     A beam's n-best list is NPAD with a single clean chain that returns every finished hypothesis.
     """
@@ -112,11 +112,17 @@ def selection(bench: Bench) -> str:
     }
     decoders |= {f"beam {width}, n-best": n_best(Beam(width)) for width in (*WIDTHS, 50)}
     decoders["50 samples at 0.5"] = n_best(Sampling(50, 0.5))
+    return decoders
+
+
+def selection(bench: Bench) -> str:
+    """Format two tables of selectors: their figures, and what length normalisation gains."""
+    decoders = selectable(bench)
     rows: LabelledDecoders = []
     for name, decoder in decoders.items():
         selectors: list[Selector] = [MostProbable(), LengthNormalised()]
         if decoder.chains * decoder.inner.rows <= MBR_MAX_CANDIDATES:
-            selectors.append(MBR())
+            selectors.append(MBR(bench.task.utility))
         for selector in selectors:
             selector_name = label(selector).partition("(")[0]
             rows.append(((name, selector_name), replace(decoder, selector=selector)))
@@ -124,9 +130,10 @@ def selection(bench: Bench) -> str:
     set_name, gains = bench.tests[0], []
     for name, decoder in decoders.items():
         normalised = replace(decoder, selector=LengthNormalised())
-        _, bleu = bench.paired(set_name, (normalised, decoder))
-        gains.append([name, str(bleu)])
-    header = [f"{set_name}: what dividing by length gains", "BLEU"]
+        _, *differences = bench.paired(set_name, (normalised, decoder))
+        gains.append([name, *map(str, differences)])
+    names = [metric.name for metric in bench.task.metrics]
+    header = [f"{set_name}: what dividing by length gains", *names]
     return f"{table}\n{markdown(header, gains)}"
 
 
@@ -138,7 +145,7 @@ def n_best(decoder: Decoder) -> NPAD:
 def over_diverse(bench: Bench) -> str:
     """Format a table of NPAD over diverse decoding, which the paper proposes and does not measure.
 
-    η is chosen by validation BLEU, σ₀ by validation NLL.
+    η is chosen by the validation metric, σ₀ by validation NLL.
     """
     rows: LabelledDecoders = []
     for width in WIDTHS[:1]:
@@ -172,7 +179,8 @@ def search_errors(bench: Bench, sentences: int, budget: int) -> str:
     }
     rows = ([name, "–" if share is None else f"{share:.1%}"] for name, share in shares.items())
     return markdown(
-        [f"{set_name}, {proven_count} of {len(optima)} sentences proven", "search errors"], rows
+        [f"{set_name}, {proven_count} of {len(optima)} {bench.task.unit}s proven", "search errors"],
+        rows,
     )
 
 
@@ -188,6 +196,6 @@ def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:
     rows = []
     for training_sigma in (0.0, *sigmas):
         row = [bench.figures(set_name, decoder, training_sigma) for decoder in decoders.values()]
-        cells = (f"{figures.format('nll')} / {figures.format('bleu')}" for figures in row)
+        cells = (" / ".join(quality_cells(bench, figures)) for figures in row)
         rows.append([f"{training_sigma}", *cells])
     return markdown([f"σ₀ in training; {set_name}: NLL / BLEU", *decoders], rows)

@@ -40,10 +40,10 @@ def npad_greedy(bench: Bench, chains: int = 50) -> NPAD:
 
 
 def diverse(bench: Bench, width: int) -> Diverse:
-    """Return diverse decoding with η chosen by validation BLEU, as in the paper's Table 4."""
+    """Return diverse decoding with η chosen by the validation metric, as in the paper's Table 4."""
     return max(
         (Diverse(width, eta) for eta in ETAS),
-        key=lambda decoder: bench.row(bench.valid, decoder).bleu,
+        key=lambda decoder: bench.metric.sign * bench.row(bench.valid, decoder)[bench.metric.key],
     )
 
 

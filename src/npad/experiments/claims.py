@@ -1,13 +1,13 @@
 """The paper's claims, each with a verdict and the figures that support it.
 
 Differences are of the first seed, with the 95 % interval of a paired bootstrap over sentences. A
-claim about NLL and BLEU is confirmed if both intervals lie entirely on its side of zero; "NLL only"
-and "BLEU only" mean that one of them does.
+claim is confirmed if the intervals of NLL and of every metric lie entirely on its side of zero;
+"NLL only" and "BLEU only" mean that one of them does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ from npad.evaluate.bootstrap import Difference
 from npad.experiments import chosen
 from npad.experiments.bench import Bench
 from npad.experiments.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
+from npad.experiments.measured_task import TRANSLATION, Task
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -120,21 +121,32 @@ def _comparisons(bench: Bench) -> dict[str, tuple[Decoder, ...]]:
     }
 
 
-def verdict(nll: Difference, bleu: Difference) -> str:
-    """Say in which of NLL and BLEU the first system is better, and in which it is worse."""
-    better = [name for name, holds in (("NLL", nll.high < 0), ("BLEU", bleu.low > 0)) if holds]
-    worse = [name for name, holds in (("NLL", nll.low > 0), ("BLEU", bleu.high < 0)) if holds]
-    if len(better) == 2:
+def verdict(differences: Sequence[Difference], task: Task = TRANSLATION) -> str:
+    """Say in which of NLL and the metrics the first system is better, and in which it is worse."""
+    better, worse = [], []
+    signs = {"NLL": -1} | {metric.name: metric.sign for metric in task.metrics}
+    for (name, sign), difference in zip(signs.items(), differences, strict=True):
+        bounds = sorted((sign * difference.low, sign * difference.high))
+        better += [name] if bounds[0] > 0 else []
+        worse += [name] if bounds[1] < 0 else []
+    if len(better) == len(signs):
         return "confirmed"
-    words = [f"{better[0]} only"] if better else ["not confirmed"]
+    words = [f"{' and '.join(better)} only"] if better else ["not confirmed"]
     return "; ".join(words + [f"{name} is worse" for name in worse])
 
 
 def _compare(bench: Bench, set_name: str, decoders: tuple[Decoder, ...]) -> Verdict:
     """Compare two decoders, or two gains: of four, (first − second) − (third − fourth)."""
     weights = (1, -1) if len(decoders) == 2 else (1, -1, -1, 1)
-    nll, bleu = bench.paired(set_name, decoders, weights)
-    return verdict(nll, bleu), f"NLL {nll}, BLEU {bleu}"
+    differences = bench.paired(set_name, decoders, weights)
+    return verdict(differences, bench.task), in_words(differences, bench.task)
+
+
+def in_words(differences: Sequence[Difference], task: Task) -> str:
+    """Format the differences in NLL and in each metric."""
+    names = ["NLL", *(metric.name for metric in task.metrics)]
+    parts = zip(names, differences, strict=True)
+    return ", ".join(f"{name} {difference}" for name, difference in parts)
 
 
 def _cost(bench: Bench, set_name: str) -> Verdict:
@@ -171,19 +183,27 @@ def _entropy(bench: Bench, set_name: str) -> Verdict:
 
 
 def _every_sigma(bench: Bench, set_name: str) -> Verdict:
-    """Check at each σ₀ whether NLL and BLEU improve with every added number of chains."""
+    """Check at each σ₀ whether NLL and the metrics improve with every added number of chains."""
+    measures = {"nll": ("NLL", -1)} | {m.key: (m.name, m.sign) for m in bench.task.metrics}
     improves, parts = [], []
     for sigma in SIGMAS:
         decoders = (NPAD(Greedy(), chains, Noise(sigma)) for chains in CHAINS)
         figures = [bench.figures(set_name, decoder) for decoder in decoders]
-        nll, bleu = ([row[name] for row in figures] for name in ("nll", "bleu"))
-        improves.append((_increases([-value for value in nll]), _increases(bleu)))
-        parts.append(f"σ₀ {sigma}: {' → '.join(f'{value:.2f}' for value in bleu)}")
-    nll_count, bleu_count = (sum(column) for column in zip(*improves, strict=True))
+        improves.append(
+            [
+                _increases([sign * row[key] for row in figures])
+                for key, (_, sign) in measures.items()
+            ]
+        )
+        shown = " → ".join(f"{row[bench.metric.key]:.2f}" for row in figures)
+        parts.append(f"σ₀ {sigma}: {shown}")
+    counts = [sum(column) for column in zip(*improves, strict=True)]
     n = len(SIGMAS)
-    confirmed = nll_count == bleu_count == n
-    words = "confirmed" if confirmed else f"NLL at {nll_count}, BLEU at {bleu_count} of {n}"
-    return words, f"mean BLEU with {', '.join(map(str, CHAINS))} chains, {'; '.join(parts)}"
+    names = [name for name, _ in measures.values()]
+    by_measure = ", ".join(f"{name} at {k}" for name, k in zip(names, counts, strict=True))
+    words = "confirmed" if all(k == n for k in counts) else f"{by_measure} of {n}"
+    chains = ", ".join(map(str, CHAINS))
+    return words, f"mean {bench.metric.name} with {chains} chains, {'; '.join(parts)}"
 
 
 def _increases(values: list[float]) -> bool:

@@ -30,6 +30,7 @@ TEST_TAKES = range(5)  # of each speaker and digit, as the corpus' authors propo
 VALIDATION_TAKES = range(5, 10)
 TRAINING_TAKES = range(10, 50)
 RATE = 8000  # of the corpus, in samples a second
+VALIDATION_SEED, TEST_SEED, NOISE_SEED = 1, 2, 3  # of the strings of all experiments
 SHORTEST, LONGEST = 3, 8  # digits of a string
 PAUSES = (0.05, 0.25)  # seconds between two digits
 MARGIN = 0.3  # seconds before the first and after the last
@@ -96,6 +97,22 @@ def with_noise(samples: Tensor, decibels: float, seed: int) -> Tensor:
     noise = np.random.default_rng(seed).standard_normal(len(samples))
     power = samples.double().square().mean() / 10 ** (decibels / 10)
     return (samples.double() + torch.from_numpy(noise) * power.sqrt()).float()
+
+
+def at_levels(
+    strings: Sequence[Utterance], levels: Sequence[float | None]
+) -> list[tuple[Tensor, str]]:
+    """Return the samples and the text of all strings at each level of noise, None without noise."""
+    return [
+        (
+            utterance.samples
+            if decibels is None
+            else with_noise(utterance.samples, decibels, NOISE_SEED + 1000 * i),
+            utterance.text,
+        )
+        for decibels in levels
+        for i, utterance in enumerate(strings)
+    ]
 
 
 def archive_in(data: Path) -> Path:

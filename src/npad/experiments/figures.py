@@ -9,9 +9,10 @@ from pathlib import Path
 from npad.evaluate import plots
 from npad.evaluate.plots import Curve, Panel, Point
 from npad.experiments import chosen
-from npad.experiments.bench import Bench, Figures
+from npad.experiments.bench import Bench
 from npad.experiments.beyond import WIDE_BEAMS, tempered
 from npad.experiments.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
+from npad.experiments.rows import Figures
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -23,9 +24,7 @@ MIN_SHARE = 0.05  # of the outputs: later steps, which fewer outputs reach, are 
 SHADES = (0.4, 0.6, 0.8, 1.0)  # of the curves of one strategy, by its hyper-parameter
 LABELS = "Numbers at points: chains of NPAD, samples, or the width of a beam."
 
-# By figure: the label of its axis, and its least span. Two systems of equal quality differ by up to
-# half a BLEU point on 1,000 to 3,000 sentences: a narrower axis would show noise.
-AXES = {"nll": ("NLL (lower is better)", 0.5), "bleu": ("BLEU (higher is better)", 2.0)}
+NLL_SPAN = 0.5  # least span of the axis of NLL, as `Metric.min_span`
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Figure:
         x_of: Callable[[Figures], float] | None = None,
         log: bool = False,
     ) -> None:
-        """Draw NLL and BLEU side by side; `x_of` computes x from figures in place of a line's x."""
+        """Draw NLL and the metrics side by side; `x_of` computes x in place of a line's x."""
         panels = [
             Panel(
                 x_label,
@@ -137,11 +136,19 @@ class Figure:
                 log,
                 span,
             )
-            for name, (label, span) in AXES.items()
+            for name, label, span in self._axes()
         ]
         labelled = any(label for line in lines.values() for _, _, label in line.decoders)
         note = " ".join(text for text in (self.bars, LABELS if labelled else "") if text)
         plots.curves(panels, path, self.title, note)
+
+    def _axes(self) -> list[tuple[str, str, float]]:
+        """Return the figures to draw: name, label of the axis, and its least span."""
+        axes = [("nll", "NLL (lower is better)", NLL_SPAN)]
+        for metric in self.bench.task.metrics:
+            better = "higher" if metric.higher else "lower"
+            axes.append((metric.key, f"{metric.name} ({better} is better)", metric.min_span))
+        return axes
 
     def _curve(
         self, line: Line, name: str, x_of: Callable[[Figures], float] | None = None

@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from npad.evaluate.bootstrap import Difference
-from npad.experiments.bench import Bench, Row, is_row
+from npad.experiments.bench import Bench
+from npad.experiments.rows import FIGURES, Row
 from npad.search.decoder import Decoder
 
 CALLS_PER_ROW = 20  # model calls of one row of a search, about the length of an output
@@ -35,7 +36,7 @@ class Rehearsal(Bench):
     """
 
     def __init__(self, bench: Bench) -> None:
-        self.record, self.folder = bench.record, bench.folder
+        self.record, self.folder, self.task = bench.record, bench.folder, bench.task
         self.set_names, self.sets = bench.set_names, bench.sets
         self.seeds, self.max_length, self.max_rows = bench.seeds, bench.max_length, bench.max_rows
         self.work: dict[tuple[Any, ...], float] = {}  # rows of a search, by key
@@ -70,15 +71,17 @@ class Rehearsal(Bench):
         match key[0]:
             case "entropy":
                 return [[1.0, 1]]
-            case "paired":
-                return [{field.name: 0.0 for field in fields(Difference)}] * 2
+            case "paired" | "paired sets":
+                count = 1 + len(self.task.metrics)
+                return [{field.name: 0.0 for field in fields(Difference)}] * count
             case "exact":
                 return [[-1.0, True]] * int(key[2])
             case "errors":
                 self.exact(key[1], key[3], key[4])
                 return None
-        row = {field.name: 1 for field in fields(Row)} | {"signature": ""}
-        assert is_row(row)
+        names = *FIGURES, *(metric.key for metric in self.task.metrics)
+        row = dict.fromkeys(names, 1) | {"signature": ""}
+        assert self._is_row(row)
         return row
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from npad.errors import InvalidInput, StorageError
-from npad.experiments import beyond, figures, tables
-from npad.experiments.bench import Bench, is_number
-from npad.experiments.claims import findings
+from npad.experiments import beyond, figures, tables, task_sections
+from npad.experiments.bench import Bench
+from npad.experiments.claims import Finding, findings
+from npad.experiments.measured_task import CAPTION, SPEECH, TASKS, TRANSLATION
+from npad.experiments.rows import is_number
 from npad.experiments.tables import markdown
+from npad.experiments.task_sections import carried_over
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import read_json
 
@@ -22,12 +25,11 @@ MAX_SEEDS = 1000
 
 # The committed reports contain this text: keep its lines as they are.
 LEGEND = """\
-NLL is the mean over sentences of −log p of the output under the clean model, its end included; BLEU is sacrebleu's,
-of detokenised text, with its defaults. `length` is words of output over words of reference. The last columns are of the
-first test set: `calls` are rows through one step of the model, a sentence (a GPU is asked every eighth step whether
-a sentence is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
-of the whole set on the machine above; `distinct` the different texts a sentence was given; `noisy won` the share of
-sentences whose output a noisy chain found and the clean one did not.{seeds}
+NLL is the mean over {unit}s of −log p of the output under the clean model, its end included; {metrics} `length` is words of output over words of reference. The last columns are of the
+first test set: `calls` are rows through one step of the model, a {unit} (a GPU is asked every eighth step whether
+a {unit} is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
+of the whole set on the machine above; `distinct` the different texts a {unit} was given; `noisy won` the share of
+{unit}s whose output a noisy chain found and the clean one did not.{seeds}
 Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} tokens count as they
 are; at least {finished:.1%} ended by themselves, in every row.
 """  # noqa: E501
@@ -48,6 +50,8 @@ class Setup:
     sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
+    task: str = "translation"  # a name in TASKS
+    controls: Sequence[str] = ()  # sets of the task's controls
 
     def save(self, folder: Path) -> None:
         """Write `setup.json`."""
@@ -68,12 +72,18 @@ class Setup:
             raise InvalidInput(f"{folder} holds no results: it has no setup.json")
         values = read_json(path)
         try:
-            tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
-            setup = cls(**(values | tuples))
+            setup = cls.of(values)
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
         setup._check(path)
         return setup
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Setup:
+        """Return the setup of values that JSON has made lists of tuples in."""
+        tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
+        tuples["controls"] = tuple(values.get("controls", ()))
+        return cls(**(dict(values) | tuples))
 
     def _check(self, path: Path) -> None:
         """Raise StorageError unless every field is of its type."""
@@ -91,6 +101,8 @@ class Setup:
             "sigmas": all(map(is_number, self.sigmas)),
             "about": isinstance(self.about, dict),
             "digests": isinstance(self.digests, dict),
+            "task": self.task in TASKS,
+            "controls": all(isinstance(name, str) for name in self.controls),
         }
         for name, kept in rules.items():
             if not kept:
@@ -111,7 +123,13 @@ def render(folder: Path) -> str:
 
 def _recorded(folder: Path, setup: Setup) -> Bench:
     """Return a bench of recorded results, which measures nothing."""
-    return Bench(folder, list(setup.sets), seeds=setup.seeds, max_length=setup.max_length)
+    return Bench(
+        folder,
+        list(setup.sets),
+        seeds=setup.seeds,
+        max_length=setup.max_length,
+        task=TASKS[setup.task],
+    )
 
 
 def write(bench: Bench, setup: Setup) -> None:
@@ -123,7 +141,7 @@ def write(bench: Bench, setup: Setup) -> None:
 def draw(bench: Bench, setup: Setup) -> None:
     """Draw the report's plots into the bench's folder; measure missing results."""
     set_name = bench.tests[0]
-    sentences = f"{setup.sets[set_name]:,} sentences of {set_name}"
+    sentences = f"{setup.sets[set_name]:,} {bench.task.unit}s of {set_name}"
     title = f"{setup.title}: {setup.model} on {sentences}"
     figures.draw(bench, bench.folder, setup.brief, title)
 
@@ -143,66 +161,81 @@ def markdown_of(bench: Bench, setup: Setup) -> str:
     """Return the report; every result that it shows is asked of the bench."""
     sections = {name: section(bench) for name, section in _sections(setup).items()}
     # Claims come first in the report, but last here: they choose from the sections' results.
-    claims = {
-        f"The paper's claims, {name}": _claims(bench, name, setup.brief) for name in bench.tests
-    }
+    found = {name: findings(bench, name, setup.brief) for name in bench.tests}
+    claims = {f"The paper's claims, {name}": _claims(found[name]) for name in bench.tests}
+    if setup.task != TRANSLATION.name:
+        claims = {"Do the paper's claims carry over?": carried_over(found)} | claims
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
     seeds = (
         f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
     )
+    if bench.task.valid_seeds == 1:
+        seeds += " On the validation set it is that of the first seed."
     legend = LEGEND.format(
         seeds=seeds if setup.seeds > 1 else "",
         max_length=setup.max_length,
         finished=bench.finished(),
+        unit=bench.task.unit,
+        metrics=bench.task.legend,
     )
     return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
 
 
 def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
     """Return the function that renders each section, by heading, in order."""
-    sections: dict[str, Callable[[Bench], str]] = {
+    task = TASKS[setup.task]
+    paper: dict[str, Callable[[Bench], str]] = {
         "Beside the paper": lambda bench: (
-            f"{tables.beside_paper(bench)}\n![NLL and BLEU against model calls](calls.png)\n"
+            f"{tables.beside_paper(bench)}\n![{task.measures} against model calls](calls.png)\n"
         ),
         "Table 1: noise": lambda bench: (
-            f"{tables.table1(bench)}\n![NLL and BLEU against σ₀](sigma.png)\n"
+            f"{tables.table1(bench)}\n![{task.measures} against σ₀](sigma.png)\n"
         ),
         "Table 2: chains": lambda bench: (
-            f"{tables.table2(bench)}\n![NLL and BLEU against chains](chains.png)\n"
+            f"{tables.table2(bench)}\n![{task.measures} against chains](chains.png)\n"
         ),
         "Table 3: NPAD over beam search": tables.table3,
         "Table 4: NPAD and diverse decoding": tables.table4,
         "What the choices were made from": tables.grids,
     }
-    if not setup.brief:
-        sentences, budget = setup.exact
-        sections |= {
-            "NPAD over diverse decoding": beyond.over_diverse,
-            "Where the model is unsure": lambda bench: (
-                "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
-            ),
-            "Equal compute": beyond.equal_compute,
-            "Sampling at lower temperatures": beyond.sampling,
-            "Schedules": beyond.schedules,
-            "Distributions": beyond.distributions,
-            "Which candidate to return": beyond.selection,
-            "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
-        }
+    sentences, budget = setup.exact
+    more: dict[str, Callable[[Bench], str]] = {
+        "NPAD over diverse decoding": beyond.over_diverse,
+        "Where the model is unsure": lambda bench: (
+            "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
+        ),
+        "Equal compute": beyond.equal_compute,
+        "Sampling at lower temperatures": beyond.sampling,
+        "Schedules": beyond.schedules,
+        "Distributions": beyond.distributions,
+        "Which candidate to return": beyond.selection,
+        "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
+    }
+    if task is not TRANSLATION:
+        for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
+            del more[name]
+        more["Equal compute"] = task_sections.equal_rows
+    own: dict[str, Callable[[Bench], str]] = {}
+    if setup.controls:
+        own["Does it see the picture?"] = partial(task_sections.controls, names=setup.controls)
+    if task is CAPTION:
+        own["Ten pictures"] = task_sections.examples
+    if task is SPEECH:
+        own["Word error rate by noise"] = task_sections.noise_levels
+    sections = own | paper | ({} if setup.brief else more)
     if setup.sigmas:
         sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
     return sections
 
 
-def _claims(bench: Bench, set_name: str, brief: bool) -> str:
-    rows = (
-        [finding.claim, finding.verdict, finding.figures]
-        for finding in findings(bench, set_name, brief)
-    )
+def _claims(found: Sequence[Finding]) -> str:
+    rows = ([finding.claim, finding.verdict, finding.figures] for finding in found)
     return markdown(["claim", "verdict", "figures"], rows).replace("---:", "---")
 
 
 def _about(setup: Setup) -> str:
-    sets = ", ".join(f"{name} ({size:,} sentences)" for name, size in setup.sets.items())
+    unit = TASKS[setup.task].unit
+    sets = ", ".join(f"{name} ({size:,} {unit}s)" for name, size in setup.sets.items())
     settings = {
         "command": f"`{setup.command}`",
         "model": f"`{setup.model}`",

@@ -8,7 +8,6 @@ FOLDER/
 from __future__ import annotations
 
 import hashlib
-import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from npad.experiments import report
 from npad.experiments.bench import Bench, Pairs
 from npad.experiments.data import ParallelText, concatenate
 from npad.experiments.forecast import Forecast, Outlook
+from npad.experiments.provenance import about_model, machine
 from npad.experiments.report import Setup
 from npad.model import name_of
 from npad.noise.noisy import Noise
@@ -38,7 +38,6 @@ from npad.training.loop import Watch
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
 from npad.validation import ensure_choice, ensure_number
-from npad.version import __version__
 
 # Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -228,27 +227,14 @@ def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
 
 def _about(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a model, its training and the machine in words."""
-    about = {"sizes": _in_words(config["model"])}
-    if "training" in config:
-        training = config["training"]
-        recipe = {k: v for k, v in training["recipe"].items() if v not in (None, False)}
-        about["training"] = _in_words(recipe)
-        pairs, updates = training["data"]["train"]["kept"], training["update"]
-        about["trained on"] = f"{pairs:,} pairs, {updates:,} updates"
-        about["validation perplexity"] = f"{training['perplexity']:.3f}"
-    cuda = plan.device.type == "cuda"
-    processor = torch.cuda.get_device_name(plan.device) if cuda else platform.machine()
+    about = about_model(config)
     rows = f"{plan.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
-    about["machine"] = f"{processor}, {rows}, torch {torch.__version__}, npad {__version__}"
+    about["machine"] = machine(plan.device, rows)
     return about
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _in_words(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
 def _ensure_same(folder: Path, current: Setup) -> None:

@@ -8,6 +8,7 @@ from npad.experiments import chosen
 from npad.experiments.bench import Bench
 from npad.experiments.chosen import BEAM_CHAINS, CHAINS, ETAS, SIGMAS, WIDTHS
 from npad.experiments.paper import PAPER
+from npad.experiments.rows import Figures
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -36,7 +37,8 @@ def comparison(bench: Bench, label_columns: Sequence[str], decoders: LabelledDec
     """
     header = [*label_columns]
     for set_name in bench.set_names:
-        header += [f"{set_name}: NLL", "BLEU"] + (["length"] if set_name != bench.valid else [])
+        header += [f"{set_name}: NLL", *(metric.name for metric in bench.task.metrics)]
+        header += ["length"] if set_name != bench.valid else []
     header += ["calls", "re-scored", "seconds", "distinct", "noisy won"]
     return markdown(header, ([*labels, *_cells(bench, decoder)] for labels, decoder in decoders))
 
@@ -45,7 +47,7 @@ def _cells(bench: Bench, decoder: Decoder) -> list[str]:
     cells = []
     for set_name in bench.set_names:
         figures = bench.figures(set_name, decoder)
-        cells += [figures.format("nll"), figures.format("bleu")]
+        cells += quality_cells(bench, figures)
         cells += [f"{figures['length_ratio']:.3f}"] if set_name != bench.valid else []
     cost = bench.figures(bench.tests[0], decoder)
     won = f"{cost['won']:.0%}" if isinstance(decoder, NPAD) and decoder.chains > 1 else "–"
@@ -58,6 +60,11 @@ def _cells(bench: Bench, decoder: Decoder) -> list[str]:
         f"{cost['distinct']:.1f}",
         won,
     ]
+
+
+def quality_cells(bench: Bench, figures: Figures) -> list[str]:
+    """Format the NLL and the metrics of a decoder."""
+    return [figures.format(name) for name in ("nll", *(m.key for m in bench.task.metrics))]
 
 
 def table1(bench: Bench) -> str:
@@ -98,7 +105,7 @@ def table3(bench: Bench) -> str:
 def table4(bench: Bench) -> str:
     """Format Table 4, NPAD-5 over beam search beside diverse decoding.
 
-    σ₀ is chosen by validation NLL, η by validation BLEU.
+    σ₀ is chosen by validation NLL, η by the validation metric.
     """
     rows: LabelledDecoders = []
     for width in WIDTHS:
@@ -119,10 +126,11 @@ def grids(bench: Bench) -> str:
             label = f"NPAD-{chains} + beam {width}, NLL at σ₀"
             lines.append([label, *(f"{value:.3f}" for value in nll)])
     for width in WIDTHS:
-        bleu = [bench.row(bench.valid, Diverse(width, eta)).bleu for eta in ETAS]
-        lines.append([f"diverse {width}, BLEU at η", *(f"{value:.2f}" for value in bleu)])
-    values = [f"{sigma} / {eta}" for sigma, eta in zip(SIGMAS, ETAS, strict=True)]
-    return markdown(["validation, σ₀ / η", *values], lines)
+        values = [bench.row(bench.valid, Diverse(width, eta))[bench.metric.key] for eta in ETAS]
+        label = f"diverse {width}, {bench.metric.name} at η"
+        lines.append([label, *(f"{value:.2f}" for value in values)])
+    columns = [f"{sigma} / {eta}" for sigma, eta in zip(SIGMAS, ETAS, strict=True)]
+    return markdown(["validation, σ₀ / η", *columns], lines)
 
 
 def beside_paper(bench: Bench) -> str:
@@ -131,13 +139,13 @@ def beside_paper(bench: Bench) -> str:
     Data and segmentation differ from the paper's, so that only differences between rows compare.
     """
     set_name = bench.tests[0]
-    header = ["strategy", f"{set_name}: NLL", "BLEU", "length", "calls", "Cho (2016): NLL", "BLEU"]
+    names = [metric.name for metric in bench.task.metrics]
+    header = ["strategy", f"{set_name}: NLL", *names, "length", "calls", "Cho (2016): NLL", "BLEU"]
     lines = []
     for name, factory in chosen.strategies(bench).items():
         figures = bench.figures(set_name, factory())
         cells = [
-            figures.format("nll"),
-            figures.format("bleu"),
+            *quality_cells(bench, figures),
             f"{figures['length_ratio']:.3f}",
             f"{figures.per_sentence('calls'):.0f}",
         ]

@@ -12,15 +12,10 @@ was. It needs torch, transformers, tokenizers and NumPy only.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import math
-import os
 import platform
 import time
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,14 +27,17 @@ from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.experiments.digits import (
+    TEST_SEED,
     TEST_TAKES,
+    VALIDATION_SEED,
     VALIDATION_TAKES,
     Utterance,
     archive_in,
+    at_levels,
     read_takes,
     utterances,
-    with_noise,
 )
+from npad.experiments.hypotheses import Entry, append_entry, candidates, resume_entries
 from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
 from npad.noise.schedules import Annealed, Constant, Schedule
@@ -49,7 +47,6 @@ from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.fallback import Fallback
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.signatures import signature
@@ -65,9 +62,6 @@ SEEDS = 3
 MAX_LENGTH = 60  # tokens; eight digits have about 20
 MAX_ROWS = 4096
 MAX_WINDOWS = 256  # at a time: each has 18 MB of keys and values
-VALIDATION_SEED, TEST_SEED, NOISE_SEED = 1, 2, 3
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -99,19 +93,14 @@ def speech_set(
     heard: Transcriber, strings: Sequence[Utterance], name: str, levels: Sequence[float]
 ) -> SpeechSet:
     """Return all strings with noise at each level, as the model's source on its device."""
-    noisy = [
-        with_noise(utterance.samples, decibels, NOISE_SEED + 1000 * i)
-        for decibels in levels
-        for i, utterance in enumerate(strings)
-    ]
+    noisy, references = zip(*at_levels(strings, levels), strict=True)
     parts = [heard.hear(noisy[i : i + 50]) for i in range(0, len(noisy), 50)]
     device = getattr(heard.model, "device", "cpu")
     tensors = {
         key: torch.cat([part.tensors[key] for part in parts]).to(device) for key in parts[0].tensors
     }
     ids = [stable_hash(samples.numpy().tobytes()) for samples in noisy]
-    references = [utterance.text for _ in levels for utterance in strings]
-    return SpeechSet(name, references, type(parts[0])(**tensors), ids)
+    return SpeechSet(name, list(references), type(parts[0])(**tensors), ids)
 
 
 def calibration_jobs() -> Iterator[Job]:
@@ -141,7 +130,7 @@ def jobs(noise: Noise, sets: Sequence[str], seeds: int, sizes: Sequence[int]) ->
                 yield Job("recipe", rows, seed, on, recipe)
 
 
-def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS) -> Record:
+def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS) -> Entry:
     """Decode a set; return the candidates of every recording, and the cost."""
     decoder = job.decoder
     if isinstance(decoder, Fallback):
@@ -165,66 +154,20 @@ def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS)
         "calls": calls.search,
         "rescored": calls.rescoring,
         "references": data.references,
-        "candidates": [_candidates(hypotheses, text) for hypotheses in found],
+        "candidates": [candidates(hypotheses, text) for hypotheses in found],
     }
 
 
-def _candidates(hypotheses: Sequence[Hypothesis], text: Any) -> list[list[Any]]:
-    """Return distinct hypotheses, best first: text, log p, tokens with the end, count, finished."""
-    counts: dict[tuple[tuple[int, ...], bool], int] = {}
-    first: dict[tuple[tuple[int, ...], bool], Hypothesis] = {}
-    for hypothesis in hypotheses:
-        key = hypothesis.tokens, hypothesis.finished
-        counts[key] = counts.get(key, 0) + hypothesis.count
-        first.setdefault(key, hypothesis)
-    return [
-        [text(h.tokens), round(h.log_prob, 4), len(h.tokens) + h.finished, counts[key], h.finished]
-        for key, h in first.items()
-    ]
-
-
-def read_records(path: Path) -> list[Record]:
-    """Return the records of a file; a last one that a kill cut off is skipped."""
-    records: list[Record] = []
-    if not path.exists():
-        return records
-    damage = suppress(EOFError, zlib.error, json.JSONDecodeError, gzip.BadGzipFile)
-    with damage, gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            records.append(json.loads(line))
-    return records
-
-
-def resume_records(path: Path) -> list[Record]:
-    """Return the records of a file, and remove what a kill cut off, so that more can follow."""
-    records = read_records(path)
-    if records:
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(b"".join(map(_member, records)))
-        os.replace(part, path)
-    return records
-
-
-def append_record(path: Path, record: Record) -> None:
-    """Append a record, as a gzip member of its own."""
-    with open(path, "ab") as file:
-        file.write(_member(record))
-
-
-def _member(record: Record) -> bytes:
-    return gzip.compress((json.dumps(record, ensure_ascii=False) + "\n").encode())
-
-
-def mean_log_prob(record: Record) -> float:
+def mean_log_prob(record: Entry) -> float:
     """Return the mean log-probability of each recording's first candidate."""
-    best = [candidates[0][1] for candidates in record["candidates"]]
+    best = [found[0][1] for found in record["candidates"]]
     return math.fsum(best) / len(best)
 
 
-def chosen_noise(records: Sequence[Record], candidates: Sequence[Job]) -> Noise:
+def chosen_noise(records: Sequence[Entry], tried: Sequence[Job]) -> Noise:
     """Return the noise whose outputs are the most probable on validation speech."""
     scores = {r["system"]: mean_log_prob(r) for r in records if r.get("set") == VALIDATION}
-    best = max(candidates, key=lambda job: scores[job.system]).decoder
+    best = max(tried, key=lambda job: scores[job.system]).decoder
     assert isinstance(best, NPAD)
     return best.noise
 
@@ -245,10 +188,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begin = time.perf_counter()
     heard = load(options.model, device_named(options.device, "--device"))
     archive = archive_in(options.data)
-    records = resume_records(options.out)
+    records = resume_entries(options.out)
     done = {(r["system"], r["rows"], r["seed"], r["set"]) for r in records if "system" in r}
     if not records:
-        append_record(options.out, {"about": _about(heard, options)})
+        append_entry(options.out, {"about": _about(heard, options)})
 
     def work(todo: Sequence[Job], data: dict[str, SpeechSet]) -> bool:
         for number, job in enumerate(todo, 1):
@@ -260,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 return False
             record = run(heard, job, data[job.on])
             records.append(record)
-            append_record(options.out, record)
+            append_entry(options.out, record)
             spent = f"{record['seconds']:.1f} s, {minutes:.1f} minutes in all"
             print(f"{number} of {len(todo)}: {job.key}: {-mean_log_prob(record):.3f}; {spent}")
         return True

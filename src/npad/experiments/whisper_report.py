@@ -2,40 +2,29 @@
 
 python -m npad.experiments.whisper_report FILE.jsonl.gz FOLDER
 
-writes FOLDER/README.md and FOLDER/wer.png, and copies FILE to FOLDER/hypotheses.jsonl.gz.
+writes FOLDER/README.md and FOLDER/wer.png, and the hypotheses as FOLDER/hypotheses.jsonl.xz.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from npad.errors import InvalidInput
-from npad.evaluate.bootstrap import Difference
 from npad.evaluate.plots import Curve, Panel, Point, curves
-from npad.evaluate.wer import paired_wer, wer, wer_counts
+from npad.evaluate.wer import wer
+from npad.experiments.hypotheses import Entry, keep_entries, read_entries
 from npad.experiments.tables import markdown
-from npad.experiments.whisper import VALIDATION, Record, read_records
-from npad.search.word_errors import Counts, word_errors
+from npad.experiments.whisper_findings import findings
+from npad.experiments.whisper_results import SELECTORS, SYSTEMS, Results, System, selected
 from npad.storage.atomic import write_atomic
-from npad.text.english import spoken_words
 
-SELECTORS = ("log p", "length-normalised", "MBR by WER")
-SYSTEMS = {
-    "greedy": "greedy",
-    "beam": "beam",
-    "recipe": "Whisper's recipe",
-    "sampling": "greedy + samples, T = 0.5",
-    "npad": "NPAD over greedy",
-}
-SELECTED = ("beam", "sampling", "npad")  # the decoders with several candidates
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
+SHADES = (1.0, 0.65, 0.35)  # of a decoder's colour, by selector
+WER_AXIS = "word error rate, % (lower is better)"
 LEGEND = """\
 WER is the word error rate in per cent, of English normalised as `npad.text.english` does; NLL the
 mean −log p of the selected output under the clean model, its end included; both are means over the
@@ -49,113 +38,6 @@ until one passes.
 """
 
 
-class System(NamedTuple):
-    """A row of the report: a decoder, its rows, and what selects among its candidates."""
-
-    name: str
-    rows: int
-    selector: str
-
-    def __str__(self) -> str:
-        rows = f", {self.rows}" if self.rows > 1 else ""
-        selector = f", {self.selector}" if self.name in SELECTED else ""
-        return f"{SYSTEMS[self.name]}{rows}{selector}"
-
-
-class Selected(NamedTuple):
-    """The outputs that a selector chose: word errors and −log p of every recording."""
-
-    counts: Counts  # [recordings, 2], from `wer_counts`
-    nll: float
-
-
-def choose(candidates: Sequence[Sequence[Any]], selector: str) -> int:
-    """Return the place of the best candidate; finished ones rank before those that were cut."""
-    if selector == "log p":
-        scores = [log_prob for _, log_prob, *_ in candidates]
-    elif selector == "length-normalised":
-        scores = [log_prob / max(1, length) for _, log_prob, length, *_ in candidates]
-    else:
-        words = [spoken_words(text) for text, *_ in candidates]
-        n = len(words)
-        errors = word_errors([w for w in words for _ in range(n)], words * n).reshape(n, n)
-        weights = np.array([count for *_, count, _ in candidates])
-        rates = errors / np.array([max(1, len(w)) for w in words])
-        scores = (-(rates @ weights)).round(9).tolist()
-    order = [(finished, score) for score, (*_, finished) in zip(scores, candidates, strict=True)]
-    return order.index(max(order))
-
-
-def selected(record: Record, selector: str) -> Selected:
-    """Return what a selector chooses from a record."""
-    places = [choose(candidates, selector) for candidates in record["candidates"]]
-    best = [found[i] for found, i in zip(record["candidates"], places, strict=True)]
-    counts = wer_counts([text for text, *_ in best], record["references"])
-    return Selected(counts, -float(np.mean([log_prob for _, log_prob, *_ in best])))
-
-
-class Results:
-    """The records of an experiment, by system and set.
-
-    Raises:
-        InvalidInput: there are none.
-    """
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.about: dict[str, Any] = next((r["about"] for r in records if "about" in r), {})
-        self.calibration = [r for r in records if r.get("set") == VALIDATION]
-        tested = [r for r in records if "system" in r and r["set"] != VALIDATION]
-        self.records = {(r["system"], r["rows"], r["seed"], r["set"]): r for r in tested}
-        if not self.records:
-            raise InvalidInput("there are no results of test recordings; run the experiment first")
-        self.sets = list(dict.fromkeys(r["set"] for r in tested))
-        self._selected: dict[tuple[Any, ...], Selected] = {}
-
-    @cached_property
-    def systems(self) -> list[System]:
-        """All decoders that ran on every set, with their selectors."""
-        keys = {(name, rows) for name, rows, *_ in self.records}
-        complete = [
-            (name, rows)
-            for name, rows in sorted(keys, key=lambda key: (key[1], list(SYSTEMS).index(key[0])))
-            if all((name, rows, 0, on) in self.records for on in self.sets)
-        ]
-        return [
-            System(name, rows, selector)
-            for name, rows in complete
-            for selector in (SELECTORS if name in SELECTED else SELECTORS[:1])
-        ]
-
-    def seeds(self, system: System) -> list[int]:
-        """Return the seeds with which a decoder ran on every set."""
-        seeds = {seed for name, rows, seed, _ in self.records if (name, rows) == system[:2]}
-        return sorted(
-            seed
-            for seed in seeds
-            if all((*system[:2], seed, on) in self.records for on in self.sets)
-        )
-
-    def of(self, system: System, seed: int, on: str) -> Selected:
-        """Return what a system chose on a set."""
-        key = (*system, seed, on)
-        if key not in self._selected:
-            record = self.records[system.name, system.rows, seed, on]
-            # The recipe chooses by itself.
-            self._selected[key] = selected(record, system.selector)
-        return self._selected[key]
-
-    def counts(self, system: System) -> list[Counts]:
-        """Return the word errors of each string, on all sets together, for each seed.
-
-        The sets are the same strings with more or less noise, so a bootstrap draws all of a
-        string's recordings at once.
-        """
-        return [
-            np.sum([self.of(system, seed, on).counts for on in self.sets], axis=0)
-            for seed in self.seeds(system)
-        ]
-
-
 def render(results: Results) -> str:
     """Return the report as Markdown."""
     about = results.about
@@ -165,23 +47,43 @@ def render(results: Results) -> str:
         f"{strings} strings of 3 to 8 digits by one speaker (Free Spoken Digit Dataset, test "
         f"takes), with white noise at {levels}; decoded on {about.get('device', '?')}, torch "
         f"{about.get('torch', '?')}, in float32. Made by `python -m npad.experiments.whisper` and "
-        "`python -m npad.experiments.whisper_report`, from `hypotheses.jsonl.gz`.\n",
+        "`python -m npad.experiments.whisper_report`, from `hypotheses.jsonl.xz`.\n",
         "## Does noise help?\n",
-        _findings(results),
+        "Differences are in word error rate, all noise levels together, negative is better; with "
+        "95 % intervals of a paired bootstrap over strings, 1,000 test sets, of the mean over the "
+        "seeds. They are clear if the interval does not hold zero; of forty that are none, two "
+        "would seem so.\n",
+        findings(results),
+        "## Word error rate, all noise levels\n",
+        _overview(results),
         "![word error rate and NLL against rows](wer.png)\n",
         "## All decoders\n",
         LEGEND,
         *(f"### {on}\n\n{_table(results, on)}" for on in results.sets),
         "## Differences in word error rate\n",
-        "All noise levels together; 95 % intervals of a paired bootstrap over strings, 1,000 test "
-        "sets, of the mean over the seeds. Negative is better.\n",
+        "As above, of every row against two.\n",
         _differences(results),
         "## Calibration\n",
         f"NPAD-5 on {about.get('validation', '?')} other strings at all noise levels; the noise of "
-        "the lowest NLL was chosen. Its size is relative to that of the states it perturbs.\n",
+        f"the lowest NLL was chosen: {_chosen(results)}. Its size is relative to that of the "
+        "states it perturbs.\n",
         _calibration(results),
     ]
     return "\n".join(parts)
+
+
+def _overview(results: Results) -> str:
+    """Format the word error rates on all sets together, a column a selector."""
+    rows = []
+    for name, size in dict.fromkeys((system.name, system.rows) for system in results.systems):
+        found = [results.find(name, size, selector) for selector in SELECTORS]
+        columns = [f"{_rate(results, s).y:.2f}" if s else "–" for s in dict.fromkeys(found)]
+        records = [results.records[name, size, 0, on] for on in results.sets]
+        recordings = sum(len(record["references"]) for record in records)
+        calls = sum(record["calls"] + record["rescored"] for record in records) / recordings
+        columns += ["–"] * (len(SELECTORS) - len(columns))
+        rows.append([SYSTEMS[name], f"{size}", *columns, f"{calls:.0f}"])
+    return markdown(["decoder", "rows", *SELECTORS, "calls and re-scored"], rows)
 
 
 def _table(results: Results, on: str) -> str:
@@ -208,12 +110,6 @@ def _table(results: Results, on: str) -> str:
     )
 
 
-def _compared(results: Results, system: System, baseline: System) -> Difference:
-    first, second = results.counts(system), results.counts(baseline)
-    weights = [1 / len(first)] * len(first) + [-1 / len(second)] * len(second)
-    return paired_wer([*first, *second], weights)
-
-
 def _baselines(results: Results) -> Iterator[System]:
     for name in ("greedy", "beam"):
         yield from [s for s in results.systems if s.name == name and s.selector == "log p"][:1]
@@ -222,22 +118,15 @@ def _baselines(results: Results) -> Iterator[System]:
 def _differences(results: Results) -> str:
     baselines = list(_baselines(results))
     rows = [
-        [str(s), *("" if s == b else str(_compared(results, s, b)) for b in baselines)]
+        [str(s), *("" if s == b else str(results.compare(s, b)) for b in baselines)]
         for s in results.systems
     ]
     return markdown(["decoder, rows, selector", *(f"less {b}" for b in baselines)], rows)
 
 
-def _findings(results: Results) -> str:
-    """Return whether the word error rate of NPAD differs from those of the baselines."""
-    lines = []
-    for system in results.systems:
-        for baseline in _baselines(results) if system.name == "npad" else ():
-            difference = _compared(results, system, baseline)
-            better, worse = difference.high < 0, difference.low > 0
-            verdict = "better" if better else "worse" if worse else "no clear difference"
-            lines.append(f"- {system}, less {baseline}: {difference}: {verdict}.\n")
-    return "".join(lines) or "NPAD did not run.\n"
+def _chosen(results: Results) -> str:
+    nll = {record["system"]: selected(record, "log p").nll for record in results.calibration}
+    return min(nll, key=nll.__getitem__).removeprefix("npad ") if nll else "none"
 
 
 def _calibration(results: Results) -> str:
@@ -248,7 +137,7 @@ def _calibration(results: Results) -> str:
     return markdown(["site, schedule, σ₀", "NLL", "WER by log p", "WER by MBR"], rows)
 
 
-def _calibrated(record: Record) -> list[str]:
+def _calibrated(record: Entry) -> list[str]:
     probable, risk = selected(record, "log p"), selected(record, "MBR by WER")
     return [f"{probable.nll:.4f}", f"{wer(probable.counts):.2f}", f"{wer(risk.counts):.2f}"]
 
@@ -259,7 +148,7 @@ def panels(results: Results) -> list[Panel]:
     rate: dict[str, Curve] = {}
     nll: dict[str, Curve] = {}
     for name in COLOURS:
-        for selector, shade in (("log p", 1.0), ("MBR by WER", 0.5)):
+        for selector, shade in zip(SELECTORS, SHADES, strict=True):
             found = [s for s in results.systems if (s.name, s.selector) == (name, selector)]
             if found:
                 label = str(found[0]._replace(rows=1))
@@ -267,8 +156,8 @@ def panels(results: Results) -> list[Panel]:
             if found and selector == "log p":
                 nll[label] = Curve(COLOURS[name], [_nll(results, s) for s in found])
     return [
-        Panel("rows", "word error rate, % (lower is better)", rate, _level(greedy, results, _rate)),
-        Panel("rows", "NLL (lower is better)", nll, _level(greedy, results, _nll)),
+        Panel("rows", WER_AXIS, rate, _level(greedy, results, _rate), log=True),
+        Panel("rows", "NLL (lower is better)", nll, _level(greedy, results, _nll), log=True),
     ]
 
 
@@ -292,11 +181,11 @@ def _nll(results: Results, system: System) -> Point:
 
 def write(file: Path, folder: Path) -> None:
     """Write the report and its plot, and copy the hypotheses beside them."""
-    results = Results(read_records(file))
+    results = Results(entries := read_entries(file))
     folder.mkdir(parents=True, exist_ok=True)
-    copy = folder / "hypotheses.jsonl.gz"
+    copy = folder / "hypotheses.jsonl.xz"
     if file.resolve() != copy.resolve():
-        shutil.copyfile(file, copy)
+        keep_entries(copy, entries)
     title = f"{results.about.get('model', '?')}, noisy strings of digits, all noise levels"
     curves(panels(results), folder / "wer.png", title, "error bars: one deviation over the seeds")
     write_atomic(folder / "README.md", render(results))

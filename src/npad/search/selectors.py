@@ -6,7 +6,7 @@ Finished candidates rank before those cut at `max_length`, unless the selector i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
@@ -121,17 +121,21 @@ class MBR:
 
     def expected_utility(self, candidates: Hypotheses, references: Hypotheses) -> Tensor:
         """Return the mean utility [sentences, n] of candidates, by references [sentences, m]."""
-        utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
         expected = torch.zeros(candidates.lengths.shape)
         pairs = zip(candidates.to_lists(), references.to_lists(), strict=True)
         for s, (sentence_candidates, sentence_references) in enumerate(pairs):
-            weights = self._weights(sentence_references)
-            utilities = utilities_of(
-                self._texts(sentence_candidates), self._texts(sentence_references)
-            )
-            for i, of_candidate in enumerate(utilities):
-                expected[s, i] = _weighted_mean(of_candidate, weights)
+            texts = self._texts(sentence_candidates), self._texts(sentence_references)
+            utilities = self.expected_utilities(*texts, self._weights(sentence_references))
+            for i, utility in enumerate(utilities):
+                expected[s, i] = utility
         return expected.to(candidates.log_prob.device)
+
+    def expected_utilities(
+        self, texts: list[str], references: list[str], weights: Sequence[float]
+    ) -> list[float]:
+        """Return the weighted mean utility of each text, by references [m] of weights [m]."""
+        utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
+        return [_weighted_mean(utilities, weights) for utilities in utilities_of(texts, references)]
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         text = self.text or _letters
@@ -241,7 +245,7 @@ def _ensure_text(text: object) -> str:
     return text
 
 
-def _weighted_mean(utilities: list[Any], weights: list[float]) -> float:
+def _weighted_mean(utilities: list[Any], weights: Sequence[float]) -> float:
     try:
         weighted = (weight * utility for weight, utility in zip(weights, utilities, strict=True))
         return float(sum(weighted) / sum(weights))

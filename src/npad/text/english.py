@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FILLERS = {"hmm", "mm", "mhm", "mmm", "uh", "um"}
@@ -29,6 +30,11 @@ def spoken_words(text: str) -> list[str]:
     - Contractions are written out ("won't": "will not"), but for "'s", which has two meanings.
     - Titles are written out ("Mr.": "mister"); fillers ("um") are left out.
     """
+    return list(_spoken_words(text))
+
+
+@lru_cache(maxsize=1 << 16)  # the same few texts are compared many times
+def _spoken_words(text: str) -> tuple[str, ...]:
     text = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
     text = "".join(c for c in text if not unicodedata.combining(c))
     text = re.sub(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>", " ", text)
@@ -36,7 +42,7 @@ def spoken_words(text: str) -> list[str]:
         text = re.sub(pattern, words, text)
     text = re.sub(r"[0-9]", lambda digit: f" {DIGITS[int(digit[0])]} ", text)
     plain = [word.strip("'") for word in re.sub(r"[^\w']|_", " ", text).split()]
-    return [SPELLINGS.get(word, word) for word in plain if word and word not in FILLERS]
+    return tuple(SPELLINGS.get(word, word) for word in plain if word and word not in FILLERS)
 
 
 def spoken(text: str) -> str:

@@ -1,0 +1,142 @@
+"""Sections of the reports on captions and speech that translation's has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from npad.evaluate.bootstrap import Difference
+from npad.experiments import chosen
+from npad.experiments.bench import Bench
+from npad.experiments.beyond import tempered
+from npad.experiments.chosen import CHAINS
+from npad.experiments.claims import Finding, in_words, verdict
+from npad.experiments.tables import LabelledDecoders, comparison, markdown, quality_cells
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.greedy import Greedy
+from npad.search.sampling import Sampling
+
+MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained model must reach
+EXAMPLES = 10  # pictures whose captions are shown
+CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
+
+
+def carried_over(found: dict[str, list[Finding]]) -> str:
+    """Format a table of the verdicts on the paper's claims on each test set, and their sum."""
+    rows = []
+    for findings in zip(*found.values(), strict=True):
+        verdicts = [finding.verdict for finding in findings]
+        rows.append([findings[0].claim, *verdicts, overall(verdicts)])
+    return markdown(["claim", *found, "carries over"], rows).replace("---:", "---")
+
+
+def overall(verdicts: Sequence[str]) -> str:
+    """Say whether a claim carries over, from its verdicts on all test sets."""
+    if all(words == "confirmed" for words in verdicts):
+        return "yes"
+    if all(words == "confirmed" or re.match(r"NLL( and \S+)? only", words) for words in verdicts):
+        return "in NLL"
+    if all(words.startswith("not confirmed") for words in verdicts):
+        return "no"
+    return "–" if any(words.startswith("too few") for words in verdicts) else "in part"
+
+
+def equal_rows(bench: Bench) -> str:
+    """Format a table of strategies with 5, 10 and 50 rows, and what NPAD gains on the others."""
+    by_rows = {n: _of_rows(bench, n) for n in CHAINS}
+    rows: LabelledDecoders = [
+        ((name, f"{n}"), decoder)
+        for n, strategies in by_rows.items()
+        for name, decoder in strategies.items()
+    ]
+    table = comparison(bench, ("strategy", "rows"), rows)
+    gains = []
+    for n, strategies in by_rows.items():
+        (_, npad), *others = strategies.items()
+        for name, decoder in others:
+            found = [bench.paired(set_name, (npad, decoder)) for set_name in bench.tests]
+            cells = (f"{in_words(f, bench.task)}: {_short(bench, f)}" for f in found)
+            gains.append([f"NPAD-{n} less {name}, {n}", *cells])
+    header = ["difference", *bench.tests]
+    return f"{table}\n{markdown(header, gains).replace('---:', '---')}"
+
+
+def _of_rows(bench: Bench, n: int) -> dict[str, Decoder]:
+    """Return NPAD and its rivals that step n rows at a time."""
+    return {
+        "NPAD + greedy": chosen.npad_greedy(bench, n),
+        "greedy and samples at 0.5": tempered(0.5, n),
+        "sampling": Sampling(n),
+        "beam": Beam(n),
+    }
+
+
+def _short(bench: Bench, differences: Sequence[Difference]) -> str:
+    """Return the verdict with "confirmed" and "not confirmed" put as better and not better."""
+    words = verdict(differences, bench.task)
+    return words.replace("not confirmed", "not better").replace("confirmed", "better")
+
+
+def controls(bench: Bench, names: Sequence[str]) -> str:
+    """Format a table of captions of the pictures beside those of controls that do not see them."""
+    set_name = bench.tests[0]
+    metrics = [metric.name for metric in bench.task.metrics]
+    rows, lines = [], []
+    for label, decoder in CONTROLLED.items():
+        seen = bench.figures(set_name, decoder)
+        rows.append([f"{set_name}, {label}", *quality_cells(bench, seen)[1:], "–"])
+        for control in names:
+            figures = bench.figures(control, decoder)
+            _, *differences = bench.paired_sets((set_name, control), decoder)
+            gained = ", ".join(f"{m} {d}" for m, d in zip(metrics, differences, strict=True))
+            rows.append([f"{control}, {label}", *quality_cells(bench, figures)[1:], gained])
+            clear = all(difference.low > 0 for difference in differences)
+            lines.append(f"- {label}, against {control}: {_clearly(clear)} by every metric.\n")
+    table = markdown(["pictures and decoder", *metrics, "gained by seeing the picture"], rows)
+    return (
+        "`other pictures`: the same model, shown the next picture of the test set; `blind model`: "
+        "one trained with the pictures of other captions.\n\n"
+        f"{table}\n{''.join(lines)}"
+    )
+
+
+def _clearly(better: bool) -> str:
+    return "clearly better" if better else "not clearly better"
+
+
+def examples(bench: Bench) -> str:
+    """Format captions of ten test pictures beside what people wrote about them."""
+    decoders: dict[str, Decoder] = {
+        "greedy": Greedy(),
+        "beam 5": Beam(5),
+        "NPAD-50 + greedy": chosen.npad_greedy(bench),
+    }
+    shown = bench.examples(bench.tests[0], decoders, EXAMPLES)
+    return "".join(_example(number, example) for number, example in enumerate(shown, start=1))
+
+
+def _example(number: int, example: dict[str, dict[str, str]]) -> str:
+    said = " / ".join(text.strip() for text in example["references"].values())
+    lines = [f"{number}. In words: {said}\n\n"]
+    lines += [f"   - {name}: **{text}**\n" for name, text in example["outputs"].items()]
+    return "".join([*lines, "\n"])
+
+
+def noise_levels(bench: Bench) -> str:
+    """Format the word error rates of the strategies by noise, and whether the bar is met."""
+    rows = []
+    for name, factory in chosen.strategies(bench).items():
+        decoder = factory()
+        figures = [bench.figures(set_name, decoder) for set_name in bench.tests]
+        rows.append([name, *(each.format(bench.metric.key) for each in figures)])
+    table = markdown([f"{bench.metric.name}", *bench.tests], rows)
+    return f"{table}\n{''.join(_bar(bench))}"
+
+
+def _bar(bench: Bench) -> Iterator[str]:
+    if "clean" in bench.tests:
+        rate = bench.row("clean", Greedy())[bench.metric.key]
+        met = "met" if rate <= MAX_WER else "missed"
+        bar = f"the bar of {MAX_WER:g} % is {met}"
+        yield f"Greedy search on clean recordings: {rate:.2f} %; {bar}.\n"
