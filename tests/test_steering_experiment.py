@@ -15,7 +15,8 @@ from npad.evaluate.word_bleu import WordBleu
 from npad.experiments import reproduce, steering_report
 from npad.experiments import steering as experiment
 from npad.experiments.data import ParallelText
-from npad.experiments.record import Record as Results
+from npad.experiments.hypotheses import read_entries
+from npad.experiments.record import Entry as Results
 from npad.experiments.steering import Steering, best_variants
 from npad.experiments.steering_aims import SYSTEMS
 from npad.experiments.steering_report import RESULTS, render
@@ -23,7 +24,6 @@ from npad.experiments.steering_rows import Chosen, Unjudged, best_per_token, row
 from npad.experiments.steering_scores import by_system, score_outputs
 from npad.experiments.steering_steps import OUTPUTS, OutOfTime, Plan, checksum_of
 from npad.experiments.steering_variant import Variant, without_a_word
-from npad.experiments.whisper import read_records
 from npad.models.actors import Actor
 from npad.training.recipe import Recipe
 from runs import printed_here, refused_here
@@ -90,7 +90,7 @@ def ran(corpus, tmp_path_factory, small):
 
 
 def without_time(path):
-    records = read_records(path / OUTPUTS)
+    records = read_entries(path / OUTPUTS)
     return {tuple(r["key"]): r for r in records if r["key"][0] != "seconds"}
 
 
@@ -111,7 +111,7 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
 
 
 def test_every_row_is_there_with_every_seed(ran):
-    systems = by_system(read_records(ran[0] / OUTPUTS))
+    systems = by_system(read_entries(ran[0] / OUTPUTS))
     seeds = {name: sorted(found) for name, found in systems.items()}
     assert seeds["greedy"] == seeds["beam 10, length-normalised"] == [0]
     assert seeds["steered greedy"] == seeds["steered NPAD-5, length-normalised"] == [0, 1]
@@ -126,7 +126,7 @@ def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
     actor = steering.actor(ACTOR, 1)
     found = decode(steering.model, sources, Greedy(), 16)
     steered = decode(Steered(steering.model, actor), sources, Greedy(), 16)
-    recorded = by_system(read_records(ran[0] / OUTPUTS))
+    recorded = by_system(read_entries(ran[0] / OUTPUTS))
     for system, seed, outputs in (("greedy", 0, found), ("steered greedy", 1, steered)):
         expected = [best.log_prob for (best, *_) in outputs]
         assert recorded[system][seed]["log_probs"] == pytest.approx(expected, abs=1e-3)
@@ -135,7 +135,7 @@ def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
 def test_out_of_time_begins_nothing_and_leaves_what_is_done(corpus, tmp_path):
     with pytest.raises(OutOfTime):
         Steering(tmp_path, plan(corpus), -1, quiet).run()
-    assert read_records(tmp_path / OUTPUTS) == []
+    assert read_entries(tmp_path / OUTPUTS) == []
 
 
 def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):

@@ -26,6 +26,7 @@ from npad.engine.devices import device_named
 from npad.errors import NpadError
 from npad.experiments import reproduce
 from npad.experiments.data import ParallelText
+from npad.experiments.hypotheses import Entry, read_entries
 from npad.experiments.steering_rows import (
     CLEAN,
     SAMPLES,
@@ -47,7 +48,6 @@ from npad.experiments.steering_rows import (
 )
 from npad.experiments.steering_steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTime, Plan, Steps
 from npad.experiments.steering_variant import WEIGHTS, Variant
-from npad.experiments.whisper import Record, read_records
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
@@ -69,9 +69,9 @@ class Steering(Steps):
         sources = self.encoded(self.valid.sources[:CALIBRATED])
         limit = self.plan.max_length
 
-        def values() -> Record:
+        def values() -> Entry:
             steered = Steered(self.model, self.actor(self.plan.actor, 0))
-            grids: Record = {}
+            grids: Entry = {}
             for over, model in ((CLEAN, self.model), (STEERED, steered)):
                 found = {
                     sigma: decode_all(model, sources, NPAD(Greedy(), 5, Noise(sigma)), limit)
@@ -105,7 +105,7 @@ class Steering(Steps):
         """Decode the test set by a row, and store its outputs."""
         sources = self.encoded(self.test.sources)
 
-        def values() -> Record:
+        def values() -> Entry:
             decoded = decode_all(model, sources, row.decoder, self.plan.max_length)
             log_probs = judged(self.model, sources, decoded.best)
             self.note(f"{row.system}, seed {seed}: NLL {-mean(log_probs):.3f}")
@@ -123,7 +123,7 @@ class Steering(Steps):
 
         self.measure(["row", row.system, seed], values)
 
-    def _outputs(self, best: Sequence[Hypothesis], log_probs: Sequence[float]) -> Record:
+    def _outputs(self, best: Sequence[Hypothesis], log_probs: Sequence[float]) -> Entry:
         return {
             "finished": mean([hypothesis.finished for hypothesis in best]),
             "log_probs": list(log_probs),
@@ -172,7 +172,7 @@ class Steering(Steps):
         for row, alone in timed_rows(self.chosen, weights):
             model = Unjudged(self.model, actor) if alone else models[row.over]
 
-            def values(row: Row = row, model: Any = model) -> Record:
+            def values(row: Row = row, model: Any = model) -> Entry:
                 seconds = seconds_of(model, sources, row.decoder, self.plan.max_length)
                 self.note(f"{row.system}: {min(seconds):.3f} s on {device}")
                 return {"sentences": len(sources), "device": device, "seconds": seconds}
@@ -251,7 +251,7 @@ def best_variants(folders: Sequence[Path]) -> tuple[Variant, Variant]:
     """Return the actor and the weights of best validation BLEU in grids; the defaults without."""
     best, scores = {"actor": ACTOR, "weights": FINE_TUNING}, {"actor": 0.0, "weights": 0.0}
     for folder in folders:
-        for record in read_records(folder / OUTPUTS):
+        for record in read_entries(folder / OUTPUTS):
             kind = record["key"][0]
             if kind in best:
                 score = max(point["criterion"] for point in record["curve"])

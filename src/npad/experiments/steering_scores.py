@@ -22,8 +22,8 @@ import numpy as np
 from npad.errors import InvalidInput
 from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
-from npad.experiments.record import Record as Results
-from npad.experiments.whisper import Record, read_records
+from npad.experiments.hypotheses import Entry, read_entries
+from npad.experiments.record import Entry as Results
 
 NORMALISED = ", length-normalised"
 # Differences that the report states, besides those of every system to a beam of 5.
@@ -45,9 +45,9 @@ COMPARED = (
 )
 
 
-def by_system(records: Sequence[Record]) -> dict[str, dict[int, Record]]:
+def by_system(records: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
     """Return the outputs by system and seed, length-normalised ones as systems of their own."""
-    systems: dict[str, dict[int, Record]] = {}
+    systems: dict[str, dict[int, Entry]] = {}
     for record in records:
         if record["key"][0] == "row":
             _, system, seed = record["key"]
@@ -69,7 +69,7 @@ def score_outputs(results: Results, path: Path, references: Mapping[str, Sequenc
     Raises:
         InvalidInput: the file has no outputs, or the references are of another test set.
     """
-    records = read_records(path)
+    records = read_entries(path)
     about = next((record for record in records if record["key"] == ["about"]), None)
     systems = by_system(records)
     if about is None or not systems:
@@ -97,7 +97,7 @@ def score_outputs(results: Results, path: Path, references: Mapping[str, Sequenc
             results.get_or_measure(("difference", title, system, against), measure)
 
 
-def figures(record: Record, bleu: Bleu) -> dict[str, Any]:
+def figures(record: Entry, bleu: Bleu) -> dict[str, Any]:
     """Return the figures of one system with one seed."""
     from sacrebleu.metrics.chrf import CHRF
 
@@ -115,7 +115,7 @@ def figures(record: Record, bleu: Bleu) -> dict[str, Any]:
 
 
 def difference(
-    first: Mapping[int, Record], second: Mapping[int, Record], bleu: Bleu
+    first: Mapping[int, Entry], second: Mapping[int, Entry], bleu: Bleu
 ) -> dict[str, dict[str, float]]:
     """Return the mean over the first system's seeds minus the mean over the second's."""
     systems = [*first.values(), *second.values()]

@@ -25,9 +25,9 @@ from npad.evaluate.word_bleu import WordBleu
 from npad.experiments import reproduce
 from npad.experiments.bench import Pairs
 from npad.experiments.data import ParallelText
+from npad.experiments.hypotheses import Entry, append_entry, resume_entries
 from npad.experiments.steering_variant import WEIGHTS, Variant, joined, without_a_word
 from npad.experiments.steering_weights import fine_tuned
-from npad.experiments.whisper import Record, append_record, resume_records
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
@@ -105,7 +105,7 @@ class Steps:
         self.deadline = time.monotonic() + 60 * minutes
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / OUTPUTS
-        self.records = resume_records(self.path)
+        self.records = resume_entries(self.path)
         self.keys = {tuple(record["key"]) for record in self.records}
         sets = list(plan.text.sets().items())
         limit = plan.sentences or None
@@ -119,7 +119,7 @@ class Steps:
     def out_of_time(self) -> bool:
         return time.monotonic() > self.deadline
 
-    def measure(self, key: Sequence[Any], values: Callable[[], Record]) -> Record:
+    def measure(self, key: Sequence[Any], values: Callable[[], Entry]) -> Entry:
         """Return the record of a key, measured and stored if there is none.
 
         Raises:
@@ -130,7 +130,7 @@ class Steps:
         if self.out_of_time():
             raise OutOfTime
         record = {"key": list(key), **values()}
-        append_record(self.path, record)
+        append_entry(self.path, record)
         self.records.append(record)
         self.keys.add(tuple(key))
         return record
@@ -156,7 +156,7 @@ class Steps:
             )
         return saved
 
-    def _about(self, saved: checkpoint.Saved) -> Record:
+    def _about(self, saved: checkpoint.Saved) -> Entry:
         plan, about = self.plan, saved.about
         training = about.get("training", {})
         return {
@@ -251,7 +251,7 @@ class Steps:
         """Return the best actor of a variant, trained unless it has been."""
         folder = self.folder / f"{variant.name}-{seed}"
 
-        def train() -> Record:
+        def train() -> Entry:
             torch.manual_seed(seed)
             actor = Actor.for_model(
                 self.saved.model,
@@ -299,7 +299,7 @@ class Steps:
             raise InvalidInput(f"{folder} has lost its actor; remove {self.path} to begin anew")
         return actor
 
-    def _note_curve(self, name: str, greedy: float, points: Sequence[Record]) -> None:
+    def _note_curve(self, name: str, greedy: float, points: Sequence[Entry]) -> None:
         scores = " ".join(f"{point['criterion']:.2f}" for point in points)
         self.note(f"{name}: validation BLEU {greedy:.2f} → {scores}")
 
@@ -318,7 +318,7 @@ class Steps:
             raise OutOfTime
         model, curve = tuned
 
-        def values() -> Record:
+        def values() -> Entry:
             greedy = self.validation(self.model)["criterion"]
             self._note_curve(f"{variant.name}-{seed}", greedy, curve)
             return {"variant": asdict(variant), "greedy": greedy, "curve": curve}
@@ -343,7 +343,7 @@ class Curve(ActorWatch):
     """Collects the validations of an actor."""
 
     def __init__(self) -> None:
-        self.points: list[Record] = []
+        self.points: list[Entry] = []
 
     def report(self, record: dict[str, Any]) -> None:
         if record["update"] > 0:
