@@ -16,7 +16,7 @@ from npad.experiments import reproduce, steering_report
 from npad.experiments import steering as experiment
 from npad.experiments.data import ParallelText
 from npad.experiments.hypotheses import read_entries
-from npad.experiments.record import Entry as Results
+from npad.experiments.record import Record as Results
 from npad.experiments.steering import Steering, best_variants
 from npad.experiments.steering_aims import SYSTEMS
 from npad.experiments.steering_report import RESULTS, render
