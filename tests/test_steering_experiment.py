@@ -17,13 +17,13 @@ from npad.experiments import steering as experiment
 from npad.experiments.data import ParallelText
 from npad.experiments.record import Record as Results
 from npad.experiments.steering import Steering, best_variants
-from npad.experiments.steering_aims import SYSTEMS
+from npad.experiments.steering_aims import SYSTEMS, SetResults
 from npad.experiments.steering_report import RESULTS, render
 from npad.experiments.steering_rows import Chosen, Unjudged, best_per_token, rows
 from npad.experiments.steering_scores import by_system, score_outputs
 from npad.experiments.steering_steps import OUTPUTS, OutOfTime, Plan, checksum_of
 from npad.experiments.steering_variant import Variant, without_a_word
-from npad.experiments.whisper import read_records
+from npad.experiments.whisper import append_record, read_records
 from npad.models.actors import Actor
 from npad.training.recipe import Recipe
 from runs import printed_here, refused_here
@@ -152,6 +152,17 @@ def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     references = [steering.test.references]
     assert figures["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, references).score)
     assert figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, references).score)
+
+
+def test_times_can_be_added_later(ran, corpus, tmp_path):
+    timed = [r for r in read_records(ran[0] / OUTPUTS) if r["key"][0] in ("about", "seconds")]
+    for record in timed:
+        append_record(tmp_path / OUTPUTS, record)
+    results = Results(tmp_path / RESULTS)
+    text = ParallelText.find(corpus, "src", "tgt")
+    steering_report.score_set(results, tmp_path / OUTPUTS, text)
+    steering_report.score_set(results, ran[0] / OUTPUTS, text)
+    assert SetResults(results, "toy").ratio("cpu", "steered greedy, search alone") > 0
 
 
 def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
