@@ -15,10 +15,10 @@ from npad.evaluate.word_bleu import WordBleu
 from npad.experiments import reproduce, steering_report
 from npad.experiments import steering as experiment
 from npad.experiments.data import ParallelText
-from npad.experiments.hypotheses import read_entries
+from npad.experiments.hypotheses import append_entry, read_entries
 from npad.experiments.record import Record as Results
 from npad.experiments.steering import Steering, best_variants
-from npad.experiments.steering_aims import SYSTEMS
+from npad.experiments.steering_aims import SYSTEMS, SetResults
 from npad.experiments.steering_report import RESULTS, render
 from npad.experiments.steering_rows import Chosen, Unjudged, best_per_token, rows
 from npad.experiments.steering_scores import by_system, score_outputs
@@ -152,6 +152,17 @@ def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     references = [steering.test.references]
     assert figures["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, references).score)
     assert figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, references).score)
+
+
+def test_times_can_be_added_later(ran, corpus, tmp_path):
+    timed = [r for r in read_entries(ran[0] / OUTPUTS) if r["key"][0] in ("about", "seconds")]
+    for record in timed:
+        append_entry(tmp_path / OUTPUTS, record)
+    results = Results(tmp_path / RESULTS)
+    text = ParallelText.find(corpus, "src", "tgt")
+    steering_report.score_set(results, tmp_path / OUTPUTS, text)
+    steering_report.score_set(results, ran[0] / OUTPUTS, text)
+    assert SetResults(results, "toy").ratio("cpu", "steered greedy, search alone") > 0
 
 
 def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
