@@ -118,7 +118,7 @@ def test_the_teacher_is_wider_than_every_beam():
 
 
 def test_given_sigmas_replace_the_grid():
-    space = DecoderSpace(TOY, "bleu", sigmas=[0.4])
+    space = DecoderSpace(TOY, "bleu", sigmas=[0.4, 0.4])
     noisy = [c.decoder for c in space.candidates() if isinstance(c.decoder, NPAD)]
     assert {decoder.noise.sigma for decoder in noisy} == {0.4}
     found = space.sigma_candidates(NPAD(Beam(2), 5, Noise(0.3)))
