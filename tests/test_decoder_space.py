@@ -109,6 +109,7 @@ def test_only_the_most_probable_candidate_is_selected_for_log_probability():
 def test_open_ended_models_keep_their_order():
     for candidate in DecoderSpace(model(open_ended=True), "bleu").candidates():
         if candidate.name != "greedy":
+            assert isinstance(candidate.decoder, NPAD | Selected), candidate.name
             assert isinstance(candidate.decoder.selector, WithCut), candidate.name
 
 
