@@ -13,6 +13,7 @@ import pytest
 
 import npad
 from npad import NPAD, Beam, Laplace, Noise
+from npad.cli.main import main
 from npad.experiments.calibration_report import by_name
 from runs import npad as command
 from runs import printed_here, refused_here
@@ -165,3 +166,21 @@ def test_without_a_terminal_it_is_quiet(few):
     done = command("calibrate", "few.de", *QUICK)
     assert "Recommended: " in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ([], "with --records FILE, the same command continues after an interrupt"),
+        (["--records", "kept.jsonl"], "the same command continues"),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on(few, options, hint, capsys, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npad.cli.calibration_run.calibrate", interrupted)
+    monkeypatch.setattr(sys, "argv", ["npad", "calibrate", "few.de", "-m", "toy", *options])
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    assert hint in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import typer.main
@@ -110,8 +109,8 @@ def test_only_the_most_probable_candidate_is_selected_for_log_probability():
 def test_open_ended_models_keep_their_order():
     for candidate in DecoderSpace(model(open_ended=True), "bleu").candidates():
         if candidate.name != "greedy":
-            decoder: Any = candidate.decoder
-            assert isinstance(decoder.selector, WithCut), candidate.name
+            assert isinstance(candidate.decoder, NPAD | Selected), candidate.name
+            assert isinstance(candidate.decoder.selector, WithCut), candidate.name
 
 
 def test_the_teacher_is_wider_than_every_beam():
@@ -120,7 +119,7 @@ def test_the_teacher_is_wider_than_every_beam():
 
 
 def test_given_sigmas_replace_the_grid():
-    space = DecoderSpace(TOY, "bleu", sigmas=[0.4])
+    space = DecoderSpace(TOY, "bleu", sigmas=[0.4, 0.4])
     noisy = [c.decoder for c in space.candidates() if isinstance(c.decoder, NPAD)]
     assert {decoder.noise.sigma for decoder in noisy} == {0.4}
     found = space.sigma_candidates(NPAD(Beam(2), 5, Noise(0.3)))

@@ -186,7 +186,7 @@ class DecoderSpace:
 
     def _sigmas(self, factors: Sequence[float]) -> list[float]:
         if self.sigmas is not None:
-            return list(self.sigmas)
+            return list(dict.fromkeys(self.sigmas))
         default = self.defaults.noise.sigma
         assert isinstance(default, float)
         return [float(f"{factor * default:.2g}") for factor in factors]
