@@ -2,7 +2,7 @@
 
 python examples/shapes.py FOLDER     writes pictures/, train.tsv, valid.tsv, test.tsv, and run/
 
-The network is smaller than that of `npad train --task caption`, to take half a minute on one core.
+The network is smaller than that of `npad train --task caption`, to train quickly on a CPU.
 """
 
 from __future__ import annotations
