@@ -25,6 +25,7 @@ GUIDE = [
     "performance",
     "scale",
     "serving",
+    "captioning",
     "huggingface",
     "extending",
     "design",
