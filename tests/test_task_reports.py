@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,6 +27,7 @@ from npad.experiments.measured_task import CAPTION, SPEECH, WordErrors
 from npad.experiments.record import NotMeasured
 from npad.experiments.task_sections import overall
 from npad.models.cgru.model import AttentionModel
+from npad.search.beam import Beam
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.storage import checkpoint
@@ -143,7 +145,14 @@ def test_a_run_that_is_stopped_or_killed_continues(captioned):
 def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request):
     folder = request.getfixturevalue(task)
     text = text_of(folder)
-    for part in ("Do the paper's claims carry over?", "Table 1", "Table 2", "Table 3", "Table 4"):
+    for part in (
+        "How much is there to find?",
+        "Do the paper's claims carry over?",
+        "Table 1",
+        "Table 2",
+        "Table 3",
+        "Table 4",
+    ):
         assert f"## {part}" in text
     for part in ("Equal compute", "Which candidate to return", "Search errors", "diverse decoding"):
         assert f"{part}" in text
@@ -197,6 +206,16 @@ def test_every_row_tells_how_it_was_made(transcribed):
     assert {row["key"][1] for row in rows} == {"valid", "0 dB", "10 dB", "20 dB", "clean"}
 
 
+def test_the_best_of_all_is_unbeaten(captioned):
+    bench = bench_of(captioned, CAPTION)
+    greedy, wide = Greedy(), Beam(10)
+    scores = [[e[0] for e in bench._entries("test", decoder)] for decoder in (greedy, wide)]
+    best = [max(pair) for pair in zip(*scores, strict=True)]
+    expected = np.mean([a >= b - 1e-3 for a, b in zip(scores[0], best, strict=True)])
+    assert bench.unbeaten("test", greedy, [greedy, wide]) == expected
+    assert bench.unbeaten("test", wide, [wide]) == 1.0
+
+
 def test_selected_outputs_are_among_the_candidates(captioned):
     lines = (captioned / "report/results.jsonl").read_text().splitlines()
     rows = {tuple(e["key"]): e["value"] for e in map(json.loads, lines) if e["key"][0] == "row"}
@@ -216,6 +235,13 @@ def test_what_was_not_decoded_is_not_measured(captioned, tmp_path):
     (tmp_path / "empty.jsonl.gz").touch()
     with pytest.raises(InvalidInput, match="holds no hypotheses; make it with `decode`"):
         tasks.main(["report", str(tmp_path / "empty.jsonl.gz"), str(tmp_path / "report")])
+
+
+def test_hypotheses_of_other_references_are_not_continued(captioned, pictures, tmp_path):
+    file = tmp_path / "h.jsonl.gz"
+    shutil.copy(captioned / "h.jsonl.gz", file)
+    with pytest.raises(InvalidInput, match="has hypotheses of another set valid"):
+        decode("caption", captioned / "model", pictures, file, "--valid", 5)
 
 
 def test_a_model_of_another_task_is_refused(captioned, corpus, tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npad.engine.cost import count_calls
 from npad.errors import StorageError
@@ -197,6 +198,21 @@ class Bench:
         share: float | None = self._get_or_measure(
             key, measure, lambda value: value is None or is_number(value)
         )
+        return share
+
+    def unbeaten(self, set_name: str, decoder: Decoder, rivals: Sequence[Decoder]) -> float:
+        """Return the share of sources for which no rival found a more probable output."""
+
+        def measure() -> float:
+            def scores(decoder: Decoder) -> NDArray[np.float64]:
+                entries = self._entries(set_name, decoder)
+                return np.array([score if done else -np.inf for score, _, done in entries])
+
+            best = np.max([scores(rival) for rival in rivals], axis=0)
+            return float(np.mean(scores(decoder) >= best - TIE))
+
+        key = ("unbeaten", set_name, *map(decoder_signature, (decoder, *rivals)))
+        share: float = self._get_or_measure(key, measure, is_number)
         return share
 
     def examples(

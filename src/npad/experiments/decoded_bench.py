@@ -18,6 +18,7 @@ from torch import Tensor
 
 from npad.decoding import decode
 from npad.engine.cost import count_calls
+from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.entropy import entropy_along
 from npad.experiments.bench import Bench, Pairs, decoder_signature, with_seed
@@ -153,6 +154,9 @@ class DecodingBench(DecodedBench):
         max_rows: most rows in a batch.
         note: called with what was decoded.
         **more: as those of `DecodedBench`.
+
+    Raises:
+        InvalidInput: the file has hypotheses of other sets.
     """
 
     def __init__(
@@ -166,10 +170,14 @@ class DecodingBench(DecodedBench):
         super().__init__(**more)
         self.live, self.max_rows, self.note = live, max_rows, note
         for name, content in live.items():
+            references = list(content.references)
             if name not in self.sets:
-                references = list(content.references)
                 self._append({"set": name, "references": references})
                 self.sets[name] = Pairs(range(len(references)), references)
+            elif self.sets[name].references != references:
+                raise InvalidInput(
+                    f"{self.file} has hypotheses of another set {name}; choose another file"
+                )
 
     def _read(self, file: Path) -> list[Entry]:
         return resume_entries(file)

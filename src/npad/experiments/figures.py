@@ -71,7 +71,7 @@ def draw(bench: Bench, folder: Path, brief: bool, title: str = "") -> None:
     figure.draw(
         folder / "calls.png",
         _by_model_calls(bench, brief),
-        "model calls a sentence, re-scoring included",
+        f"model calls a {bench.task.unit}, re-scoring included",
         x_of=model_calls,
         log=True,
     )

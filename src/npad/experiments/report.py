@@ -17,7 +17,6 @@ from npad.experiments.claims import Finding, findings
 from npad.experiments.measured_task import CAPTION, SPEECH, TASKS, TRANSLATION
 from npad.experiments.rows import is_number
 from npad.experiments.tables import markdown
-from npad.experiments.task_sections import carried_over
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import read_json
 
@@ -164,7 +163,11 @@ def markdown_of(bench: Bench, setup: Setup) -> str:
     found = {name: findings(bench, name, setup.brief) for name in bench.tests}
     claims = {f"The paper's claims, {name}": _claims(found[name]) for name in bench.tests}
     if setup.task != TRANSLATION.name:
-        claims = {"Do the paper's claims carry over?": carried_over(found)} | claims
+        summary = {
+            "How much is there to find?": task_sections.to_be_found(bench),
+            "Do the paper's claims carry over?": task_sections.carried_over(bench, found),
+        }
+        claims = summary | claims
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
     seeds = (
         f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."

@@ -18,16 +18,45 @@ from npad.search.greedy import Greedy
 from npad.search.sampling import Sampling
 
 MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained model must reach
+NEARLY_ALL = 0.98  # of the sources: greedy search leaves nothing to find
 EXAMPLES = 10  # pictures whose captions are shown
 CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
 
 
-def carried_over(found: dict[str, list[Finding]]) -> str:
+def to_be_found(bench: Bench) -> str:
+    """Format how often no strategy of the paper's tables beats a decoder in probability."""
+    rivals = _rivals(bench)
+    rows = []
+    for name in ("greedy", "sampling, 50", "NPAD-50 + greedy", "beam 5", "beam 10"):
+        shares = [bench.unbeaten(on, rivals[name], list(rivals.values())) for on in bench.tests]
+        rows.append([name, *(f"{share:.1%}" for share in shares)])
+    unit = bench.task.unit
+    text = f"The share of {unit}s for which none of these and the other strategies of the paper's "
+    text += "tables found a more probable output, first seeds:\n\n"
+    text += markdown(["strategy", *bench.tests], rows)
+    if nothing_to_find(bench):
+        text += "\nGreedy search leaves next to nothing for a better search to find.\n"
+    return text
+
+
+def nothing_to_find(bench: Bench) -> bool:
+    """Return whether greedy search is unbeaten for nearly all sources of every test set."""
+    rivals = list(_rivals(bench).values())
+    return all(bench.unbeaten(on, Greedy(), rivals) >= NEARLY_ALL for on in bench.tests)
+
+
+def _rivals(bench: Bench) -> dict[str, Decoder]:
+    return {name: factory() for name, factory in chosen.strategies(bench).items()}
+
+
+def carried_over(bench: Bench, found: dict[str, list[Finding]]) -> str:
     """Format a table of the verdicts on the paper's claims on each test set, and their sum."""
+    why = ": nothing to find" if nothing_to_find(bench) else ""
     rows = []
     for findings in zip(*found.values(), strict=True):
         verdicts = [finding.verdict for finding in findings]
-        rows.append([findings[0].claim, *verdicts, overall(verdicts)])
+        words = overall(verdicts)
+        rows.append([findings[0].claim, *verdicts, words + why if words == "no" else words])
     return markdown(["claim", *found, "carries over"], rows).replace("---:", "---")
 
 

@@ -16,7 +16,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -39,7 +39,8 @@ TITLES = {
 }
 MAX_LENGTH = {"caption": 40, "speech": 40}  # tokens; the longest captions have about 35
 SIZES = {"caption": (1000, 1000), "speech": (100, 500)}  # validation (each level of noise), test
-EXACT = (100, 500)  # sources to search exactly, model calls for each
+EXACT = {"caption": 100, "speech": 500}  # sources to search exactly
+BUDGET = 500  # model calls of exact search for each
 MAX_ROWS = 16384
 
 
@@ -95,6 +96,7 @@ def decode(options: argparse.Namespace) -> None:
 def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.device) -> Setup:
     controls = tuple(name for name in live if name.startswith("test, "))
     sets = {name: len(each.references) for name, each in live.items() if name not in controls}
+    smallest = min(size for name, size in sets.items() if name != "valid")
     folder = checkpoint.resolve(options.model)
     about = about_model(checkpoint.read_config(folder))
     about["machine"] = machine(device, f"{options.max_rows:,} rows at a time")
@@ -105,7 +107,7 @@ def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.
         sets=sets,
         seeds=options.seeds,
         max_length=MAX_LENGTH[options.task],
-        exact=(min(EXACT[0], *sets.values()), options.budget),
+        exact=(min(options.exact or EXACT[options.task], smallest), options.budget),
         about=about,
         task=options.task,
         controls=controls,
@@ -123,10 +125,12 @@ def write_report(file: Path, folder: Path) -> None:
     if not setups:
         raise InvalidInput(f"{file} holds no hypotheses; make it with `decode`")
     setup = setups[0]
-    setup.save(folder)
     bench = DecodedBench(
         folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
     )
+    searched = [tuple(entry["key"]) for entry in bench.entries if entry.get("kind") == "exact"]
+    setup = replace(setup, exact=max(searched))  # more may have been searched in another sitting
+    setup.save(folder)
     report.write(bench, setup)
 
 
@@ -145,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     decoding.add_argument("--valid", type=int, help="validation pictures, or strings")
     decoding.add_argument("--test", type=int, help="test pictures, or strings")
     decoding.add_argument("--seeds", type=int, default=3)
-    decoding.add_argument("--budget", type=int, default=EXACT[1], help="calls of exact search")
+    decoding.add_argument("--exact", type=int, help="sources to search exactly")
+    decoding.add_argument("--budget", type=int, default=BUDGET, help="calls of exact search")
     decoding.add_argument("--max-rows", type=int, default=MAX_ROWS)
     decoding.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after")
     reporting = commands.add_parser("report", help="measure hypotheses, and write the report")
