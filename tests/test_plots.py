@@ -136,6 +136,16 @@ def test_the_legend_has_the_curves_of_every_panel(drawn, tmp_path):
     assert [text.get_text() for text in drawn["f.png"].legends[0].get_texts()] == ["a", "b"]
 
 
+def test_a_legend_of_long_names_stays_within_the_figure(drawn, tmp_path):
+    curve = Curve("beam", [Point(1, 1), Point(2, 2), Point(3, 3)])
+    long = {f"{'a decoder with a long name ' * 2}{i}": curve for i in range(8)}
+    plots.curves([Panel("x", "y", long)], tmp_path / "f.png")
+    figure = drawn["f.png"]
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    assert len(legend.get_texts()) == 8
+
+
 def test_a_wide_axis_keeps_its_span(drawn, tmp_path):
     points = [Point(x, 10 * x) for x in range(4)]
     plots.curves([Panel("x", "y", {"a": Curve("beam", points)}, min_span=2)], tmp_path / "f.png")

@@ -190,18 +190,25 @@ def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "")
     for _, axes in pairs:
         handles, names = axes.get_legend_handles_labels()
         legend |= dict(zip(names, handles, strict=True))
-    rows = math.ceil(len(legend) / (3 * len(panels)))
-    figure.legend(
-        legend.values(),
-        legend,
-        loc="outside lower center",
-        ncols=math.ceil(len(legend) / rows),
-        frameon=False,
-    )
+    _add_legend(figure, legend, rows=math.ceil(len(legend) / (3 * len(panels))))
     figure.draw_without_rendering()  # lays out the axes, which places of labels depend on
     for panel, axes in pairs:
         _label_points(panel, axes)
     save_figure(figure, path)
+
+
+def _add_legend(figure: Any, handles: Mapping[str, Any], rows: int) -> None:
+    """Add a legend below the axes, in as few rows as fit the width, at least `rows`."""
+    while True:
+        columns = math.ceil(len(handles) / max(1, rows))
+        legend = figure.legend(
+            handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False
+        )
+        figure.draw_without_rendering()
+        if columns <= 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+        rows += 1
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
