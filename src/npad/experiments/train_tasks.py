@@ -58,10 +58,10 @@ from npad.training.tasks import Task
 KINDS = ("store", "caption", "caption-shuffled", "speech")
 NETWORK = "efficientnet-lite1"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "caption": {"units": 256, "embedding": 128, "dropout": 0.5},
+    "caption": {"units": 192, "embedding": 128, "dropout": 0.4},
     "speech": {"units": 256, "embedding": 64, "dropout": 0.2, "source_options": {"channels": 256}},
 }
-BATCH = {"caption": 2600, "speech": 12_800}  # positions; about 100 captions or strings
+BATCH = {"caption": 1300, "speech": 12_800}  # positions; about 50 captions, 100 strings
 VOCABULARY = {"caption": 3000, "speech": 320}
 MAX_EPOCHS = {"caption": 60, "speech": 40}
 STRINGS = {"train": 16_000, "valid": 500}  # of digits
@@ -167,7 +167,9 @@ def train(
     name, watch, folder = kind.split("-")[0], Printed(), out / "run"
     precision = "bfloat16" if device.type == "cuda" else "float32"
     settings: dict[str, Any] = {"batch": BATCH[name], "patience": 100, "precision": precision}
-    recipe = replace(Recipe(anneal=True, epochs=epochs or 1), **(settings | changes))
+    recipe = replace(
+        Recipe(anneal=True, epochs=epochs or 1, checkpoint=250), **(settings | changes)
+    )
     if checkpoint.newest(folder, "checkpoint") is None:
         options = {"initialisation": "glorot"} | OPTIONS[name]
         run.train(folder, store, options, recipe, device, watch)
