@@ -125,10 +125,10 @@ def test_the_key_decides_whatever_the_batch():
     ):
         assert (other.source[1] - whole[1]).abs().max() > 1
     frames, lengths = torch.randn(2, 64, 10), torch.tensor([64, 40])
-    whole = augmented(batch(frames, [4, 7], lengths), "sound", 1, 5)
-    part = augmented(batch(frames[1:], [7], lengths[1:]), "sound", 1, 5)
-    torch.testing.assert_close(part.source, whole.source[1:])
-    assert part.lengths.tolist() == whole.lengths[1:].tolist()
+    both = augmented(batch(frames, [4, 7], lengths), "sound", 1, 5)
+    second = augmented(batch(frames[1:], [7], lengths[1:]), "sound", 1, 5)
+    torch.testing.assert_close(second.source, both.source[1:])
+    assert second.lengths.tolist() == both.lengths[1:].tolist()
 
 
 def test_texts_stay_as_they_are():

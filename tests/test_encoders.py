@@ -22,7 +22,10 @@ from npad.storage import checkpoint
 from npad.testing import check_model
 from npad.text.subwords import Subwords
 
-OPTIONS = {"picture": {"size": 8, "channels": [4, 6]}, "sound": {"bins": 5, "channels": 7}}
+OPTIONS: dict[str, dict] = {
+    "picture": {"size": 8, "channels": [4, 6]},
+    "sound": {"bins": 5, "channels": 7},
+}
 PRETRAINED = {"size": 8, "network": "efficientnet-lite1"}
 LENGTHS = [9, 1, 16, 12]  # frames
 kinds = pytest.mark.parametrize("kind", OPTIONS)

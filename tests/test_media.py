@@ -21,6 +21,7 @@ from npad.storage.sealed import seal
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.media import prepare_media, write_store
+from npad.training.sources import Pictures
 from npad.training.store import Store
 from npad.training.tasks import Task
 from runs import weights
@@ -160,6 +161,7 @@ def test_a_picture_may_have_any_number_of_texts(tmp_path):
     }
     assert store.valid is None
     source = store.train.source
+    assert isinstance(source, Pictures)
     assert source.items.tolist() == [0, 2]
     assert source.read(np.array([1]), 1, 0)[0].unique().tolist() == [2]
 
