@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from npad.storage.sealed import seal
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.media import prepare_media, write_store
+from npad.training.sources import Pictures
 from npad.training.store import Store
 from npad.training.tasks import Task
 from runs import weights
@@ -160,7 +160,8 @@ def test_a_picture_may_have_any_number_of_texts(tmp_path):
         "tokens": [9, store.train.target.ends[-1]],
     }
     assert store.valid is None
-    source: Any = store.train.source
+    source = store.train.source
+    assert isinstance(source, Pictures)
     assert source.items.tolist() == [0, 2]
     assert source.read(np.array([1]), 1, 0)[0].unique().tolist() == [2]
 

@@ -7,7 +7,6 @@ import json
 import lzma
 import os
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from npad.storage.sealed import seal
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Subwords
 from npad.training import prepare as module
 from npad.training.prepare import prepare
+from npad.training.sources import Side
 from npad.training.store import Store
 from runs import reversal, small_store
 
@@ -131,8 +131,8 @@ def test_a_vocabulary_beyond_16_bits_is_stored_in_32(tmp_path):
     writer.add([[[69_999, 1], [2]], [[299], [4, 5]]])
     writer.close()
     corpus = Corpus.open(tmp_path / "train", dtypes(sizes))
-    source: Any = corpus.source
-    assert source.padded(np.array([1, 0]), 3, 0).tolist() == [[2, 0, 0], [69_999, 1, 0]]
+    assert isinstance(corpus.source, Side)
+    assert corpus.source.padded(np.array([1, 0]), 3, 0).tolist() == [[2, 0, 0], [69_999, 1, 0]]
     assert corpus.target.padded(np.array([0, 1]), 2, 0).tolist() == [[299, 0], [4, 5]]
 
 

@@ -13,14 +13,17 @@ import torch
 from media import contents
 from npad import Greedy, decode
 from npad.experiments import train_tasks
-from npad.experiments.train_tasks import epoch_seconds, main, pictures, store, train
+from npad.experiments.train_tasks import data_of, epoch_seconds, main, shuffle, train, write
+from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
+from npad.training import media as media_store
+from npad.training import run
 from npad.training.store import Store
 from npad.training.tasks import Task
 from test_digits import corpus  # noqa: F401, a fixture
 
 TINY = {
-    "caption": {"units": 8, "embedding": 6, "source_options": {"channels": [2, 2, 2, 2]}},
+    "caption": {"units": 8, "embedding": 6},
     "speech": {"units": 8, "embedding": 6, "source_options": {"channels": 4}},
 }
 
@@ -41,39 +44,66 @@ def data(corpus):  # noqa: F811
     return corpus
 
 
-@pytest.mark.parametrize("kind", ["caption", "speech"])
-def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, monkeypatch, capsys):
-    monkeypatch.setitem(train_tasks.OPTIONS, kind, TINY[kind])
-    monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind, 3)
-    monkeypatch.setattr(train_tasks, "STRINGS", {"train": 12, "valid": 4})
+@pytest.fixture(autouse=True)
+def network(monkeypatch):
+    """A network with random weights stands for the pretrained one."""
+    torch.manual_seed(0)
+    weights = {name: x.half() for name, x in EfficientNet().state_dict().items()}
+    monkeypatch.setattr(media_store, "fetch_network", lambda name, at_hand: weights)
+    for kind, options in TINY.items():
+        monkeypatch.setitem(train_tasks.OPTIONS, kind, options)
+        monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind, 3)
+    monkeypatch.setattr(train_tasks, "STRINGS", {"train": 60, "valid": 30})
+
+
+@pytest.mark.parametrize("kind", ["caption", "caption-shuffled", "speech"])
+def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsys):
     out = tmp_path / "out"
-    arguments = [kind, "--data", str(data), "--out", str(out), "--device", "cpu"]
-    main([*arguments, "--minutes", "5"])
+    main([kind, "--data", str(data), "--out", str(out), "--device", "cpu", "--minutes", "5"])
     printed = capsys.readouterr().out
     assert "stopped after 3 epochs" in printed
     saved = checkpoint.load(out / "model")
-    assert saved.about["training"]["epoch"] <= 3
-    source = torch.zeros(1, 3, 80, 80, dtype=torch.uint8) if kind == "caption" else []
     if kind == "speech":
         assert "clean validation strings: WER" in printed
         assert saved.about["longest_seconds"] > 1
         source = [torch.zeros(30, 40)]
     else:
         assert "thing" in printed
+        assert saved.model.source_encoder.options == {"size": 80, "network": "efficientnet-lite1"}
+        source = torch.zeros(1, 3, 80, 80, dtype=torch.uint8)
     assert len(decode(saved.model, source, Greedy(), 5)) == 1
 
 
-def test_shuffled_pictures_have_the_captions_of_others(data):
+def test_shuffled_pictures_have_the_captions_of_others(tmp_path, data):
+    main(["store", "--data", str(data), "--out", str(tmp_path / "pictures")])
+    store = Store.open(tmp_path / "pictures").verify()
+    shuffle(store, tmp_path / "shuffled")
+    other = Store.open(tmp_path / "shuffled").verify()
+    for own, another in ((store.train, other.train), (store.valid, other.valid)):
+        assert (own.source.items != another.source.items).all()
+        assert sorted(own.source.items) == sorted(another.source.items)
+        assert np.array_equal(own.target.tokens, another.target.tokens)
+        assert (own.source.items[::2] == own.source.items[1::2]).all()
+        assert (another.source.items[::2] == another.source.items[1::2]).all()
+
+
+def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
+    """So that a model decodes pictures as it was trained on their features."""
+    main(["store", "--data", str(data), "--out", str(tmp_path / "pictures")])
+    folder = train(
+        "caption", tmp_path / "pictures", tmp_path / "out", torch.device("cpu"), epochs=1
+    )
+    model = checkpoint.load(folder).model
     task = Task.named("caption")
-    own = dict(enumerate(captions for _, captions in pictures(task, data, "train", False)))
-    others = dict(enumerate(captions for _, captions in pictures(task, data, "train", True)))
-    assert sorted(own.values()) == sorted(others.values())
-    assert all(own[i] != others[i] for i in own)
+    pixels = torch.stack([picture for picture, _ in train_tasks.pictures(task, data, "valid")])
+    cells = Store.open(tmp_path / "pictures").valid.source.read(np.arange(0, 18, 2), 1, 0)[0]
+    torch.testing.assert_close(
+        model.begin(pixels, None).memory, model.begin(cells, None).memory, atol=2e-2, rtol=2e-2
+    )
 
 
 def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):
-    store("speech", data, tmp_path / "store", {"train": 60, "valid": 30})
-    opened = Store.open(tmp_path / "store")
+    opened = write("speech", data, tmp_path / "store")
     words = {}
     for split in ("train", "valid"):
         side = getattr(opened, split).target
@@ -96,8 +126,21 @@ def test_the_time_of_an_epoch_is_that_of_its_second_half(tmp_path):
 
 
 def test_a_seed_decides(tmp_path, data):
+    write("speech", data, tmp_path / "store")
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        changes = {"options": TINY["caption"], "epochs": 1, "seed": seed, "updates": 2}
-        train("caption", data, tmp_path / name, 0.0, torch.device("cpu"), **changes)
+        device, changes = torch.device("cpu"), {"seed": seed, "updates": 2}
+        train("speech", tmp_path / "store", tmp_path / name, device, **changes)
     first, same, other = ((tmp_path / n / "model/model.safetensors").read_bytes() for n in "abc")
     assert first == same != other
+
+
+def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):
+    command = ["speech", "--data", str(data), "--device", "cpu", "--epochs", "2", "--batch", "900"]
+    main([*command, "--out", str(tmp_path / "whole")])
+    store = data_of("speech", data, tmp_path / "parts", None)
+    device = torch.device("cpu")
+    train("speech", store, tmp_path / "parts", device, epochs=2, batch=900, updates=1)
+    run.resume(tmp_path / "parts/run", updates=None)
+    main([*command, "--out", str(tmp_path / "parts")])
+    whole, parts = (tmp_path / f"{name}/model/model.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
