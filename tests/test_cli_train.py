@@ -133,6 +133,8 @@ def test_a_task_is_trained_from_files_and_a_manifest(tmp_path, capsys, monkeypat
         (["--task", "caption", "--vocabulary", "300,400"], "--vocabulary must be one number"),
         (["--task", "caption", "--rate", "8000"], "a picture has no feature 'rate'"),
         (["--size", "80"], "--size needs --task caption or --task speech"),
+        (["--task", "caption", "--network", "vgg"], "network must be one of 'efficientnet-lite1'"),
+        (["--task", "speech", "--network", "vgg"], "a sound has no feature 'network'"),
         (["--task", "caption", "--size", "81"], "size must be a multiple of 8"),
     ],
 )

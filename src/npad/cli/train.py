@@ -44,6 +44,9 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+FEATURES = {"size", "rate", "network"}  # options of a task's source
+
+
 def _data(help: str, *names: str, **options: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="The data", **options)
 
@@ -80,6 +83,10 @@ def command(
     sample: Sample = None,
     size: Annotated[int | None, _data("Pixels of a picture's side. [80]")] = None,
     rate: Annotated[int | None, _data("Samples a second of recordings. [8000]")] = None,
+    network: Annotated[
+        str | None,
+        _data("Encode pictures by `efficientnet-lite1`, pretrained and frozen; 20 MB from PyPI."),
+    ] = None,
     preset: Annotated[
         str | None,
         _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]"),
@@ -161,6 +168,7 @@ def command(
         task=task,
         size=size,
         rate=rate,
+        network=network,
     )
     model_options = _set_options(
         units=units,
@@ -268,7 +276,7 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
         _media_options(options)
     elif "vocabulary" in options:
         options["vocabulary"] = parse_sizes(options["vocabulary"])
-    for name in options.keys() & {"size", "rate"}:
+    for name in options.keys() & FEATURES:
         raise InvalidInput(f"{flag_of(name)} needs --task caption or --task speech")
     for name in ("train", "valid", "tokenizers"):
         if name in options:
@@ -282,7 +290,7 @@ def _media_options(options: dict[str, Any]) -> None:
     """Turn the options of a task's data into the arguments of `prepare_media`."""
     for name in options.keys() & {"joint", "tokenizers", "sample"}:
         raise InvalidInput(f"{flag_of(name)} does not go with --task: only the target has tokens")
-    features = {name: options.pop(name) for name in ("size", "rate") if name in options}
+    features = {name: options.pop(name) for name in FEATURES & options.keys()}
     if features:
         options["features"] = features
     if "vocabulary" in options:

