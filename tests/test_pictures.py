@@ -213,3 +213,13 @@ def test_without_pillow_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(InvalidInput, match=r"pip install \"npad\[caption\]\""):
         pictures.ensure_pillow()
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(monkeypatch):
+    sizes = []
+    convert = pictures._rgb
+    monkeypatch.setattr(
+        pictures, "_rgb", lambda image: (sizes.append(image.size), convert(image))[1]
+    )
+    read_picture(content(halves(1600, 1600), "JPEG"), 16)
+    assert sizes == [(200, 200)]
