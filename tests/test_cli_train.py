@@ -7,10 +7,12 @@ import json
 import pytest
 import torch
 
+import media
 import npad as package
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
-from runs import lines, npad, refused_here
+from npad.storage import checkpoint
+from runs import lines, npad, printed_here, refused_here
 
 
 def test_training_leaves_a_log_and_a_picture(trained):
@@ -109,3 +111,34 @@ def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
     assert received["recipe"].noise == package.Noise(
         0.2, package.Power(1.0), package.Laplace(), "output", True
     )
+
+
+def test_a_task_is_trained_from_files_and_a_manifest(tmp_path, capsys, monkeypatch):
+    files = media.corpus(tmp_path / "files", "caption", 6, 4)
+    pairs = ["--train", *files["train"], "--valid", *files["valid"]]
+    tiny = ["--units", "8", "--embedding", "8", "--updates", "3", "--vocabulary", "280"]
+    command = ["train", tmp_path / "run", "--task", "caption", *pairs, *tiny, "--size", "16"]
+    out = printed_here(capsys, monkeypatch, *command, "--device", "cpu", "--no-augment")
+    assert f"Try it: npad caption --model {tmp_path / 'run'}" in out
+    saved = checkpoint.load(tmp_path / "run")
+    assert saved.model.options["source_options"]["size"] == 16
+    assert saved.about["training"]["recipe"]["augment"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task", "video"], "task must be one of 'caption', 'speech', not 'video'"),
+        (["--task", "caption", "--joint"], "--joint does not go with --task"),
+        (["--task", "caption", "--vocabulary", "300,400"], "--vocabulary must be one number"),
+        (["--task", "caption", "--rate", "8000"], "a picture has no feature 'rate'"),
+        (["--size", "80"], "--size needs --task caption or --task speech"),
+        (["--task", "caption", "--size", "81"], "size must be a multiple of 8"),
+    ],
+)
+def test_a_mistake_in_a_tasks_options_is_one_line(tmp_path, capsys, monkeypatch, options, message):
+    files = media.corpus(tmp_path / "files", "caption", 2, 2)
+    pairs = ["--train", *files["train"], "--valid", *files["valid"]]
+    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *pairs, *options)
+    assert message in line
+    assert not (tmp_path / "run").exists()

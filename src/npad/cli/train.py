@@ -29,6 +29,7 @@ from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
 from npad.noise.registry import noise_from_names
+from npad.storage import checkpoint as checkpoints
 from npad.storage import jsonl
 from npad.training import run
 from npad.training.loop import Progress
@@ -40,6 +41,10 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
     "paper": {"initialisation": "paper", "dropout": 0.0, "optimiser": "adadelta"},
     "small": {"initialisation": "glorot", "dropout": 0.2, "optimiser": "adam"},
 }
+
+
+# The command that decodes from a model of each source.
+COMMANDS = {"text": "translate", "picture": "caption", "sound": "transcribe"}
 
 
 def _data(help: str, *names: str, **options: Any) -> Any:
@@ -58,6 +63,13 @@ def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
     device: Device = "auto",
+    task: Annotated[
+        str | None,
+        _data(
+            "`caption` pictures or transcribe `speech`: SOURCE is a folder or tar of files, "
+            "TARGET a manifest of lines `file<TAB>text`. [translate texts]"
+        ),
+    ] = None,
     data: Annotated[Path | None, _data("Store that `npad prepare` wrote.")] = None,
     train: Annotated[
         tuple[Path, Path] | None,
@@ -69,6 +81,8 @@ def command(
     tokenizers: Tokenizers = None,
     longest: Longest = None,
     sample: Sample = None,
+    size: Annotated[int | None, _data("Pixels of a picture's side. [80]")] = None,
+    rate: Annotated[int | None, _data("Samples a second of recordings. [8000]")] = None,
     preset: Annotated[
         str | None,
         _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]"),
@@ -112,6 +126,9 @@ def command(
         str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
     ] = None,
     seed: Annotated[int | None, _recipe("Seed of weights, order and noise. [0]")] = None,
+    augment: Annotated[
+        bool | None, _recipe("Change pictures and sounds a little in every update. [augment]")
+    ] = None,
     sigma: Annotated[float | None, _recipe("Train with noise of this σ₀.")] = None,
     schedule: Annotated[str | None, _recipe("Schedule of σ, as in `npad translate`. [1/t]")] = None,
     noise: Annotated[str | None, _recipe("Distribution of the noise. [gaussian]")] = None,
@@ -120,7 +137,7 @@ def command(
         bool | None, _recipe("Scale σ by the RMS of what it perturbs.", "--relative")
     ] = None,
 ) -> None:
-    """Train the paper's translation model, from text or from a prepared store.
+    """Train the paper's model to translate, to caption pictures or to transcribe speech.
 
     An interrupted run loses at most the updates since its last checkpoint, and
     `npad train FOLDER --resume` continues it, bit-identically. On several GPUs:
@@ -132,6 +149,8 @@ def command(
 
         npad train runs/paper --data stores/en-cs --preset paper
 
+        npad train runs/pets --task caption --train pets.tar train.tsv --valid pets.tar valid.tsv
+
         npad train runs/en-cs --resume --epochs 40
     """
     text_options = _set_options(
@@ -142,6 +161,9 @@ def command(
         tokenizers=tokenizers,
         longest=longest,
         sample=sample,
+        task=task,
+        size=size,
+        rate=rate,
     )
     model_options = _set_options(
         units=units,
@@ -167,6 +189,7 @@ def command(
         checkpoint=checkpoint,
         precision=precision,
         seed=seed,
+        augment=augment,
     )
     noise_options = _set_options(
         sigma=sigma, schedule=schedule, noise=noise, site=site, relative=relative
@@ -242,16 +265,34 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
         raise InvalidInput(
             "training needs validation pairs, to know when to stop: --valid SOURCE TARGET"
         )
-    if "vocabulary" in options:
-        options["vocabulary"] = parse_sizes(options["vocabulary"])
     if "longest" in options:
         options["max_length"] = options.pop("longest")
+    if "task" in options:
+        _media_options(options)
+    elif "vocabulary" in options:
+        options["vocabulary"] = parse_sizes(options["vocabulary"])
+    for name in options.keys() & {"size", "rate"}:
+        raise InvalidInput(f"{flag_of(name)} needs --task caption or --task speech")
     for name in ("train", "valid", "tokenizers"):
         if name in options:
             options[name] = [
                 "-" if str(path) == "-" else str(path.resolve()) for path in options[name]
             ]
     return options
+
+
+def _media_options(options: dict[str, Any]) -> None:
+    """Turn the options of a task's data into the arguments of `prepare_media`."""
+    for name in options.keys() & {"joint", "tokenizers", "sample"}:
+        raise InvalidInput(f"{flag_of(name)} does not go with --task: only the target has tokens")
+    features = {name: options.pop(name) for name in ("size", "rate") if name in options}
+    if features:
+        options["features"] = features
+    if "vocabulary" in options:
+        source, target = parse_sizes(options["vocabulary"])
+        if source != target:
+            raise InvalidInput("--vocabulary must be one number with --task, the target's size")
+        options["vocabulary"] = target
 
 
 def _print_summary(folder: Path, progress: Progress, reason: str) -> None:
@@ -264,4 +305,5 @@ def _print_summary(folder: Path, progress: Progress, reason: str) -> None:
         out.print(f"The curve is in {folder}/loss.png", soft_wrap=True)
     except NpadError as error:
         note(str(error))
-    out.print(f"Try it: npad translate --model {folder} …", soft_wrap=True)
+    source = checkpoints.read_config(checkpoints.resolve(folder))["model"].get("source", "text")
+    out.print(f"Try it: npad {COMMANDS[source]} --model {folder} …", soft_wrap=True)

@@ -1,18 +1,22 @@
 """Train the models of docs/results/caption and docs/results/speech, in a given time.
 
-    python -m npad.experiments.train_tasks caption --data DATA --out RUNS/caption
-    python -m npad.experiments.train_tasks caption-shuffled --data DATA --out RUNS/caption-shuffled
     python -m npad.experiments.train_tasks speech --data DATA --out RUNS/speech
+    python -m npad.experiments.train_tasks store --data DATA --out RUNS/pictures
+    python -m npad.experiments.train_tasks caption --data DATA --store RUNS/pictures --out RUNS/cap
+    python -m npad.experiments.train_tasks caption-shuffled (the same)
 
 DATA has the folders flickr8k (images-80px.tar, train.tsv.xz, valid.tsv.xz) and fsdd (fsdd.tar.xz).
 The first epoch is timed; the others are as many as fit, with the learning rate annealed over them.
-OUT/model is the best model in int8; OUT/run is the run, to resume from. `caption-shuffled` sees,
-with every caption, the picture of another one: what a language model alone can do.
+OUT/model is the best model in int8; OUT/run is the run, to resume from. Pictures are encoded by a
+frozen network, once, into a store that both caption models read. `caption-shuffled` sees, with
+every caption, the picture of another one: what a language model alone can do.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,23 +45,23 @@ from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.sound import log_mel
 from npad.search.greedy import Greedy
 from npad.storage import checkpoint, jsonl
+from npad.storage.atomic import atomic_folder
+from npad.storage.regular import file_digest
+from npad.storage.sealed import seal
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.media import write_store
 from npad.training.recipe import Recipe
+from npad.training.store import Store
 from npad.training.tasks import Task
 
-KINDS = ("caption", "caption-shuffled", "speech")
+KINDS = ("store", "caption", "caption-shuffled", "speech")
+NETWORK = "efficientnet-lite1"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "caption": {
-        "units": 512,
-        "embedding": 256,
-        "dropout": 0.5,
-        "source_options": {"channels": [64, 128, 192, 320]},
-    },
+    "caption": {"units": 256, "embedding": 128, "dropout": 0.5},
     "speech": {"units": 256, "embedding": 64, "dropout": 0.2, "source_options": {"channels": 256}},
 }
-BATCH = {"caption": 16_640, "speech": 12_800}  # positions; 160 captions, about 100 strings
+BATCH = {"caption": 2600, "speech": 12_800}  # positions; about 100 captions or strings
 VOCABULARY = {"caption": 3000, "speech": 320}
 MAX_EPOCHS = {"caption": 60, "speech": 40}
 STRINGS = {"train": 16_000, "valid": 500}  # of digits
@@ -80,17 +84,30 @@ class Printed(Watch):
             )
 
 
-def pictures(task: Task, data: Path, split: str, shuffled: bool) -> Iterator[tuple[Tensor, Any]]:
-    """Yield the pictures of Flickr8k with their captions, or with those of another picture."""
+def pictures(task: Task, data: Path, split: str) -> Iterator[tuple[Tensor, Any]]:
+    """Yield the pictures of Flickr8k with their captions."""
     texts = read_manifest(data / "flickr8k" / f"{split}.tsv.xz")
-    captions = list(texts.values())
-    if shuffled:  # along one random cycle, so that none keeps its own
-        order = np.random.default_rng(0).permutation(len(captions))
-        others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))
-        captions = [captions[others[i]] for i in range(len(captions))]
-    places = {name: i for i, name in enumerate(texts)}
     for name, content in read_files(data / "flickr8k" / "images-80px.tar", texts):
-        yield task.read(content, name), captions[places[name]]
+        yield task.read(content, name), texts[name]
+
+
+def shuffle(store: Store, folder: Path) -> None:
+    """Copy a store of pictures; every text gets the picture of another.
+
+    Pictures change places along one random cycle, so that none keeps its own.
+    """
+    with atomic_folder(folder) as part:
+        shutil.copytree(store.folder, part, dirs_exist_ok=True)
+        about = {key: value for key, value in store.about.items() if key != "digest"}
+        for split in about["splits"]:
+            path = part / split / "source.items"
+            items = np.fromfile(path, np.int64)
+            order = np.random.default_rng(0).permutation(int(items.max()) + 1)
+            others = np.empty_like(order)
+            others[order] = np.roll(order, 1)
+            others[items].tofile(path)
+            about["sha256"][f"{split}/source.items"] = file_digest(path)
+        (part / "store.json").write_text(json.dumps(seal(about), indent=2) + "\n")
 
 
 def strings(data: Path, split: str, count: int) -> Iterator[tuple[Tensor, Any]]:
@@ -102,48 +119,49 @@ def strings(data: Path, split: str, count: int) -> Iterator[tuple[Tensor, Any]]:
         yield log_mel(utterance.samples, RATE), [utterance.text]
 
 
-def store(kind: str, data: Path, folder: Path, counts: dict[str, int]) -> None:
-    """Write the store of a model's training data."""
-    name = kind.split("-")[0]
-    task = Task.named(name, {"rate": RATE} if name == "speech" else None)
+def write(name: str, data: Path, folder: Path, weights: Sequence[Path] = ()) -> Store:
+    """Write the store of pictures with captions, or of strings of digits."""
+    task = Task.named(name, {"rate": RATE} if name == "speech" else {"network": NETWORK})
     splits: dict[str, Any] = {
-        split: strings(data, split, count)
-        if name == "speech"
-        else pictures(task, data, split, kind == "caption-shuffled")
-        for split, count in counts.items()
+        split: strings(data, split, count) if name == "speech" else pictures(task, data, split)
+        for split, count in STRINGS.items()
     }
-    write_store(folder, task, splits, VOCABULARY[name])
+    return write_store(folder, task, splits, VOCABULARY[name], weights=weights)
+
+
+def data_of(kind: str, data: Path, out: Path, given: Path | None) -> Path:
+    """Return the folder of a model's store: the given one, or one that is written to `out`."""
+    folder = out / "store"
+    if kind == "caption-shuffled":
+        original = Store.open(given) if given else write("caption", data, out / "pictures")
+        shuffle(original, folder)
+    elif given is not None:
+        return given
+    else:
+        write(kind, data, folder)
+    return folder
 
 
 def train(
-    kind: str, data: Path, out: Path, minutes: float, device: torch.device, **changes: Any
+    kind: str, store: Path, out: Path, minutes: float, device: torch.device, **changes: Any
 ) -> Path:
     """Train a model within a time; return the folder of the best, packed.
 
     Args:
         kind: one of `KINDS`.
-        data: the folder of flickr8k and fsdd.
+        store: of the training data.
         out: the folder to write.
-        minutes: of training, without preparing the data.
+        minutes: of training.
         device: where to train.
-        changes: of the recipe, the model's `options` and `counts` of strings, for a rehearsal.
+        changes: of the recipe and of the model's `options`, for a rehearsal.
     """
     name, watch = kind.split("-")[0], Printed()
     options = {"initialisation": "glorot"} | OPTIONS[name] | changes.pop("options", {})
-    counts = changes.pop("counts", STRINGS)
     precision = "bfloat16" if device.type == "cuda" else "float32"
-    settings: dict[str, Any] = {
-        "batch": BATCH[name],
-        "patience": 100,
-        "clip": 5.0,
-        "precision": precision,
-    }
+    settings: dict[str, Any] = {"batch": BATCH[name], "patience": 100, "precision": precision}
     recipe = replace(Recipe(anneal=True, epochs=1, checkpoint=10**6), **(settings | changes))
-    if not (out / "store").exists():
-        store(kind, data, out / "store", counts)
-        print(f"{time.monotonic() - watch.began:6.1f} s  the data is prepared", flush=True)
     began = time.monotonic()
-    progress, _ = run.train(out / "run", out / "store", options, recipe, device, watch)
+    progress, _ = run.train(out / "run", store, options, recipe, device, watch)
     first, epoch = time.monotonic() - began, epoch_seconds(out / "run" / "log.jsonl")
     left = 60 * minutes - first - SAVING_SECONDS
     epochs = 1 + max(1, min(MAX_EPOCHS[name] - 1, int(left / epoch)))
@@ -163,7 +181,7 @@ def epoch_seconds(path: Path) -> float:
     In the first half graphs are captured.
     """
     records = jsonl.read(path)
-    reports = [record for record in records if "nll" in record]
+    reports = [record for record in records if "perplexity" in record]
     middle, last = reports[len(reports) // 2], reports[-1]
     updates = max(1, last["update"] - middle["update"])
     validation = records[-1]["seconds"] - last["seconds"]
@@ -196,14 +214,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--data", type=Path, required=True, help="folder of flickr8k and fsdd")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--store", type=Path, help="store of pictures, written before")
+    parser.add_argument("--weights", type=Path, nargs="*", default=[], help="of the network")
     parser.add_argument("--minutes", type=float, default=2.5, help="of training")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.kind == "store":
+        write("caption", options.data, options.out, options.weights)
+        return
     device = device_named(options.device)
-    folder = train(
-        options.kind, options.data, options.out, options.minutes, device, seed=options.seed
-    )
+    store = data_of(options.kind, options.data, options.out, options.store)
+    folder = train(options.kind, store, options.out, options.minutes, device, seed=options.seed)
     print(sample(options.kind, options.data, folder, device), flush=True)
 
 

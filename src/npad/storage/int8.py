@@ -13,15 +13,14 @@ SCALE = ".scale"  # appended to a matrix's name for the scales of its rows
 def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Quantise matrices to int8, each with a scale per row; keep vectors unchanged.
 
-    A convolution's row is what makes one of its channels.
+    Convolutions are stored in float16, since their errors add up from layer to layer.
     """
     packed: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        if weight.dim() < 2:
-            packed[name] = weight
+        if weight.dim() != 2:
+            packed[name] = weight if weight.dim() < 2 else weight.to(torch.float16)
             continue
-        rows, packed[name + SCALE] = quantise_rows(weight.flatten(1))
-        packed[name] = rows.view(weight.shape)
+        packed[name], packed[name + SCALE] = quantise_rows(weight)
     return packed
 
 

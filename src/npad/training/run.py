@@ -269,6 +269,9 @@ def _run(
         vocabulary, options = store.about["vocabulary"], model_options(store.task, plan.options)
         ensure_fits(vocabulary, options, plan.recipe, device)
         model = AttentionModel(*vocabulary, **options)
+        pretrained = store.pretrained
+        if pretrained is not None:
+            model.get_submodule("pretrained").load_state_dict(pretrained)
         updater = Updater(model, store.train, plan.recipe, device, processes)
         loop = Loop(folder, store, updater, watch)
         reason = loop.run()

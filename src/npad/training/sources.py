@@ -4,12 +4,14 @@ Pictures and sounds are stored once, whatever the number of their texts:
 
   source.items     the picture or sound of each pair (int64)
   source.pixels    all pictures, [pictures, 3, size, size] (uint8)
+  source.cells     or their features by a frozen network, [pictures, cells, channels] (float16)
   source.frames    all sounds one after another, [frames, bins] (float16)
   source.ends      the frame at which each sound ends (int64)
 """
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +85,7 @@ class Side:
 class Pictures:
     """The pictures of a split."""
 
-    pixels: NDArray[np.uint8]  # [pictures, 3, size, size]
+    content: NDArray[Any]  # [pictures, 3, size, size], or [pictures, cells, channels] of features
     items: NDArray[np.int64]  # [pairs], the picture of each
     cells: int  # that attention looks at, about as many as the encoder's
 
@@ -92,20 +94,28 @@ class Pictures:
         return np.full(len(self.items), self.cells, np.int32)
 
     def read(self, index: Index, step: int, eos: int) -> tuple[Tensor, Tensor | None]:
-        return torch.from_numpy(self.pixels[self.items[index]]), None
+        return torch.from_numpy(self.content[self.items[index]]), None
 
     @classmethod
-    def open(cls, folder: Path, pairs: int, size: int) -> Self:
+    def open(cls, folder: Path, pairs: int, part: str, dtype: str, shape: tuple[int, ...]) -> Self:
         """Memory-map the pictures of a split.
+
+        Args:
+            folder: of the split.
+            pairs: of the split.
+            part: "pixels" or "cells".
+            dtype: of the part.
+            shape: of a picture's.
 
         Raises:
             StorageError: a file cannot be read, or does not fit.
         """
-        pixels = mapped(folder / "source.pixels", "uint8")
-        if len(pixels) % (3 * size * size):
-            raise StorageError(f"{folder}/source.pixels is damaged: {len(pixels):,} bytes")
-        pictures = pixels.reshape(-1, 3, size, size)
-        return cls(pictures, _items(folder, pairs, len(pictures)), max(1, (size // 8) ** 2))
+        flat = mapped(folder / f"source.{part}", dtype)
+        if len(flat) % math.prod(shape):
+            raise StorageError(f"{folder}/source.{part} is damaged: {len(flat):,} numbers")
+        pictures = flat.reshape(-1, *shape)
+        cells = shape[0] if part == "cells" else max(1, (shape[1] // 8) ** 2)
+        return cls(pictures, _items(folder, pairs, len(pictures)), cells)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
 
 from npad.errors import InvalidInput, StorageError
 from npad.storage.regular import file_digest, read_json
 from npad.storage.sealed import unseal
 from npad.text.subwords import SIDES, TOKENIZER_FILES, Subwords
 from npad.training.sources import Side, Source, mapped
-from npad.training.tasks import Task
+from npad.training.tasks import NETWORK_FILE, Task
 from npad.validation import one_line
 
 FORMAT = 2
@@ -122,6 +125,20 @@ class Store:
         return loaded[0] if self.task is None else None, loaded[-1]
 
     @property
+    def pretrained(self) -> dict[str, Tensor] | None:
+        """The weights of the frozen network that encoded the pictures, if any.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+        if self.task is None or self.task.network is None:
+            return None
+        try:
+            return load_file(self.folder / NETWORK_FILE)
+        except (OSError, SafetensorError) as error:
+            raise StorageError(f"cannot read {self.folder / NETWORK_FILE}: {error}") from error
+
+    @property
     def train(self) -> Corpus:
         """The training pairs."""
         return self._corpus("train")
@@ -214,6 +231,7 @@ def file_names(splits: Sequence[str], task: Task | None = None) -> list[str]:
     sides = SIDES if task is None else SIDES[1:]
     parts = [f"{side}.{part}" for side in sides for part in PARTS]
     parts += [] if task is None else task.files
+    tokenizers += () if task is None or task.network is None else (NETWORK_FILE,)
     return [*tokenizers, *(f"{split}/{part}" for split in splits for part in parts)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.models.encoders.efficientnet import CELLS, CHANNELS, NETWORKS
 from npad.pipelines.audio import read_wav
 from npad.pipelines.pictures import read_picture
 from npad.pipelines.sound import log_mel
@@ -21,8 +22,11 @@ SOURCES = {"caption": "picture", "speech": "sound"}
 # Options of a source's encoder that the data fix; a model's `source_options` hold them and others.
 FEATURES = {"picture": {"size": 80}, "sound": {"rate": 8000, "bins": 40}}
 MAX_FEATURE = 1 << 20
+NETWORK = "network"  # the optional feature of a picture: the frozen network that encoded it
+NETWORK_FILE = "picture.safetensors"  # of a store: that network
 FILES = {
     "picture": ["source.items", "source.pixels"],
+    "cells": ["source.items", "source.cells"],
     "sound": ["source.items", "source.frames", "source.ends"],
 }
 
@@ -47,13 +51,14 @@ class Task:
             raise InvalidInput(f"features must be a dictionary, not {brief(features)}")
         known = FEATURES[source]
         for feature, value in (features or {}).items():
+            if feature == NETWORK and source == "picture":
+                ensure_choice(NETWORK, value, NETWORKS)
+                continue
             if feature not in known:
                 rule = f"it has {', '.join(known)}"
                 raise InvalidInput(f"a {source} has no feature {brief(feature)}; {rule}")
             ensure_integer(feature, value, 1, MAX_FEATURE)
-        return cls(
-            name, known | {feature: int(value) for feature, value in (features or {}).items()}
-        )
+        return cls(name, known | dict(features or {}))
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Task | None:
@@ -72,9 +77,14 @@ class Task:
         return SOURCES[self.name]
 
     @property
+    def network(self) -> str | None:
+        """The frozen network whose features of pictures are stored, if any."""
+        return self.features.get(NETWORK)
+
+    @property
     def files(self) -> list[str]:
         """The files of a split's source."""
-        return FILES[self.source]
+        return FILES["cells" if self.network else self.source]
 
     def model_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a model, completed by the source and its features.
@@ -111,6 +121,9 @@ class Task:
         Raises:
             StorageError: a file cannot be read, or does not fit.
         """
+        if self.network:
+            return Pictures.open(folder, pairs, "cells", "float16", (CELLS, CHANNELS))
         if self.source == "picture":
-            return Pictures.open(folder, pairs, self.features["size"])
+            size = self.features["size"]
+            return Pictures.open(folder, pairs, "pixels", "uint8", (3, size, size))
         return Sounds.open(folder, pairs, self.features["bins"])

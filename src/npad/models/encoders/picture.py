@@ -57,27 +57,15 @@ class PictureEncoder(Encoder):
         self.parts = {"encoder": self.network}
 
     def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
-        pictures = source if isinstance(source, Tensor) else list(source)
-        shape = (3, self.size, self.size)
-        for i, picture in enumerate(pictures):
-            if not (
-                isinstance(picture, Tensor)
-                and picture.dtype == torch.uint8
-                and tuple(picture.shape) == shape
-            ):
-                raise InvalidInput(
-                    f"picture {i} must be a uint8 tensor {list(shape)}, not {_kind(picture)}"
-                )
-        stacked = pictures if isinstance(pictures, Tensor) else _stacked(pictures, shape)
-        return stacked.to(self.network.project.weight.device), None
+        return as_pictures(source, self.size).to(self.network.project.weight.device), None
 
     def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return self.network(inputs, _convolve), None
+        return self.network(inputs, convolve), None
 
     def annotate_exactly(
         self, inputs: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        return self.network(inputs, convolve_exactly if inputs.is_cuda else _convolve), None
+        return self.network(inputs, convolve_exactly if inputs.is_cuda else convolve), None
 
     def blocks(self, name: str) -> tuple[int, int]:
         return (2, 0) if name.startswith("encoder.project.") else (0, 0)
@@ -139,21 +127,52 @@ def _groups(channels: int) -> int:
     return groups
 
 
-def _convolve(convolution: nn.Conv2d, x: Tensor) -> Tensor:
+def convolve(convolution: nn.Conv2d, x: Tensor) -> Tensor:
+    """Return a convolution as torch computes it, on a GPU by cuDNN in TF32."""
     return convolution(x)  # type: ignore[no-any-return]
 
 
 def convolve_exactly(convolution: nn.Conv2d, x: Tensor) -> Tensor:
-    """Return a convolution without bias as matrix products, in full float32 on a GPU."""
-    matrix = convolution.weight.flatten(1)  # [channels, inputs · 9]
+    """Return a convolution as matrix products, in full float32 on a GPU.
+
+    Those of a channel by itself are no products there, and exact anyway.
+    """
+    if convolution.groups > 1:
+        return convolution(x)  # type: ignore[no-any-return]
+    matrix = convolution.weight.flatten(1)  # [channels, inputs · kernel]
+    kernel, stride, padding = convolution.kernel_size, convolution.stride, convolution.padding
+    assert not isinstance(padding, str)
     height, width = (
-        (side - 1) // step + 1 for side, step in zip(x.shape[2:], convolution.stride, strict=True)
+        (side + 2 * beyond - size) // step + 1
+        for side, size, beyond, step in zip(x.shape[2:], kernel, padding, stride, strict=True)
     )
     convolved = [
-        matrix @ F.unfold(block, convolution.kernel_size, padding=1, stride=convolution.stride)
+        matrix @ F.unfold(block, kernel, padding=padding, stride=stride)
         for block in torch.split(x, EXACT_PICTURES)
     ]
-    return torch.cat(convolved).view(len(x), -1, height, width)
+    result = torch.cat(convolved).view(len(x), -1, height, width)
+    bias = convolution.bias
+    return result if bias is None else result + bias[:, None, None]
+
+
+def as_pictures(source: Any, size: int) -> Tensor:
+    """Return pictures as one uint8 tensor [pictures, 3, size, size].
+
+    Raises:
+        InvalidInput: one of them is of another type or shape.
+    """
+    pictures = source if isinstance(source, Tensor) else list(source)
+    shape = (3, size, size)
+    for i, picture in enumerate(pictures):
+        if not (
+            isinstance(picture, Tensor)
+            and picture.dtype == torch.uint8
+            and tuple(picture.shape) == shape
+        ):
+            raise InvalidInput(
+                f"picture {i} must be a uint8 tensor {list(shape)}, not {_kind(picture)}"
+            )
+    return pictures if isinstance(pictures, Tensor) else _stacked(pictures, shape)
 
 
 def _stacked(pictures: list[Tensor], shape: tuple[int, ...]) -> Tensor:

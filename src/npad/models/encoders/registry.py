@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npad.errors import InvalidInput
+from npad.models.encoders.efficientnet import PretrainedEncoder
 from npad.models.encoders.encoder import Encoder, Sizes
 from npad.models.encoders.picture import PictureEncoder
 from npad.models.encoders.sound import SoundEncoder
@@ -14,6 +15,7 @@ from npad.models.encoders.text import TextEncoder
 from npad.validation import brief, ensure_choice
 
 ENCODERS: dict[str, Any] = {"text": TextEncoder, "picture": PictureEncoder, "sound": SoundEncoder}
+PRETRAINED: dict[str, Any] = {"picture": PretrainedEncoder}  # those chosen by the option `network`
 
 
 def encoder_of(source: str, sizes: Sizes, options: Mapping[str, Any] | None) -> Encoder:
@@ -30,7 +32,8 @@ def encoder_of(source: str, sizes: Sizes, options: Mapping[str, Any] | None) -> 
     ensure_choice("source", source, tuple(ENCODERS))
     if options is not None and not isinstance(options, Mapping):
         raise InvalidInput(f"source_options must be a dictionary, not {brief(options)}")
-    allowed = [name for name in inspect.signature(ENCODERS[source]).parameters if name != "sizes"]
+    encoders = PRETRAINED if source in PRETRAINED and "network" in (options or {}) else ENCODERS
+    allowed = [name for name in inspect.signature(encoders[source]).parameters if name != "sizes"]
     for name in options or {}:
         if name not in allowed:
             rule = f"it has {', '.join(allowed)}" if allowed else "it has none"
@@ -39,5 +42,5 @@ def encoder_of(source: str, sizes: Sizes, options: Mapping[str, Any] | None) -> 
         raise InvalidInput(
             f"source_vocabulary must be 1, since a {source} has no tokens, not {sizes.vocabulary}"
         )
-    encoder: Encoder = ENCODERS[source](sizes, **(options or {}))
+    encoder: Encoder = encoders[source](sizes, **(options or {}))
     return encoder
