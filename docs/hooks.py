@@ -24,6 +24,7 @@ GUIDE = [
     "performance",
     "scale",
     "serving",
+    "captioning",
     "huggingface",
     "extending",
     "design",

@@ -60,16 +60,17 @@ def test_the_figures_are_those_of_the_captions(folder, pictures):
 
 def test_the_command_evaluates_an_archive_as_a_folder(folder, pictures, tmp_path):
     options = ("-m", folder, "-d", "greedy", "--max-length", 9)
-    base = ("evaluate", tmp_path / "test.tsv", *options, "--json")
+    base = (tmp_path / "test.tsv", *options)
     out = tmp_path / "captions.tsv"
-    archive = json.loads(npad(*base, "--files", tmp_path / "images.tar", "-o", out).stdout)
+    done = npad("evaluate", tmp_path / "images.tar", *base, "--json", "-o", out)
+    archive = json.loads(done.stdout)
     captions = load(folder).caption(pictures, Greedy(), 9)
     rows = [line.split("\t") for line in out.read_text().splitlines()]
     assert rows == [[p.name, c.text] for p, c in zip(pictures, captions, strict=True)]
     assert archive["references"] == 6
-    files = json.loads(npad(*base, "--files", tmp_path).stdout)
+    files = json.loads(npad("evaluate", tmp_path, *base, "--json").stdout)
     assert files | {"seconds": 0} == archive | {"seconds": 0}
-    shown = npad(*base[:-1], "--files", tmp_path).stdout
+    shown = npad("evaluate", tmp_path, *base).stdout
     assert f"CIDEr-D            {archive['cider']:.3f} [" in shown
 
 
@@ -78,7 +79,7 @@ def test_a_speech_model_of_npad_is_evaluated_by_word_errors(tmp_path, capsys, mo
     for i, hertz in enumerate((300, 700)):
         record(tmp_path / f"{i}.wav", tone(hertz, 0.5, 8000), 8000)
     (tmp_path / "test.tsv").write_text("1.wav\tone two\n0.wav\tthree\n")
-    base = ("evaluate", tmp_path / "test.tsv", "--files", tmp_path, "-m", folder, "-d", "greedy")
+    base = ("evaluate", tmp_path, tmp_path / "test.tsv", "-m", folder, "-d", "greedy")
     out = tmp_path / "heard"
     shown = printed_here(capsys, monkeypatch, *base, "--max-length", 9, "--json", "-o", out)
     report = json.loads(shown)
@@ -97,24 +98,21 @@ def test_a_speech_model_of_npad_is_evaluated_by_word_errors(tmp_path, capsys, mo
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--files", "images.tar", "-m", "en-de"], "is a model of texts; leave --files out"),
-        (["-m", "MODEL"], "give a file of references, or --files for a manifest"),
-        (["test.tsv", "--files", "images.tar", "-m", "MODEL"], "with --files, leave out test.tsv"),
-        (["--files", "images.tar", "--engine", "processes", "-m", "MODEL"], "leave out --engine"),
-        (["--files", "none.tar", "-m", "MODEL"], "cannot read none.tar"),
-        (["--files", "test.tsv", "-m", "MODEL"], "a folder or a tar archive"),
-        (["--files", ".", "-m", "none"], "none"),
+        (["images.tar", "test.tsv", "-m", "en-de"], "and en-de is a model of texts; give a file"),
+        (["images.tar", "test.tsv", "-m", "MODEL", "--engine", "processes"], "without --engine"),
+        (["images.tar", "none.tsv", "-m", "MODEL"], "cannot read none.tsv"),
+        (["test.tsv", "test.tsv", "-m", "MODEL"], "is a model of pictures, not of texts"),
+        ([".", "test.tsv", "-m", "none"], "none"),
     ],
 )
 def test_mistakes_are_one_line(options, reason, folder, pictures, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = [folder if option == "MODEL" else option for option in options]
-    assert reason in refused_here(capsys, monkeypatch, "evaluate", "test.tsv", *given)
+    assert reason in refused_here(capsys, monkeypatch, "evaluate", *given)
 
 
 def test_a_bad_picture_of_a_test_set_is_named(folder, pictures, tmp_path, capsys, monkeypatch):
     pictures[1].write_bytes(pictures[1].read_bytes()[:60])
-    wrong = refused_here(
-        capsys, monkeypatch, "evaluate", tmp_path / "test.tsv", "--files", tmp_path, "-m", folder
-    )
+    base = ("evaluate", tmp_path, tmp_path / "test.tsv", "-m", folder)
+    wrong = refused_here(capsys, monkeypatch, *base)
     assert wrong.startswith("1.png is a damaged picture")

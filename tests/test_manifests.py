@@ -10,7 +10,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.pipelines import manifests
-from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.manifests import holds_files, read_files, read_manifest
 
 FILES = {"b.wav": b"second" * 999, "a.wav": b"first", "sub/c.wav": b"third"}
 
@@ -95,3 +95,12 @@ def test_a_link_in_an_archive_is_no_file(tmp_path):
         content.addfile(link)
     with pytest.raises(InvalidInput, match=r"has no file a\.wav"):
         list(read_files(tmp_path / "tar", ["a.wav"]))
+
+
+def test_folders_and_archives_hold_files(tmp_path):
+    (tmp_path / "lines").write_text("one\n")
+    (tmp_path / "lines.xz").write_bytes(lzma.compress(b"one\n"))
+    assert holds_files(tmp_path)
+    assert holds_files(archive(tmp_path / "tar", "w:xz"))
+    for path in (tmp_path / "lines", tmp_path / "lines.xz", tmp_path / "none", "-", "/dev/null"):
+        assert not holds_files(path)

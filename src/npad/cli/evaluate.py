@@ -38,6 +38,7 @@ from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
+from npad.pipelines.manifests import holds_files
 from npad.pipelines.progress import on_decoded
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
@@ -58,23 +59,21 @@ re-scored     calls of the clean model that scores what noisy chains found
 def command(
     source: Annotated[
         Path,
-        typer.Argument(help="Source lines, or with --files a manifest: plain, .gz, .xz, or -."),
+        typer.Argument(
+            help="Source lines: plain, .gz, .xz, or -; or a folder or tar of pictures or WAV files."
+        ),
     ],
     reference: Annotated[
-        Path | None, typer.Argument(help="Their reference translations, line by line.")
-    ] = None,
+        Path,
+        typer.Argument(
+            help="Reference translations, line by line; or a manifest of lines `file<TAB>text`."
+        ),
+    ],
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File for the outputs.")
-    ] = None,
-    files: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder or .tar of the pictures or WAV files of a manifest, whose lines are a "
-            "file, a tab and a text."
-        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
@@ -92,8 +91,9 @@ def command(
 ) -> None:
     """Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.
 
-    With --files, caption or transcribe the files of a manifest and measure BLEU-4 and CIDEr-D of
-    captions, or word error rate. If every source line is the path of a WAV file, transcribe these.
+    If SOURCE is a folder or tar, caption or transcribe the files that a manifest names and measure
+    BLEU-4 and CIDEr-D of captions, or word error rate; if every source line is the path of a WAV
+    file, transcribe these.
 
     Examples:
 
@@ -103,17 +103,16 @@ def command(
 
         npad evaluate test.en test.cs -m runs/en-cs --engine processes --workers 2
 
-        npad evaluate test.tsv.xz --files images.tar -m runs/caption -d npad --chains 20
+        npad evaluate images.tar test.tsv.xz -m runs/caption -d npad --chains 20
 
         npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
     """
-    if files is not None:
-        if engine is not None or reference is not None:
-            rule = "--engine" if reference is None else f"{reference}: a manifest has its own"
-            raise InvalidInput(f"with --files, leave out {rule}")
+    if holds_files(source):
+        if engine is not None:
+            raise InvalidInput("pictures and recordings are evaluated without --engine")
         evaluate_manifest(
             source,
-            files,
+            reference,
             model,
             device,
             precision,
@@ -124,8 +123,6 @@ def command(
             max_rows,
         )
         return
-    if reference is None:
-        raise InvalidInput("give a file of references, or --files for a manifest")
     sources, references = read_pairs(source, reference)
     if are_recordings(sources):
         if engine is not None or precision != "float32":

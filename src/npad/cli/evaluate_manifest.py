@@ -17,7 +17,7 @@ from npad.pipelines import captioning, transcription
 from npad.pipelines.audio import read_wav
 from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.names import ModelReference
-from npad.pipelines.own_models import COMMANDS, source_of
+from npad.pipelines.own_models import source_of
 from npad.pipelines.progress import on_decoded
 from npad.search.decoder import Decoder
 
@@ -35,8 +35,8 @@ Words are those of the Penn Treebank, in lower case and without punctuation.
 
 
 def evaluate_manifest(
-    manifest: Path,
     files: Path,
+    manifest: Path,
     model: str,
     device: str,
     precision: str,
@@ -49,8 +49,8 @@ def evaluate_manifest(
     """Decode the files that a manifest names, and print the figures of the model's task."""
     source = source_of(ModelReference.parse(model))
     if source == "text":
-        rule = f"--files are pictures or recordings, and {model} is a model of texts"
-        raise InvalidInput(f"{rule}; leave --files out, or see {' and '.join(_MEDIA)}")
+        rule = f"{files} is a folder or an archive, and {model} is a model of texts"
+        raise InvalidInput(f"{rule}; give a file of lines")
     texts = read_manifest(manifest)
     if source == "picture":
         captioner = captioning.load(model, device_named(device, "--device"), precision)
@@ -93,9 +93,6 @@ def evaluate_manifest(
         max_length,
         max_rows,
     )
-
-
-_MEDIA = [command for source, command in COMMANDS.items() if source != "text"]
 
 
 def _print(report: CaptionReport, as_json: bool) -> None:

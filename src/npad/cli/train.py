@@ -29,6 +29,7 @@ from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
 from npad.noise.registry import noise_from_names
+from npad.pipelines.own_models import COMMANDS
 from npad.storage import checkpoint as checkpoints
 from npad.storage import jsonl
 from npad.training import run
@@ -41,10 +42,6 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
     "paper": {"initialisation": "paper", "dropout": 0.0, "optimiser": "adadelta"},
     "small": {"initialisation": "glorot", "dropout": 0.2, "optimiser": "adam"},
 }
-
-
-# The command that decodes from a model of each source.
-COMMANDS = {"text": "translate", "picture": "caption", "sound": "transcribe"}
 
 
 def _data(help: str, *names: str, **options: Any) -> Any:
@@ -306,4 +303,4 @@ def _print_summary(folder: Path, progress: Progress, reason: str) -> None:
     except NpadError as error:
         note(str(error))
     source = checkpoints.read_config(checkpoints.resolve(folder))["model"].get("source", "text")
-    out.print(f"Try it: npad {COMMANDS[source]} --model {folder} …", soft_wrap=True)
+    out.print(f"Try it: {COMMANDS[source]} --model {folder} …", soft_wrap=True)

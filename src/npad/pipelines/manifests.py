@@ -43,6 +43,14 @@ def read_manifest(path: str | Path) -> dict[str, list[str]]:
     return texts
 
 
+def holds_files(path: str | Path) -> bool:
+    """Return whether a path is a folder or a tar archive."""
+    try:
+        return Path(path).is_dir() or (Path(path).is_file() and tarfile.is_tarfile(path))
+    except ARCHIVE_ERRORS:
+        return False
+
+
 def read_files(files: str | Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file, in the order that is fastest to read.
 
