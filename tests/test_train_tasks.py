@@ -13,10 +13,11 @@ import torch
 from media import contents
 from npad import Greedy, decode
 from npad.experiments import train_tasks
-from npad.experiments.train_tasks import epoch_seconds, main, shuffle, train, write
+from npad.experiments.train_tasks import data_of, epoch_seconds, main, shuffle, train, write
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
 from npad.training import media as media_store
+from npad.training import run
 from npad.training.store import Store
 from npad.training.tasks import Task
 from test_digits import corpus  # noqa: F401, a fixture
@@ -89,7 +90,9 @@ def test_shuffled_pictures_have_the_captions_of_others(tmp_path, data):
 def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
     """So that a model decodes pictures as it was trained on their features."""
     main(["store", "--data", str(data), "--out", str(tmp_path / "pictures")])
-    folder = train("caption", tmp_path / "pictures", tmp_path / "out", 0.0, torch.device("cpu"))
+    folder = train(
+        "caption", tmp_path / "pictures", tmp_path / "out", torch.device("cpu"), epochs=1
+    )
     model = checkpoint.load(folder).model
     task = Task.named("caption")
     pixels = torch.stack([picture for picture, _ in train_tasks.pictures(task, data, "valid")])
@@ -126,6 +129,18 @@ def test_a_seed_decides(tmp_path, data):
     write("speech", data, tmp_path / "store")
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         device, changes = torch.device("cpu"), {"seed": seed, "updates": 2}
-        train("speech", tmp_path / "store", tmp_path / name, 0.0, device, **changes)
+        train("speech", tmp_path / "store", tmp_path / name, device, **changes)
     first, same, other = ((tmp_path / n / "model/model.safetensors").read_bytes() for n in "abc")
     assert first == same != other
+
+
+def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):
+    command = ["speech", "--data", str(data), "--device", "cpu", "--epochs", "2", "--batch", "900"]
+    main([*command, "--out", str(tmp_path / "whole")])
+    store = data_of("speech", data, tmp_path / "parts", None)
+    device = torch.device("cpu")
+    train("speech", store, tmp_path / "parts", device, epochs=2, batch=900, updates=1)
+    run.resume(tmp_path / "parts/run", updates=None)
+    main([*command, "--out", str(tmp_path / "parts")])
+    whole, parts = (tmp_path / f"{name}/model/model.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()

@@ -58,10 +58,10 @@ from npad.training.tasks import Task
 KINDS = ("store", "caption", "caption-shuffled", "speech")
 NETWORK = "efficientnet-lite1"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "caption": {"units": 256, "embedding": 128, "dropout": 0.5},
+    "caption": {"units": 192, "embedding": 128, "dropout": 0.4},
     "speech": {"units": 256, "embedding": 64, "dropout": 0.2, "source_options": {"channels": 256}},
 }
-BATCH = {"caption": 2600, "speech": 12_800}  # positions; about 100 captions or strings
+BATCH = {"caption": 1300, "speech": 12_800}  # positions; about 50 captions, 100 strings
 VOCABULARY = {"caption": 3000, "speech": 320}
 MAX_EPOCHS = {"caption": 60, "speech": 40}
 STRINGS = {"train": 16_000, "valid": 500}  # of digits
@@ -132,6 +132,8 @@ def write(name: str, data: Path, folder: Path, weights: Sequence[Path] = ()) -> 
 def data_of(kind: str, data: Path, out: Path, given: Path | None) -> Path:
     """Return the folder of a model's store: the given one, or one that is written to `out`."""
     folder = out / "store"
+    if folder.exists():
+        return folder
     if kind == "caption-shuffled":
         original = Store.open(given) if given else write("caption", data, out / "pictures")
         shuffle(original, folder)
@@ -143,32 +145,42 @@ def data_of(kind: str, data: Path, out: Path, given: Path | None) -> Path:
 
 
 def train(
-    kind: str, store: Path, out: Path, minutes: float, device: torch.device, **changes: Any
+    kind: str,
+    store: Path,
+    out: Path,
+    device: torch.device,
+    minutes: float = 2.5,
+    epochs: int | None = None,
+    **changes: Any,
 ) -> Path:
-    """Train a model within a time; return the folder of the best, packed.
+    """Train a model, or continue its training; return the folder of the best, packed.
 
     Args:
         kind: one of `KINDS`.
         store: of the training data.
         out: the folder to write.
-        minutes: of training.
         device: where to train.
-        changes: of the recipe and of the model's `options`, for a rehearsal.
+        minutes: of training, which decide the epochs by the time that the first one takes.
+        epochs: to train for, whatever the time.
+        changes: of the recipe.
     """
-    name, watch = kind.split("-")[0], Printed()
-    options = {"initialisation": "glorot"} | OPTIONS[name] | changes.pop("options", {})
+    name, watch, folder = kind.split("-")[0], Printed(), out / "run"
     precision = "bfloat16" if device.type == "cuda" else "float32"
     settings: dict[str, Any] = {"batch": BATCH[name], "patience": 100, "precision": precision}
-    recipe = replace(Recipe(anneal=True, epochs=1, checkpoint=10**6), **(settings | changes))
-    began = time.monotonic()
-    progress, _ = run.train(out / "run", store, options, recipe, device, watch)
-    first, epoch = time.monotonic() - began, epoch_seconds(out / "run" / "log.jsonl")
-    left = 60 * minutes - first - SAVING_SECONDS
-    epochs = 1 + max(1, min(MAX_EPOCHS[name] - 1, int(left / epoch)))
-    print(f"{first:.1f} s, then {epoch:.1f} s an epoch: {epochs} epochs", flush=True)
-    progress, reason = run.resume(out / "run", device, watch, epochs=epochs)
+    recipe = replace(
+        Recipe(anneal=True, epochs=epochs or 1, checkpoint=250), **(settings | changes)
+    )
+    if checkpoint.newest(folder, "checkpoint") is None:
+        options = {"initialisation": "glorot"} | OPTIONS[name]
+        run.train(folder, store, options, recipe, device, watch)
+    if epochs is None:
+        first, epoch = time.monotonic() - watch.began, epoch_seconds(folder / "log.jsonl")
+        left = 60 * minutes - first - SAVING_SECONDS
+        epochs = 1 + max(1, min(MAX_EPOCHS[name] - 1, int(left / epoch)))
+        print(f"{first:.1f} s, then {epoch:.1f} s an epoch: {epochs} epochs", flush=True)
+    progress, reason = run.resume(folder, device, watch, epochs=epochs)
     print(f"stopped after {reason}: perplexity {progress.best:.3f}", flush=True)
-    best = checkpoint.load(out / "run")
+    best = checkpoint.load(folder)
     kept: list[str] = ["training", "longest_seconds"]
     about = {key: best.about[key] for key in kept if key in best.about}
     checkpoint.save(out / "model", best.model, best.subwords, about, packed=True)
@@ -217,6 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--store", type=Path, help="store of pictures, written before")
     parser.add_argument("--weights", type=Path, nargs="*", default=[], help="of the network")
     parser.add_argument("--minutes", type=float, default=2.5, help="of training")
+    parser.add_argument("--epochs", type=int, help="instead of --minutes")
+    parser.add_argument("--batch", type=int, help="positions of a batch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -225,7 +239,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     device = device_named(options.device)
     store = data_of(options.kind, options.data, options.out, options.store)
-    folder = train(options.kind, store, options.out, options.minutes, device, seed=options.seed)
+    changes = {"seed": options.seed} | ({"batch": options.batch} if options.batch else {})
+    folder = train(
+        options.kind, store, options.out, device, options.minutes, options.epochs, **changes
+    )
     print(sample(options.kind, options.data, folder, device), flush=True)
 
 
