@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from media import SMALL as SIZES
+from npad.decoding import decode as decode_all
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.captions import CaptionBleu, Cider
-from npad.experiments import report, tasks
+from npad.experiments import report, task_sets, tasks
 from npad.experiments.claims import verdict
 from npad.experiments.decoded_bench import DecodedBench
 from npad.experiments.hypotheses import read_entries
@@ -305,3 +306,20 @@ def test_a_lower_word_error_rate_is_better():
 )
 def test_a_claim_carries_over_if_it_is_confirmed_everywhere(verdicts, words):
     assert overall(verdicts) == words
+
+
+def test_a_frozen_network_sees_each_picture_once(tmp_path):
+    target = Subwords.learn(["a dog runs"], 300)
+    network = {"size": 32, "network": "efficientnet-lite1"}
+    model = AttentionModel(
+        1, target.size, units=8, embedding=6, source="picture", source_options=network
+    )
+    checkpoint.save(tmp_path / "model", model, (None, target), {})
+    plain = checkpoint.load(tmp_path / "model").model
+    loaded, _ = task_sets._loaded(tmp_path / "model", "picture", torch.device("cpu"))
+    pictures = torch.randint(0, 255, (3, 3, 32, 32), dtype=torch.uint8)
+    remembered = loaded.source_encoder.network
+    for source in (pictures, pictures.flip(0)):
+        expected = decode_all(plain, source, Greedy(), 5)
+        assert decode_all(loaded, source, Greedy(), 5) == expected
+        assert len(remembered.features) == 3

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from npad.errors import InvalidInput
 from npad.experiments.decoded_bench import LiveSet
@@ -22,6 +23,7 @@ from npad.experiments.digits import (
 )
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
+from npad.models.encoders.efficientnet import PretrainedEncoder
 from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.pictures import read_picture
 from npad.pipelines.sound import log_mel
@@ -29,6 +31,7 @@ from npad.storage import checkpoint
 from npad.text.subwords import Detokeniser
 
 LEVELS: dict[str, float | None] = {"0 dB": 0, "10 dB": 10, "20 dB": 20, "clean": None}
+PICTURES_AT_A_TIME = 64  # through a frozen network, whose first features take 2.5 MB each
 OTHER_PICTURES = "test, other pictures"  # the captions of a picture against those of another
 BLIND_MODEL = "test, blind model"  # one trained with the pictures of other captions
 
@@ -98,8 +101,32 @@ def speech_sets(
     return {"valid": valid, **tests}
 
 
+class Remembered(nn.Module):
+    """A frozen network whose features of a picture are computed once.
+
+    All decoders see the same pictures, and on a CPU the network would take most of the time.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.features: dict[bytes, Tensor] = {}
+
+    def forward(self, pixels: Tensor, *more: Any) -> Tensor:
+        keys = [picture.numpy().tobytes() for picture in pixels]
+        missing = [i for i, key in enumerate(keys) if key not in self.features]
+        for start in range(0, len(missing), PICTURES_AT_A_TIME):
+            part = missing[start : start + PICTURES_AT_A_TIME]
+            found = self.network(pixels[part], *more)
+            self.features |= {keys[i]: cells for i, cells in zip(part, found, strict=True)}
+        return torch.stack([self.features[key] for key in keys])
+
+
 def _loaded(folder: Path, source: str, device: torch.device) -> tuple[AttentionModel, Detokeniser]:
     saved = checkpoint.load(folder, device)
     if saved.model.source != source:
         raise InvalidInput(f"{folder} is a model of a {saved.model.source}, not of a {source}")
+    encoder = saved.model.source_encoder
+    if isinstance(encoder, PretrainedEncoder) and device.type == "cpu":
+        encoder.network = Remembered(encoder.network)  # type: ignore[assignment]
     return saved.model, Detokeniser(saved.subwords[1])

@@ -84,8 +84,9 @@ def decode(options: argparse.Namespace) -> None:
             max_length=setup.max_length,
         )
         try:
-            for decoder in beyond.selectable(bench).values():
-                bench.keep(decoder)
+            if not setup.brief:
+                for decoder in beyond.selectable(bench).values():
+                    bench.keep(decoder)
             report.markdown_of(bench, setup)
         except Stopped:
             print("stopped: the same command continues")
@@ -107,6 +108,7 @@ def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.
         sets=sets,
         seeds=options.seeds,
         max_length=MAX_LENGTH[options.task],
+        brief=options.brief,
         exact=(min(options.exact or EXACT[options.task], smallest), options.budget),
         about=about,
         task=options.task,
@@ -129,7 +131,8 @@ def write_report(file: Path, folder: Path) -> None:
         folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
     )
     searched = [tuple(entry["key"]) for entry in bench.entries if entry.get("kind") == "exact"]
-    setup = replace(setup, exact=max(searched))  # more may have been searched in another sitting
+    if searched:  # more, perhaps, in another sitting
+        setup = replace(setup, exact=max(searched))
     setup.save(folder)
     report.write(bench, setup)
 
@@ -151,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     decoding.add_argument("--seeds", type=int, default=3)
     decoding.add_argument("--exact", type=int, help="sources to search exactly")
     decoding.add_argument("--budget", type=int, default=BUDGET, help="calls of exact search")
+    decoding.add_argument("--brief", action="store_true", help="the paper's tables only")
     decoding.add_argument("--max-rows", type=int, default=MAX_ROWS)
     decoding.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after")
     reporting = commands.add_parser("report", help="measure hypotheses, and write the report")

@@ -37,11 +37,13 @@ def word_errors(hypotheses: Sequence[Words], references: Sequence[Words]) -> Cou
 
 
 def _numbered(texts: Sequence[Words], numbers: dict[str, int], padding: int) -> Counts:
-    """Return words as numbers [texts, longest], padded."""
-    table = np.full((len(texts), max(map(len, texts), default=0)), padding, np.int64)
-    for row, words in zip(table, texts, strict=True):
+    """Return words as numbers [texts, longest], padded; each distinct text is read once."""
+    places: dict[tuple[str, ...], int] = {}
+    index = [places.setdefault(tuple(words), len(places)) for words in texts]
+    table = np.full((len(places), max(map(len, texts), default=0)), padding, np.int64)
+    for row, words in zip(table, places, strict=True):
         row[: len(words)] = [numbers.setdefault(word, len(numbers)) for word in words]
-    return table
+    return table[index]
 
 
 def _distances(hypotheses: Counts, references: Counts) -> Counts:
