@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -318,8 +319,8 @@ def test_a_frozen_network_sees_each_picture_once(tmp_path):
     plain = checkpoint.load(tmp_path / "model").model
     loaded, _ = task_sets._loaded(tmp_path / "model", "picture", torch.device("cpu"))
     pictures = torch.randint(0, 255, (3, 3, 32, 32), dtype=torch.uint8)
-    remembered = loaded.source_encoder.network
+    encoder: Any = loaded.source_encoder
     for source in (pictures, pictures.flip(0)):
         expected = decode_all(plain, source, Greedy(), 5)
         assert decode_all(loaded, source, Greedy(), 5) == expected
-        assert len(remembered.features) == 3
+        assert len(encoder.network.features) == 3
