@@ -113,7 +113,8 @@ def captioned(pictures, tmp_path_factory):
     options = SIZES | {"source_options": {"channels": [4, 8]}}
     run.train(folder / "model", folder / "s", options, recipe, torch.device("cpu"))
     file = folder / "h.jsonl.gz"
-    decode("caption", folder / "model", pictures, file, "--blind", blind, "--minutes", "0.02")
+    stopped = ["--brief", "--minutes", "0.02"]
+    decode("caption", folder / "model", pictures, file, "--blind", blind, *stopped)
     (folder / "stopped").write_text(str(len(read_entries(file))))
     file.write_bytes(file.read_bytes()[:-50])
     decode("caption", folder / "model", pictures, file, "--blind", blind)
@@ -141,6 +142,7 @@ def test_a_run_that_is_stopped_or_killed_continues(captioned):
     assert 2 < int((captioned / "stopped").read_text()) < len(entries)
     keys = [(e["kind"], e["set"], *e["key"], e["kept"]) for e in entries if "kind" in e]
     assert len(keys) == len(set(keys))
+    assert [entry["about"]["brief"] for entry in entries if "about" in entry] == [True, False]
 
 
 @pytest.mark.parametrize("task", ["captioned", "transcribed"])

@@ -159,8 +159,8 @@ class Bench:
             differences: list[Difference] = []
             for i, scorer in enumerate(self.scorers(runs[0][0])):
                 counts = [system.counts[i] for system in compared]
-                found = paired(nll, counts, weights, score=scorer.score)
-                differences += found if i == 0 else found[1:]
+                by_nll, by_metric = paired(nll, counts, weights, score=scorer.score)
+                differences += [by_metric] if differences else [by_nll, by_metric]
             return [vars(difference) for difference in differences]
 
         count = 1 + len(self.task.metrics)
@@ -233,8 +233,8 @@ class Bench:
             ]
 
         key = ("examples", set_name, count, *map(decoder_signature, decoders.values()))
-        found: list[dict[str, dict[str, str]]] = self._get_or_measure(key, measure, are_examples)
-        return found
+        shown: list[dict[str, dict[str, str]]] = self._get_or_measure(key, measure, are_examples)
+        return shown
 
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""

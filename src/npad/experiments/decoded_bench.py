@@ -77,12 +77,12 @@ class DecodedBench(Bench):
     ) -> None:
         super().__init__(folder, set_names, seeds=seeds, max_length=max_length, task=task)
         self.file, self.entries = file, self._read(file)
-        self.found: dict[tuple[Any, ...], Entry] = {}
+        self.by_key: dict[tuple[Any, ...], Entry] = {}
         references = {e["set"]: e["references"] for e in self.entries if "references" in e}
         self.sets = {name: Pairs(range(len(r)), r) for name, r in references.items()}
         for entry in self.entries:
             if "kind" in entry:
-                self.found[entry["kind"], entry["set"], *entry["key"]] = entry
+                self.by_key[entry["kind"], entry["set"], *entry["key"]] = entry
 
     def _read(self, file: Path) -> list[Entry]:
         return read_entries(file)
@@ -92,7 +92,7 @@ class DecodedBench(Bench):
         return True
 
     def _entry(self, kind: str, set_name: str, *key: Any, keep: bool = False) -> Entry:
-        entry = self.found.get((kind, set_name, *key))
+        entry = self.by_key.get((kind, set_name, *key))
         if entry is None or (keep and not entry["kept"]):
             raise NotMeasured(f"{self.file} has no {kind} of {key} on {set_name}; decode it first")
         return entry
@@ -103,8 +103,8 @@ class DecodedBench(Bench):
         entry = self._outputs_of(set_name, plain, keep=not by_probability)
         outputs = []
         for entries, distinct in zip(entry["candidates"], entry["distinct"], strict=True):
-            found = [Candidate(*each) for each in entries]
-            best = found[0 if by_probability else choose(found, selector)]
+            ranked = [Candidate(*fields_of) for fields_of in entries]
+            best = ranked[0 if by_probability else choose(ranked, selector)]
             outputs.append(Output(best.text, best.log_prob, best.finished, best.chain, distinct))
         _, _, model = entry["signature"].partition("|model:")
         signed = f"{decoder_signature(decoder)}|model:{model}"
@@ -185,7 +185,7 @@ class DecodingBench(DecodedBench):
     def _append(self, entry: Entry) -> Entry:
         append_entry(self.file, entry)
         if "kind" in entry:
-            self.found[entry["kind"], entry["set"], *entry["key"]] = entry
+            self.by_key[entry["kind"], entry["set"], *entry["key"]] = entry
         return entry
 
     def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> Decoded:
@@ -211,7 +211,7 @@ class DecodingBench(DecodedBench):
 
     def _outputs_of(self, set_name: str, decoder: Decoder, keep: bool) -> Entry:
         key = decoder_signature(decoder)
-        entry = self.found.get(("outputs", set_name, key))
+        entry = self.by_key.get(("outputs", set_name, key))
         if entry is not None and (entry["kept"] or not keep):
             return entry
         live = self.live[set_name]
@@ -220,7 +220,7 @@ class DecodingBench(DecodedBench):
         with count_calls() as calls:
             hypotheses = self._hypotheses(live, decoder)
         seconds = time.perf_counter() - start
-        found = [candidates(each, text) for each in hypotheses]
+        kept = [candidates(of_source, text) for of_source in hypotheses]
         self.note(f"{set_name}: {key}: {seconds:.2f} s")
         return self._append(
             {
@@ -232,24 +232,24 @@ class DecodingBench(DecodedBench):
                 "calls": calls.search,
                 "rescored": calls.rescoring,
                 "kept": keep,
-                "distinct": [len({candidate.text for candidate in each}) for each in found],
-                "candidates": found if keep else [each[:1] for each in found],
+                "distinct": [len({c.text for c in of_source}) for of_source in kept],
+                "candidates": kept if keep else [of_source[:1] for of_source in kept],
             }
         )
 
     def _hypotheses(self, live: LiveSet, decoder: Decoder) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = []
+        hypotheses: list[list[Hypothesis]] = []
         for part in live.batches(decoder.rows, self.max_rows):
             source, ids = live.sources[part], live.ids[part]
-            found += decode(live.model, source, decoder, self.max_length, ids, self.max_rows)
-        return found
+            hypotheses += decode(live.model, source, decoder, self.max_length, ids, self.max_rows)
+        return hypotheses
 
     def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         key = [sentences, budget]
-        if ("exact", set_name, *key) not in self.found:
+        if ("exact", set_name, *key) not in self.by_key:
             live = self.live[set_name]
             first = replace(live, sources=live.sources[:sentences])
-            best = [each[0] for each in self._hypotheses(first, Exact(budget))]
+            best = [nbest[0] for nbest in self._hypotheses(first, Exact(budget))]
             optima = [[hypothesis.log_prob, bool(hypothesis.proven)] for hypothesis in best]
             entry = {"kind": "exact", "set": set_name, "key": key, "kept": True, "optima": optima}
             self.note(f"{set_name}: exact search")
@@ -257,9 +257,9 @@ class DecodingBench(DecodedBench):
         return super()._exact(set_name, sentences, budget)
 
     def _entropy(self, set_name: str) -> list[tuple[float, int]]:
-        if ("entropy", set_name) not in self.found:
+        if ("entropy", set_name) not in self.by_key:
             live = self.live[set_name]
-            outputs = [found[0] for found in self._hypotheses(live, Greedy())]
+            outputs = [nbest[0] for nbest in self._hypotheses(live, Greedy())]
             parts = live.batches(Greedy().rows, self.max_rows)
             batches = ((live.sources[part], outputs[part]) for part in parts)
             steps = [list(pair) for pair in entropy_along(live.model, batches)]

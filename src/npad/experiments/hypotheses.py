@@ -58,23 +58,23 @@ def candidates(hypotheses: Sequence[Hypothesis], text: Detokenise) -> list[Candi
     ]
 
 
-def choose(found: Sequence[Candidate], selector: Selector) -> int:
+def choose(ranked: Sequence[Candidate], selector: Selector) -> int:
     """Return the place of the best candidate; finished ones rank before those that were cut.
 
     Word errors between candidates are those of normalised English.
     """
     if isinstance(selector, MBR):
         plain = spoken if selector.utility == "wer" else str
-        texts = [plain(candidate.text) for candidate in found]
-        copies = [candidate.copies for candidate in found]
+        texts = [plain(candidate.text) for candidate in ranked]
+        copies = [candidate.copies for candidate in ranked]
         scores = [round(value, 9) for value in selector.expected_utilities(texts, texts, copies)]
     elif isinstance(selector, LengthNormalised):
-        scores = [c.log_prob / max(1, c.length) ** selector.alpha for c in found]
+        scores = [c.log_prob / max(1, c.length) ** selector.alpha for c in ranked]
     elif isinstance(selector, MostProbable):
-        scores = [candidate.log_prob for candidate in found]
+        scores = [candidate.log_prob for candidate in ranked]
     else:
         raise TypeError(f"candidates in a file are not selected by {brief(selector)}")
-    order = [(c.finished, score) for c, score in zip(found, scores, strict=True)]
+    order = [(c.finished, score) for c, score in zip(ranked, scores, strict=True)]
     return order.index(max(order))
 
 

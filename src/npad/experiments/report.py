@@ -160,12 +160,12 @@ def markdown_of(bench: Bench, setup: Setup) -> str:
     """Return the report; every result that it shows is asked of the bench."""
     sections = {name: section(bench) for name, section in _sections(setup).items()}
     # Claims come first in the report, but last here: they choose from the sections' results.
-    found = {name: findings(bench, name, setup.brief) for name in bench.tests}
-    claims = {f"The paper's claims, {name}": _claims(found[name]) for name in bench.tests}
+    by_set = {name: findings(bench, name, setup.brief) for name in bench.tests}
+    claims = {f"The paper's claims, {name}": _claims(by_set[name]) for name in bench.tests}
     if setup.task != TRANSLATION.name:
         summary = {
             "How much is there to find?": task_sections.to_be_found(bench),
-            "Do the paper's claims carry over?": task_sections.carried_over(bench, found),
+            "Do the paper's claims carry over?": task_sections.carried_over(bench, by_set),
         }
         claims = summary | claims
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
@@ -202,7 +202,7 @@ def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
         "What the choices were made from": tables.grids,
     }
     sentences, budget = setup.exact
-    more: dict[str, Callable[[Bench], str]] = {
+    beyond_paper: dict[str, Callable[[Bench], str]] = {
         "NPAD over diverse decoding": beyond.over_diverse,
         "Where the model is unsure": lambda bench: (
             "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
@@ -216,23 +216,23 @@ def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
     }
     if task is not TRANSLATION:
         for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
-            del more[name]
-        more["Equal compute"] = task_sections.equal_rows
-    own: dict[str, Callable[[Bench], str]] = {}
+            del beyond_paper[name]
+        beyond_paper["Equal compute"] = task_sections.equal_rows
+    task_own: dict[str, Callable[[Bench], str]] = {}
     if setup.controls:
-        own["Does it see the picture?"] = partial(task_sections.controls, names=setup.controls)
+        task_own["Does it see the picture?"] = partial(task_sections.controls, names=setup.controls)
     if task is CAPTION:
-        own["Ten pictures"] = task_sections.examples
+        task_own["Ten pictures"] = task_sections.examples
     if task is SPEECH:
-        own["Word error rate by noise"] = task_sections.noise_levels
-    sections = own | paper | ({} if setup.brief else more)
+        task_own["Word error rate by noise"] = task_sections.noise_levels
+    sections = task_own | paper | ({} if setup.brief else beyond_paper)
     if setup.sigmas:
         sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
     return sections
 
 
-def _claims(found: Sequence[Finding]) -> str:
-    rows = ([finding.claim, finding.verdict, finding.figures] for finding in found)
+def _claims(verdicts: Sequence[Finding]) -> str:
+    rows = ([finding.claim, finding.verdict, finding.figures] for finding in verdicts)
     return markdown(["claim", "verdict", "figures"], rows).replace("---:", "---")
 
 

@@ -47,7 +47,7 @@ class Row:
         return cls(**figures, quality={k: v for k, v in values.items() if k not in FIGURES})
 
 
-FIGURES = tuple(each.name for each in fields(Row) if each.name != "quality")
+FIGURES = tuple(figure.name for figure in fields(Row) if figure.name != "quality")
 
 
 class Output(NamedTuple):
@@ -136,8 +136,8 @@ def are_differences(value: Any, count: int) -> bool:
     return (
         isinstance(value, list)
         and len(value) == count
-        and all(isinstance(each, dict) and each.keys() == names for each in value)
-        and all(is_number(number) for each in value for number in each.values())
+        and all(isinstance(entry, dict) and entry.keys() == names for entry in value)
+        and all(is_number(number) for entry in value for number in entry.values())
     )
 
 

@@ -28,7 +28,7 @@ def to_be_found(bench: Bench) -> str:
     rivals = _rivals(bench)
     rows = []
     for name in ("greedy", "sampling, 50", "NPAD-50 + greedy", "beam 5", "beam 10"):
-        shares = [bench.unbeaten(on, rivals[name], list(rivals.values())) for on in bench.tests]
+        shares = [bench.unbeaten(s, rivals[name], list(rivals.values())) for s in bench.tests]
         rows.append([name, *(f"{share:.1%}" for share in shares)])
     unit = bench.task.unit
     text = f"The share of {unit}s for which none of these and the other strategies of the paper's "
@@ -42,22 +42,22 @@ def to_be_found(bench: Bench) -> str:
 def nothing_to_find(bench: Bench) -> bool:
     """Return whether greedy search is unbeaten for nearly all sources of every test set."""
     rivals = list(_rivals(bench).values())
-    return all(bench.unbeaten(on, Greedy(), rivals) >= NEARLY_ALL for on in bench.tests)
+    return all(bench.unbeaten(s, Greedy(), rivals) >= NEARLY_ALL for s in bench.tests)
 
 
 def _rivals(bench: Bench) -> dict[str, Decoder]:
     return {name: factory() for name, factory in chosen.strategies(bench).items()}
 
 
-def carried_over(bench: Bench, found: dict[str, list[Finding]]) -> str:
+def carried_over(bench: Bench, by_set: dict[str, list[Finding]]) -> str:
     """Format a table of the verdicts on the paper's claims on each test set, and their sum."""
-    why = ": nothing to find" if nothing_to_find(bench) else ""
+    reason = ": nothing to find" if nothing_to_find(bench) else ""
     rows = []
-    for findings in zip(*found.values(), strict=True):
+    for findings in zip(*by_set.values(), strict=True):
         verdicts = [finding.verdict for finding in findings]
         words = overall(verdicts)
-        rows.append([findings[0].claim, *verdicts, words + why if words == "no" else words])
-    return markdown(["claim", *found, "carries over"], rows).replace("---:", "---")
+        rows.append([findings[0].claim, *verdicts, words + reason if words == "no" else words])
+    return markdown(["claim", *by_set, "carries over"], rows).replace("---:", "---")
 
 
 def overall(verdicts: Sequence[str]) -> str:
@@ -82,10 +82,10 @@ def equal_rows(bench: Bench) -> str:
     table = comparison(bench, ("strategy", "rows"), rows)
     gains = []
     for n, strategies in by_rows.items():
-        (_, npad), *others = strategies.items()
-        for name, decoder in others:
-            found = [bench.paired(set_name, (npad, decoder)) for set_name in bench.tests]
-            cells = (f"{in_words(f, bench.task)}: {_short(bench, f)}" for f in found)
+        (_, npad), *rivals = strategies.items()
+        for name, decoder in rivals:
+            gaps = [bench.paired(set_name, (npad, decoder)) for set_name in bench.tests]
+            cells = (f"{in_words(gap, bench.task)}: {_short(bench, gap)}" for gap in gaps)
             gains.append([f"NPAD-{n} less {name}, {n}", *cells])
     header = ["difference", *bench.tests]
     return f"{table}\n{markdown(header, gains).replace('---:', '---')}"
@@ -113,8 +113,8 @@ def controls(bench: Bench, names: Sequence[str]) -> str:
     metrics = [metric.name for metric in bench.task.metrics]
     rows, lines = [], []
     for label, decoder in CONTROLLED.items():
-        seen = bench.figures(set_name, decoder)
-        rows.append([f"{set_name}, {label}", *quality_cells(bench, seen)[1:], "–"])
+        real = bench.figures(set_name, decoder)
+        rows.append([f"{set_name}, {label}", *quality_cells(bench, real)[1:], "–"])
         for control in names:
             figures = bench.figures(control, decoder)
             _, *differences = bench.paired_sets((set_name, control), decoder)
@@ -146,8 +146,8 @@ def examples(bench: Bench) -> str:
 
 
 def _example(number: int, example: dict[str, dict[str, str]]) -> str:
-    said = " / ".join(text.strip() for text in example["references"].values())
-    lines = [f"{number}. In words: {said}\n\n"]
+    description = " / ".join(text.strip() for text in example["references"].values())
+    lines = [f"{number}. In words: {description}\n\n"]
     lines += [f"   - {name}: **{text}**\n" for name, text in example["outputs"].items()]
     return "".join([*lines, "\n"])
 
@@ -157,8 +157,8 @@ def noise_levels(bench: Bench) -> str:
     rows = []
     for name, factory in chosen.strategies(bench).items():
         decoder = factory()
-        figures = [bench.figures(set_name, decoder) for set_name in bench.tests]
-        rows.append([name, *(each.format(bench.metric.key) for each in figures)])
+        by_level = [bench.figures(set_name, decoder) for set_name in bench.tests]
+        rows.append([name, *(figures.format(bench.metric.key) for figures in by_level)])
     table = markdown([f"{bench.metric.name}", *bench.tests], rows)
     return f"{table}\n{''.join(_bar(bench))}"
 

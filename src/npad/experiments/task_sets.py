@@ -60,12 +60,12 @@ def caption_sets(
         references = list(texts.values())
         sources = list(pictures.to(device))
         sets[name] = LiveSet(ready, detokenise, sources, references)
-    seen = sets["test"]
-    others = [*seen.sources[1:], seen.sources[0]]
-    sets[OTHER_PICTURES] = LiveSet(ready, detokenise, others, seen.references)
+    test = sets["test"]
+    shifted = [*test.sources[1:], test.sources[0]]
+    sets[OTHER_PICTURES] = LiveSet(ready, detokenise, shifted, test.references)
     if blind is not None:
-        other, words = _loaded(blind, "picture", device)
-        sets[BLIND_MODEL] = LiveSet(prepared(other), words, seen.sources, seen.references)
+        control, words = _loaded(blind, "picture", device)
+        sets[BLIND_MODEL] = LiveSet(prepared(control), words, test.sources, test.references)
     return sets
 
 
@@ -112,13 +112,13 @@ class Remembered(nn.Module):
         self.network = network
         self.features: dict[bytes, Tensor] = {}
 
-    def forward(self, pixels: Tensor, *more: Any) -> Tensor:
+    def forward(self, pixels: Tensor, *options: Any) -> Tensor:
         keys = [picture.numpy().tobytes() for picture in pixels]
         missing = [i for i, key in enumerate(keys) if key not in self.features]
         for start in range(0, len(missing), PICTURES_AT_A_TIME):
             part = missing[start : start + PICTURES_AT_A_TIME]
-            found = self.network(pixels[part], *more)
-            self.features |= {keys[i]: cells for i, cells in zip(part, found, strict=True)}
+            computed = self.network(pixels[part], *options)
+            self.features |= {keys[i]: cells for i, cells in zip(part, computed, strict=True)}
         return torch.stack([self.features[key] for key in keys])
 
 

@@ -25,7 +25,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.experiments import beyond, report
 from npad.experiments.decoded_bench import DecodedBench, DecodingBench, LiveSet
-from npad.experiments.hypotheses import append_entry, read_entries
+from npad.experiments.hypotheses import append_entry, read_entries, resume_entries
 from npad.experiments.measured_task import TASKS
 from npad.experiments.provenance import about_model, machine
 from npad.experiments.report import Setup
@@ -52,8 +52,8 @@ def decode(options: argparse.Namespace) -> None:
     """Decode what the report asks for."""
     device = device_named(options.device, "--device")
     sizes = tuple(
-        given or default
-        for given, default in zip((options.valid, options.test), SIZES[options.task], strict=True)
+        asked or default
+        for asked, default in zip((options.valid, options.test), SIZES[options.task], strict=True)
     )
     assert len(sizes) == 2
     if options.task == "caption":
@@ -68,9 +68,7 @@ def decode(options: argparse.Namespace) -> None:
         if minutes > options.minutes:
             raise Stopped
 
-    setup = _setup(options, live, device)
-    if not options.out.exists():
-        append_entry(options.out, {"about": asdict(setup)})
+    setup = _continued(options.out, _setup(options, live, device))
     with tempfile.TemporaryDirectory() as folder:
         bench = DecodingBench(
             live,
@@ -96,7 +94,7 @@ def decode(options: argparse.Namespace) -> None:
 
 def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.device) -> Setup:
     controls = tuple(name for name in live if name.startswith("test, "))
-    sets = {name: len(each.references) for name, each in live.items() if name not in controls}
+    sets = {name: len(s.references) for name, s in live.items() if name not in controls}
     smallest = min(size for name, size in sets.items() if name != "valid")
     folder = checkpoint.resolve(options.model)
     about = about_model(checkpoint.read_config(folder))
@@ -116,6 +114,15 @@ def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.
     )
 
 
+def _continued(file: Path, setup: Setup) -> Setup:
+    """Write the setup into the file unless it is the last there; the first says where it began."""
+    known = [Setup.of(entry["about"]) for entry in resume_entries(file) if "about" in entry]
+    setup = replace(setup, about=known[0].about) if known else setup
+    if known[-1:] != [setup]:
+        append_entry(file, {"about": asdict(setup)})
+    return setup
+
+
 def write_report(file: Path, folder: Path) -> None:
     """Measure the hypotheses of a file, and write the report.
 
@@ -126,13 +133,10 @@ def write_report(file: Path, folder: Path) -> None:
     setups = [Setup.of(entry["about"]) for entry in read_entries(file) if "about" in entry]
     if not setups:
         raise InvalidInput(f"{file} holds no hypotheses; make it with `decode`")
-    setup = setups[0]
+    setup = setups[-1]
     bench = DecodedBench(
         folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
     )
-    searched = [tuple(entry["key"]) for entry in bench.entries if entry.get("kind") == "exact"]
-    if searched:  # more, perhaps, in another sitting
-        setup = replace(setup, exact=max(searched))
     setup.save(folder)
     report.write(bench, setup)
 

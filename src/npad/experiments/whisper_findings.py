@@ -88,16 +88,16 @@ def _against(name: str, compared: list[Comparison]) -> str:
 
 
 def _in_words(outcomes: list[str]) -> str:
-    found = set(outcomes)
-    if found == {"better"}:
+    kinds = set(outcomes)
+    if kinds == {"better"}:
         return "NPAD makes fewer errors than"
-    if found == {"worse"}:
+    if kinds == {"worse"}:
         return "NPAD makes more errors than"
-    if found == {"unclear"}:
+    if kinds == {"unclear"}:
         return "NPAD does not clearly differ from"
-    if "worse" not in found:
+    if "worse" not in kinds:
         return "NPAD is level with or better than"
-    if "better" not in found:
+    if "better" not in kinds:
         return "NPAD is level with or worse than"
     return "NPAD is sometimes better and sometimes worse than"
 
@@ -105,15 +105,14 @@ def _in_words(outcomes: list[str]) -> str:
 def _sureness(results: Results) -> str:
     """Say how probable greedy outputs are, and how often anything found is more probable."""
     parts = []
-    for on in results.sets:
-        greedy = [
-            Candidate(*found[0]) for found in results.records["greedy", 1, 0, on]["candidates"]
-        ]
+    for set_name in results.sets:
+        record = results.records["greedy", 1, 0, set_name]
+        greedy = [Candidate(*ranked[0]) for ranked in record["candidates"]]
         best = [candidate.log_prob if candidate.finished else -np.inf for candidate in greedy]
-        for (*_, set_name), record in results.records.items():
-            if set_name == on:
-                for i, found in enumerate(record["candidates"]):
-                    scores = [c.log_prob for c in (Candidate(*e) for e in found) if c.finished]
+        for (*_, decoded_set), record in results.records.items():
+            if decoded_set == set_name:
+                for i, ranked in enumerate(record["candidates"]):
+                    scores = [c.log_prob for c in (Candidate(*e) for e in ranked) if c.finished]
                     best[i] = max([best[i], *scores])
         beaten = [
             top > candidate.log_prob + TIE or not candidate.finished
@@ -121,7 +120,7 @@ def _sureness(results: Results) -> str:
         ]
         tokens = sum(candidate.length for candidate in greedy)
         share = np.exp(sum(candidate.log_prob for candidate in greedy) / tokens)
-        parts.append(f"{on}: {share:.0%} and {1 - np.mean(beaten):.0%}")
+        parts.append(f"{set_name}: {share:.0%} and {1 - np.mean(beaten):.0%}")
     return (
         "**How sure it is**: the probability it gives a token of its greedy output, in the "
         "geometric mean, and the share of recordings for which no decoder here found a more "
