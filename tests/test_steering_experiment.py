@@ -172,7 +172,8 @@ def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
     broken = Variant("broken", data="more")
     notes = []
     Steering(tmp_path, plan(corpus), 60, notes.append).grid([bad, broken, good, other])
-    assert any(line.startswith("broken failed: there are no sources 'more'") for line in notes)
+    failure = "broken failed: there are no sources 'more' to learn from; give --more"
+    assert any(line.startswith(failure) for line in notes)
     actor, weights = best_variants([tmp_path])
     assert (actor, weights) == (good, other)
     assert weights.learning_from(bad).data == "seen+varied"

@@ -24,7 +24,7 @@ from npad.cli.options import (
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.metrics import METRICS
-from npad.evaluate.plots import ensure_matplotlib
+from npad.evaluate.plots import ensure_plottable
 from npad.experiments.calibrate import Options
 from npad.experiments.calibration_report import plot
 from npad.experiments.measured_part import Unit
@@ -172,7 +172,7 @@ def command(
             "NPAD's inner one: --decoder npad --inner"
         )
     if plot_file is not None:
-        ensure_matplotlib()
+        ensure_plottable(plot_file)
     setting = Setting(model, device, precision, max_length, max_rows)
     files = Files(source, reference, held_out, held_out_reference)
     data = search_decoders(setting, files, options, decoder, _numbers(sigmas), records)
@@ -187,6 +187,9 @@ def command(
 def _budget(calls: float | None, milliseconds: float | None) -> tuple[float, Unit]:
     if calls is not None and milliseconds is not None:
         raise InvalidInput("the budget is --calls or --milliseconds, not both; leave one out")
+    for name, value in {"--calls": calls, "--milliseconds": milliseconds}.items():
+        if value is not None:
+            ensure_number(name, value, above=0)
     if milliseconds is not None:
         return milliseconds, "milliseconds"
     return CALLS if calls is None else calls, "calls"

@@ -297,6 +297,19 @@ def ensure_matplotlib() -> None:
     new_figure((1, 1))
 
 
+def ensure_plottable(path: Path) -> None:
+    """Raise InvalidInput if a plot cannot be written to `path`, before any time is spent."""
+    figure, _ = new_figure((1, 1))
+    formats = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in formats:
+        raise InvalidInput(
+            f"a plot cannot be written as {str(path)!r}: its name must end in .png, .svg or .pdf"
+        )
+    if path.is_dir() or not path.parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise InvalidInput(f"cannot write {path}: {reason}")
+
+
 def new_figure(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
     """Return a figure of `size` inches, and its axes.
 

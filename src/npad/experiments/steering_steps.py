@@ -201,7 +201,8 @@ class Steps:
             if name != "more":
                 files = tuple(str(source) for source, _ in self.plan.text.train.values())
             if not files:
-                raise InvalidInput(f"there are no sources {name!r} to learn from; give files of it")
+                way_out = "give --more" if name == "more" else "add training text to --data"
+                raise InvalidInput(f"there are no sources {name!r} to learn from; {way_out}")
             texts = [line for file in files for line in read_lines(file) if line.strip()]
             if name == "varied":
                 texts = [without_a_word(text, i) for i, text in enumerate(dict.fromkeys(texts))]
