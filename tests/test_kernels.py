@@ -30,8 +30,9 @@ from test_attention import SOURCE, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of log 0
 DEVICE = "cuda" if GPU else "cpu"
-# The interpreter runs one program at a time: half a minute for each case of NPAD.
+# The interpreter runs one program at a time, and a row is a program.
 DECODERS = EVERY if GPU else PLAIN | {"npad-greedy": NOISY["npad-greedy"]}
+DECODED = SOURCE if GPU else [SOURCE[0], SOURCE[3]]  # the longest and the empty one
 LENGTH = 8 if GPU else 4
 PRECISIONS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 precisions = pytest.mark.parametrize(
@@ -91,9 +92,17 @@ def test_noise_is_what_the_keys_say(dtype, near, width, seed):
     )
 
 
+# Beyond one block of rows, of places and of columns in either shape of blocks, and in the last of
+# them not full.
+ATTENDED = [(1, 1, False), (1, 19, False), (5, 17, False), (5, 17, True)]
+ATTENDED += [(50, 40, False)] if GPU else []
+
+
 @precisions
-@pytest.mark.parametrize(("each", "length"), [(1, 1), (1, 19), (5, 17), (50, 40)])
-def test_energies_are_those_of_the_attention(dtype, near, each, length):
+@pytest.mark.parametrize(("each", "length", "large"), ATTENDED)
+def test_energies_are_those_of_the_attention(dtype, near, each, length, large, monkeypatch):
+    if large:  # the blocks of a large batch, for a small one
+        monkeypatch.setattr("npad.kernels.attention.SMALL_BATCH", 0)
     query, keys = random(3, each, 330, dtype=dtype)[..., :300], random(3, length, 300, dtype=dtype)
     energy, ends = (
         random(300, dtype=dtype),
@@ -211,7 +220,7 @@ def _everywhere(monkeypatch):
 def test_decoding_with_kernels_is_decoding(decoder):
     plain = build()
     fast = Prepared(build().float()).to(DEVICE)
-    found, expected = decode(fast, SOURCE, decoder, LENGTH), decode(plain, SOURCE, decoder, LENGTH)
+    found, expected = (decode(model, DECODED, decoder, LENGTH) for model in (fast, plain))
     assert [[one.tokens for one in each] for each in found] == [
         [one.tokens for one in each] for each in expected
     ]
@@ -220,13 +229,16 @@ def test_decoding_with_kernels_is_decoding(decoder):
 
 
 @pytest.mark.usefixtures("_everywhere")
-def test_low_precision_chains_are_judged_in_float32():
+def test_low_precision_chains_are_judged_in_float32(monkeypatch):
+    if not GPU:  # prefixes are filled up to as many rows
+        monkeypatch.setattr("npad.rescoring.by_prefix.LEAST_ROWS", 16)
     plain = build().float()
     fast = Prepared(plain).to(DEVICE)
     for inner in (Greedy(), Beam(3)):
-        found = decode(LowPrecision(fast), SOURCE, NPAD(inner, 5 if GPU else 2, Noise(0.5)), LENGTH)
+        decoder = NPAD(inner, 5 if GPU else 2, Noise(0.5))
+        found = decode(LowPrecision(fast), DECODED, decoder, LENGTH)
         again = score(
-            plain, SOURCE, [[one.tokens for one in each if one.finished] for each in found]
+            plain, DECODED, [[one.tokens for one in each if one.finished] for each in found]
         )
         for one, other in zip(found, again, strict=True):
             assert [x.log_prob for x in one if x.finished] == pytest.approx(other, abs=1e-4)

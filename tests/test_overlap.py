@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import subprocess
 import sys
@@ -81,21 +82,28 @@ def outcome(stream):
 # The same results
 
 
-@decoders
-@sources
-@pytest.mark.parametrize("window", [None, 1, 7, 60, 1000])
-def test_translations_are_those_of_one_thread(decoder, source, window, overlap):
-    texts, translator = sentences(120 if window == 1 else 300), untrained()
+@functools.cache
+def in_one_thread(decoder, texts, window):
+    """What one thread translates, for both sources."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translation, "runner_for", lambda model: Inline())
-        expected = list(translator.stream(texts, decoder, 8, max_rows=90, window=window))
-    found = translator.stream(source(texts), decoder, 8, max_rows=90, window=window)
+        stream = untrained().stream(sentences(texts), decoder, 8, max_rows=40, window=window)
+        return list(stream)
+
+
+@decoders
+@sources
+@pytest.mark.parametrize(("texts", "window"), [(130, None), (30, 1), (60, 7), (130, 60), (90, 500)])
+def test_translations_are_those_of_one_thread(decoder, source, texts, window, overlap):
+    expected = in_one_thread(decoder, texts, window)
+    texts, translator = sentences(texts), untrained()
+    found = translator.stream(source(texts), decoder, 8, max_rows=40, window=window)
     assert_alike(found, expected)
 
 
 @pytest.mark.usefixtures("overlap")
 def test_a_list_is_translated_in_order():
-    texts, translator = sentences(200), untrained()
+    texts, translator = sentences(60), untrained()
     expected = [translator.translate([text], Greedy(), 8)[0] for text in texts]
     assert_alike(translator.translate(texts, Greedy(), 8, max_rows=16), expected)
 
