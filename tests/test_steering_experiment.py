@@ -115,7 +115,7 @@ def test_every_row_is_there_with_every_seed(ran):
     seeds = {name: sorted(found) for name, found in systems.items()}
     assert seeds["greedy"] == seeds["beam 10, length-normalised"] == [0]
     assert seeds["steered greedy"] == seeds["steered NPAD-5, length-normalised"] == [0, 1]
-    assert seeds["greedy, other weights"] == [0]
+    assert seeds["greedy, fine-tuned"] == [0]
     assert set(systems) == set(SYSTEMS)
     assert all(len(r["texts"]) == 6 for found in systems.values() for r in found.values())
 

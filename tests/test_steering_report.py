@@ -154,7 +154,10 @@ def test_the_report_says_what_limits_it(tmp_path):
     assert (
         "- toy: shared samples for beam 5 are not at equal calls, 9 calls of the beam's 10." in text
     )
-    assert "- toy: the other weights never beat greedy search on the validation set with 1" in text
+    assert (
+        "- toy: the fine-tuned weights never beat greedy search on the validation set with 1"
+        in text
+    )
     assert "- toy: σ₀ over the clean model is the largest that was tried, 1.0;" in text
     few["calls"] = 9.1
     found.results["figures", "toy", "shared samples for beam 5", 0] = few

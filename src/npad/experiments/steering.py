@@ -274,7 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--title", help="of the data set in the report")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--actor", default="", help="field=value,… of the actor's variant")
-    parser.add_argument("--weights", default="", help="field=value,… of the other weights' variant")
+    parser.add_argument("--weights", default="", help="the same of fine-tuning")
     parser.add_argument("--grid", nargs="+", default=[], help="NAME:field=value,… to train")
     parser.add_argument(
         "--choose-from",
@@ -290,7 +290,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing afterwards")
     for name, value, text in (
         ("seeds", 3, "of actors and of chance"),
-        ("weights-seeds", 3, "of the other weights"),
+        ("weights-seeds", 3, "of the fine-tuned weights"),
         ("sources", 0, "training sources to decode at most; 0: all"),
         ("max-source", 50, "tokens of a training source at most"),
         ("max-length", 100, "tokens of an output at most"),

@@ -32,13 +32,13 @@ def samples(width: int) -> list[str]:
 SYSTEMS = (
     "greedy",
     "steered greedy",
-    "greedy, other weights",
+    "greedy, fine-tuned",
     "beam 5",
     f"beam 5{NORMALISED}",
     "beam 10",
     f"beam 10{NORMALISED}",
     "steered beam 5",
-    "beam 5, other weights",
+    "beam 5, fine-tuned",
     *(
         f"{over}NPAD-{chains}{how}"
         for chains in SIZES

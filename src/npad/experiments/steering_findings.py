@@ -12,9 +12,9 @@ from npad.experiments.tables import markdown
 QUESTIONS = (
     ("does steering gain?", "steered greedy", "greedy"),
     ("as much as a beam?", "beam 5", "greedy"),
-    ("is it distillation?", "steered greedy", "greedy, other weights"),
-    ("do other weights gain?", "greedy, other weights", "greedy"),
-    ("as much as a beam?", "greedy, other weights", "beam 5"),
+    ("is it distillation?", "steered greedy", "greedy, fine-tuned"),
+    ("does fine-tuning gain?", "greedy, fine-tuned", "greedy"),
+    ("as much as a beam?", "greedy, fine-tuned", "beam 5"),
     ("does NPAD gain from it?", "steered NPAD-5", "NPAD-5"),
     ("does NPAD gain from it?", "steered NPAD-10", "NPAD-10"),
     *(("against samples", "steered NPAD-10", name) for name in samples(10)),
@@ -53,15 +53,15 @@ def limits_of(data: SetResults) -> list[str]:
         limits.append(f"{data.title}: steering has {share} of the gain of a beam of 5.")
     if data.seeds("steered greedy") == 1:
         limits.append(f"{data.title}: one seed, so its figures lack the spread between actors.")
-    for kind, name in (("actor", "the actor"), ("weights", "the other weights")):
+    for kind, name in (("actor", "the actor"), ("weights", "the fine-tuned weights")):
         trained = [value for key, value in data.found.items() if key[:2] == (kind, kind)]
         worse = [value for value in trained if best_of(value) <= value["greedy"]]
         if worse:
             figures = f"{best_of(worse[0]):.2f} against {worse[0]['greedy']:.2f}"
             limits.append(
                 f"{data.title}: {name} never beat greedy search on the validation set with "
-                f"{len(worse)} of {len(trained)} seeds ({figures}); one would not use them, and "
-                "their row is no fair rival."
+                f"{len(worse)} of {len(trained)} seeds ({figures}), so they would not be "
+                "used, and their row is not a fair comparison."
             )
     for width in SIZES:
         if f"beam {width}" in data.systems:

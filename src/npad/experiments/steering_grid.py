@@ -34,25 +34,25 @@ def grid_table(results: Results) -> str:
             )
     if not lines:
         return ""
-    header = ["variant", "settings", "parameters", "greedy", "with it", "epoch", "test BLEU"]
+    header = ["variant", "settings", "parameters", "greedy", "with variant", "epoch", "test BLEU"]
     return (
         markdown(header, lines)
         + "\n"
         + _tried(results)
-        + "\nOne seed. `greedy` and `with it` are BLEU of words on the validation set, under "
+        + "\nOne seed. `greedy` and `with variant` are BLEU of words on the validation set, under "
         "greedy search; the best epoch is kept. The test set was not used to choose.\n"
     )
 
 
 def _tried(results: Results) -> str:
-    """Say how many variants of actors and of other weights each data set chose from."""
+    """Say how many variants of actors and of fine-tuned weights each data set chose from."""
     counts: dict[str, dict[str, int]] = {}
     for kind, title, *rest in results.results:
         if kind in MAIN:
             counts.setdefault(title, dict.fromkeys(MAIN, 0))[kind] += rest[0] not in MAIN
     words = (f"{title} {count['actor']} and {count['weights']}" for title, count in counts.items())
     return (
-        f"Variants of the actor and of the other weights tried: {', '.join(words)}. A set without "
+        f"Variants of the actor and of fine-tuning tried: {', '.join(words)}. A set without "
         "a grid of its own has the choice of another one, or the defaults; a kind of which more "
         "were tried has the advantage.\n"
     )

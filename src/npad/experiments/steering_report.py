@@ -55,13 +55,13 @@ LEGEND = """\
 NLL is the mean −log p of the output under the clean model, whatever decoded, its end included; BLEU
 and chrF are sacrebleu's with its defaults, of detokenised text; `length` is words of output over
 words of reference. Figures with ± are means over seeds with their standard deviation: a seed is
-another actor, other weights, other noise. Brackets hold 95 % intervals of a paired bootstrap over
-the sentences, of the mean over the seeds. `calls` are rows through one step of the model, a
-sentence; `re-scored` the same by the clean judge. Seconds are medians of several passes over the
-sentences that are named, with the first seed.
+another actor, other fine-tuned weights, other noise. Brackets hold 95 % intervals of a paired
+bootstrap over the sentences, of the mean over the seeds. `calls` are rows through one step of the
+model, a sentence; `re-scored` the same by the clean judge. Seconds are medians of several passes
+over the sentences that are named, with the first seed.
 
 `steered` is search over the model with an actor that pushes its state before every transition.
-`other weights` is the model with all weights trained on the pairs that the actor learnt, without
+`fine-tuned` is the model with all weights trained on the pairs that the actor learnt, without
 an actor: a gain that it has, too, is distillation. NPAD over a steered model has noise on top of
 the pushes; its chain 0 has none, so it is steered greedy search, and greedy search without an actor
 is not among its chains. `length-normalised` selects by log p per token, among all finished
@@ -176,7 +176,8 @@ def _setup(data: SetResults) -> str:
         best = [max(point["criterion"] for point in weights["curve"]) for weights in tuned]
         variant = tuned[0]["variant"]
         lines.append(
-            f"Other weights: {len(tuned)} seed{'s' * (len(tuned) > 1)}, rate {variant['rate']:g}, "
+            f"Fine-tuned weights: {len(tuned)} seed{'s' * (len(tuned) > 1)}, "
+            f"rate {variant['rate']:g}, "
             f"{variant['epochs']} epoch{'s' * (variant['epochs'] > 1)}; validation BLEU "
             f"{', '.join(f'{score:.2f}' for score in best)}."
         )

@@ -45,7 +45,7 @@ Tokens = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Row:
-    """A decoder over the clean model, the steered one, or the one with other weights."""
+    """A decoder over the clean model, the steered one, or the fine-tuned one."""
 
     system: str
     over: str
@@ -92,8 +92,8 @@ def rows(chosen: Chosen, seed: int) -> Iterator[Row]:
 
 def weights_rows() -> Iterator[Row]:
     """Yield the rows of weights that were trained on the actor's pairs."""
-    yield Row("greedy, other weights", WEIGHTS, Greedy())
-    yield Row("beam 5, other weights", WEIGHTS, Beam(5))
+    yield Row("greedy, fine-tuned", WEIGHTS, Greedy())
+    yield Row("beam 5, fine-tuned", WEIGHTS, Beam(5))
 
 
 class Unjudged(Steered):

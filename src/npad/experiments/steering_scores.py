@@ -29,8 +29,8 @@ NORMALISED = ", length-normalised"
 # Differences that the report states, besides those of every system to a beam of 5.
 COMPARED = (
     ("steered greedy", "greedy"),
-    ("steered greedy", "greedy, other weights"),
-    ("greedy, other weights", "greedy"),
+    ("steered greedy", "greedy, fine-tuned"),
+    ("greedy, fine-tuned", "greedy"),
     ("beam 5", "greedy"),
     ("steered NPAD-5", "NPAD-5"),
     ("steered NPAD-10", "NPAD-10"),

@@ -65,7 +65,7 @@ class Plan:
         actor: the actor, its teacher and recipe.
         weights: the recipe of the weights that are trained on the same pairs.
         seeds: actors, and seeds of rows with chance.
-        weights_seeds: models with other weights.
+        weights_seeds: fine-tuned models.
         sources: training sources to decode at most, chosen at random; 0: all.
         max_source: tokens of a training source at most.
         max_length: tokens of an output at most.

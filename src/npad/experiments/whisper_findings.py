@@ -1,6 +1,6 @@
 """What the report on Whisper concludes, stated from its numbers.
 
-A difference is clear if its 95 % interval, a paired bootstrap over strings, does not hold zero.
+A difference is clear if its 95 % interval, a paired bootstrap over strings, excludes zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Comparison(NamedTuple):
 
     system: System
     opponent: System
-    difference: Difference  # in word error rate: NPAD less the opponent
+    difference: Difference  # in word error rate: NPAD minus the opponent
 
     @property
     def outcome(self) -> str:
@@ -60,7 +60,7 @@ def findings(results: Results) -> str:
         _wider_beams(results),
     ]
     lines = "".join(f"- {part}\n" for part in parts if part)
-    header = ["NPAD, rows, selector", *(f"less {name}" for name in OPPONENTS.values())]
+    header = ["NPAD, rows, selector", *(f"− {name}" for name in OPPONENTS.values())]
     return f"{lines}\n{markdown(header, _rows(compared))}"
 
 
@@ -138,5 +138,5 @@ def _wider_beams(results: Results) -> str:
             parts.append(f"{selector} {difference} {outcome(difference)}")
     if not parts:
         return ""
-    widths = f"a beam of {beams[-1].rows} less one of {beams[0].rows}"
+    widths = f"a beam of {beams[-1].rows} minus one of {beams[0].rows}"
     return f"**What a wider beam adds**, {widths}: {'; '.join(parts)}."

@@ -51,8 +51,8 @@ def render(results: Results) -> str:
         "## Does noise help?\n",
         "Differences are in word error rate, all noise levels together, negative is better; with "
         "95 % intervals of a paired bootstrap over strings, 1,000 test sets, of the mean over the "
-        "seeds. They are clear if the interval does not hold zero; of forty that are none, two "
-        "would seem so.\n",
+        "seeds. A difference is clear if its interval excludes zero; by chance alone, two of forty "
+        "would.\n",
         findings(results),
         "## Word error rate, all noise levels\n",
         _overview(results),
@@ -121,7 +121,7 @@ def _differences(results: Results) -> str:
         [str(s), *("" if s == b else str(results.compare(s, b)) for b in baselines)]
         for s in results.systems
     ]
-    return markdown(["decoder, rows, selector", *(f"less {b}" for b in baselines)], rows)
+    return markdown(["decoder, rows, selector", *(f"− {b}" for b in baselines)], rows)
 
 
 def _chosen(results: Results) -> str:
