@@ -111,6 +111,15 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path, monkeypatch):
     assert not lock.exists()
 
 
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "run").write_text("")
+    with (
+        pytest.raises(StorageError, match="run is a file, and must be a folder$"),
+        exclusive_lock(tmp_path / "run" / ".lock", ""),
+    ):
+        pass
+
+
 def test_a_lock_is_let_go_after_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyError), exclusive_lock(tmp_path / ".lock", "here"):

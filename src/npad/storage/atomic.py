@@ -130,6 +130,8 @@ def _open_lock(lock: Path) -> int:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(lock, flags, 0o666)
+    except FileExistsError as error:
+        raise StorageError(f"{lock.parent} is a file, and must be a folder") from error
     except OSError as error:
         raise StorageError(f"cannot write {lock}: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
