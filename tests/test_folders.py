@@ -180,7 +180,7 @@ def test_errors_of_the_system_are_one_line(tmp_path, monkeypatch):
         write_atomic(tmp_path / "folder", "text")
     with (
         pytest.raises(StorageError, match=r"cannot write .*lock: "),
-        exclusive_lock(tmp_path / "file/.lock", ""),
+        exclusive_lock(tmp_path / "file/folder/.lock", ""),
     ):
         pass
     for error, message in (
