@@ -11,7 +11,7 @@ import time
 import pytest
 
 from npad.storage import checkpoint
-from runs import npad, once, refused, reversal, weights
+from runs import npad, once, printed_here, refused, reversal, weights
 
 RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200"
 RECIPE += " --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
@@ -46,7 +46,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment):
+def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsys, monkeypatch):
     signs, delay = MOMENTS[moment]
     run = tmp_path / "run"
     command = [sys.executable, "-m", "npad", *map(str, arguments(run, whole / "text"))]
@@ -61,20 +61,20 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment):
     last = checkpoint.newest(run, "checkpoint")
     if last is not None:
         checkpoint.load_training(last)  # is sound, whatever was going on
-    npad("train", run, "--resume")
+    printed_here(capsys, monkeypatch, "train", run, "--resume")
     assert weights(run) == weights(whole / "run")
     assert weights(run, "best") == weights(whole / "run", "best")
     assert not list(run.glob(".*"))  # nothing left over
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole):
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole, capsys, monkeypatch):
     """A limit on the size of files stands in for the disk: a checkpoint does not fit."""
     run = tmp_path / "run"
-    npad(*arguments(run, whole / "text"), "--updates", 6)
+    printed_here(capsys, monkeypatch, *arguments(run, whole / "text"), "--updates", 6)
     before = weights(run)
     line = refused("train", run, "--resume", "--updates", 999, limit="ulimit -f 40", code=1)
     assert "cannot write" in line
     assert "File too large" in line
     assert weights(run) == before
-    npad("train", run, "--resume", "--updates", 999)
+    printed_here(capsys, monkeypatch, "train", run, "--resume", "--updates", 999)
     assert weights(run) == weights(whole / "run")
