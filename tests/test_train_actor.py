@@ -27,7 +27,7 @@ from npad.training.recipe import Recipe
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
 from runs import npad as command
-from runs import refused, refused_here
+from runs import printed_here, refused_here
 from test_attention import build
 
 SHORT = Recipe(batch=80, epochs=3, patience=4, anneal=True, learning_rate=0.01, checkpoint=4)
@@ -252,10 +252,15 @@ def small_corpus(tmp_path, corpus):
     return folder
 
 
-def test_the_command_trains_and_installs_an_actor(tmp_path, model_copy, small_corpus):
+def test_the_command_trains_and_installs_an_actor(
+    tmp_path, model_copy, small_corpus, capsys, monkeypatch
+):
+    def command(*words):
+        return printed_here(capsys, monkeypatch, *words)
+
     criterion = ["--criterion", "log-prob", "--target", "beam", "--target", "chrf"]
     run = tmp_path / "run"
-    shown = command(*arguments(run, model_copy, small_corpus, *criterion)).stdout
+    shown = command(*arguments(run, model_copy, small_corpus, *criterion))
     assert "without an actor  criterion" in shown
     assert "stopped after 1 epochs" in shown
     if not (run / "best").exists():  # the small model is hard to improve on
@@ -267,17 +272,19 @@ def test_the_command_trains_and_installs_an_actor(tmp_path, model_copy, small_co
             {},
         )
     install_actor(run / "best", model_copy)
-    translated = command("translate", "-m", model_copy, "-d", "steered", "babe bibo").stdout
+    translated = command("translate", "-m", model_copy, "-d", "steered", "babe bibo")
     assert translated.strip()
-    assert "feed-forward" in command("info", model_copy).stdout
-    assert json.loads(command("info", model_copy, "--json").stdout)["actor"]["actor"]["units"] > 0
-    again = command("train-actor", run, "--resume", "--device", "cpu").stdout
+    assert "feed-forward" in command("info", model_copy)
+    assert json.loads(command("info", model_copy, "--json"))["actor"]["actor"]["units"] > 0
+    again = command("train-actor", run, "--resume", "--device", "cpu")
     assert "stopped after 1 epochs" in again
-    line = refused(*arguments(run, model_copy, small_corpus))
+    line = refused_here(capsys, monkeypatch, *arguments(run, model_copy, small_corpus))
     assert "holds a run already; continue it with --resume" in line
 
 
-def test_a_killed_run_goes_on_to_the_same_actor(tmp_path, model_copy, small_corpus):
+def test_a_killed_run_goes_on_to_the_same_actor(
+    tmp_path, model_copy, small_corpus, capsys, monkeypatch
+):
     more = ["--criterion", "log-prob", "--batch", 200, "--epochs", 2]
     command(*arguments(tmp_path / "whole", model_copy, small_corpus, *more))
     for sign in ("candidates/part-*", "checkpoint-0"):
@@ -295,7 +302,7 @@ def test_a_killed_run_goes_on_to_the_same_actor(tmp_path, model_copy, small_corp
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
-        command("train-actor", run, "--resume", "--device", "cpu")
+        printed_here(capsys, monkeypatch, "train-actor", run, "--resume", "--device", "cpu")
         files = [next(place.glob("checkpoint-*")) for place in (run, tmp_path / "whole")]
         assert files[0].name == files[1].name
         weights = [(file / "actor.safetensors").read_bytes() for file in files]
