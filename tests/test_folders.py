@@ -114,7 +114,7 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path, monkeypatch):
 def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "run").write_text("")
     with (
-        pytest.raises(StorageError, match="run is a file, and must be a folder$"),
+        pytest.raises(StorageError, match=r"run is a file, and must be a folder$"),
         exclusive_lock(tmp_path / "run" / ".lock", ""),
     ):
         pass
