@@ -76,7 +76,7 @@ def test_the_table_shows_the_frontier_and_the_best_of_every_kind(data):
 
 def test_the_plot_shows_every_decoder_of_the_last_round(data, monkeypatch, tmp_path):
     figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: figures.append(figure))
     plot(data, tmp_path / "frontier.png")
     (axes,) = figures[0].axes
     last = [row for row in data["decoders"] if row["sentences"] == data["sentences"]["search"]]

@@ -41,7 +41,7 @@ LEGEND = """\
 *            on the frontier: none of the last round is as good for less
 search       score and cost a sentence on the sentences of the search
 held out     the same on sentences that the search has not seen
-to this      the recommended decoder minus this one, held out, with its {level} interval
+lead         the recommended decoder minus this one, held out, with its {level} interval
 p            of that difference, two-sided, by paired bootstrap, corrected by Holm
 """
 LEVEL = "95 %"
@@ -135,7 +135,7 @@ def header(data: Data) -> list[str]:
     """Return the heads of the table's columns."""
     unit = "ms" if data["unit"] == "milliseconds" else data["unit"]
     metric = data["metric"]
-    return ["decoder", f"search: {metric}", unit, f"held out: {metric}", unit, "to this", "p"]
+    return ["decoder", f"search: {metric}", unit, f"held out: {metric}", unit, "lead", "p"]
 
 
 def table_rows(data: Data) -> list[list[str]]:
@@ -167,10 +167,12 @@ def _p(value: float) -> str:
 
 def summary(data: Data) -> list[str]:
     """Return what was searched, in sentences."""
-    rungs = ", ".join(f"{r['decoders']} on {r['sentences']:,}" for r in data["rungs"])
+    first, *others = data["rungs"]
+    rungs = [f"{first['decoders']} on {first['sentences']:,} sentences"]
+    rungs += [f"{rung['decoders']} on {rung['sentences']:,}" for rung in others]
     lines = [
-        f"{data['candidates']} decoders; within {data['budget']:g} {data['unit']} a sentence, by "
-        f"sentences: {rungs}."
+        f"Of {data['candidates']} decoders, those within {data['budget']:g} {data['unit']} a "
+        f"sentence were compared: {', '.join(rungs)}."
     ]
     if data["references"].startswith("beam"):
         lines.append(
