@@ -40,7 +40,7 @@ from actors_variant import Variant
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
-from npad.experiments.steering_variant import joined, without_a_word
+from npad.experiments.steering.variant import joined, without_a_word
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.models.steered import Steered

@@ -10,9 +10,9 @@ import pytest
 import npad
 from cases import counting_tokeniser
 from npad import Beam, Exact, Greedy, InvalidInput, Sampling, StorageError
-from npad.experiments.calibrate import Options, Pairs, calibrate
-from npad.experiments.decoder_space import TEACHER, Candidate, DecoderSpace
-from npad.experiments.decoding_tasks import Outputs, Translating
+from npad.experiments.calibration.calibrate import Options, Pairs, calibrate
+from npad.experiments.calibration.decoder_space import TEACHER, Candidate, DecoderSpace
+from npad.experiments.calibration.decoding_tasks import Outputs, Translating
 from npad.experiments.record import Record
 from npad.search.npad import NPAD
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from npad.evaluate import plots
-from npad.experiments.calibration_report import (
+from npad.experiments.calibration.report import (
     _beats,
     _is_beaten,
     by_name,

@@ -14,7 +14,7 @@ import pytest
 import npad
 from npad import NPAD, Beam, Laplace, Noise
 from npad.cli.main import main
-from npad.experiments.calibration_report import by_name
+from npad.experiments.calibration.report import by_name
 from runs import npad as command
 from runs import printed_here, refused_here
 

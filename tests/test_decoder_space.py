@@ -14,7 +14,7 @@ from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Selected, WithCut
 from npad.cli.decoder_line import options_for
 from npad.cli.decoder_options import decodes, with_decoder_options
 from npad.experiments.bench import decoder_signature
-from npad.experiments.decoder_space import TEACHER, DecoderSpace
+from npad.experiments.calibration.decoder_space import TEACHER, DecoderSpace
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selectors import MostProbable

@@ -13,7 +13,7 @@ from npad import NPAD, Diverse, Greedy, MostProbable, Noise, Sampling, WithCut
 from npad.cli.compare import QUICK
 from npad.cli.decoder_choice import make_decoder
 from npad.cli.decoder_line import options_for
-from npad.experiments.decoder_space import DecoderSpace
+from npad.experiments.calibration.decoder_space import DecoderSpace
 from npad.search.defaults import Defaults
 from npad.search.selected import default_npad
 from runs import ROOT

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad.experiments.halving import Point, better_halves, frontier, halve, rung_sizes
+from npad.experiments.calibration.halving import Point, better_halves, frontier, halve, rung_sizes
 
 POINTS = st.dictionaries(
     st.text("abcdefghij", min_size=1, max_size=2),

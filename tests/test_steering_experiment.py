@@ -12,18 +12,19 @@ import torch
 from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.evaluate.word_bleu import WordBleu
-from npad.experiments import reproduce, steering_report
-from npad.experiments import steering as experiment
+from npad.experiments import reproduce
 from npad.experiments.data import ParallelText
 from npad.experiments.hypotheses import append_entry, read_entries
 from npad.experiments.record import Record as Results
-from npad.experiments.steering import Steering, best_variants
-from npad.experiments.steering_aims import SYSTEMS, SetResults
-from npad.experiments.steering_report import RESULTS, render
-from npad.experiments.steering_rows import Chosen, Unjudged, best_per_token, rows
-from npad.experiments.steering_scores import by_system, score_outputs
-from npad.experiments.steering_steps import OUTPUTS, OutOfTime, Plan, checksum_of
-from npad.experiments.steering_variant import Variant, without_a_word
+from npad.experiments.steering import experiment
+from npad.experiments.steering import report as steering_report
+from npad.experiments.steering.aims import SYSTEMS, SetResults
+from npad.experiments.steering.experiment import Steering, best_variants
+from npad.experiments.steering.report import RESULTS, render
+from npad.experiments.steering.rows import Chosen, Unjudged, best_per_token, rows
+from npad.experiments.steering.scores import by_system, score_outputs
+from npad.experiments.steering.steps import OUTPUTS, OutOfTime, Plan, checksum_of
+from npad.experiments.steering.variant import Variant, without_a_word
 from npad.models.actors import Actor
 from npad.training.recipe import Recipe
 from runs import printed_here, refused_here
@@ -104,9 +105,9 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
     def fail(*rest, **more):
         pytest.fail("done twice")
 
-    monkeypatch.setattr("npad.experiments.steering_steps.ActorLoop.run", fail)
-    monkeypatch.setattr("npad.experiments.steering_weights.Updater", fail)
-    monkeypatch.setattr("npad.experiments.steering.decode_all", fail)
+    monkeypatch.setattr("npad.experiments.steering.steps.ActorLoop.run", fail)
+    monkeypatch.setattr("npad.experiments.steering.weights.Updater", fail)
+    monkeypatch.setattr("npad.experiments.steering.experiment.decode_all", fail)
     Steering(ran[0], plan(corpus), 60, quiet).run()
 
 
@@ -297,7 +298,7 @@ def test_a_wrong_variant_is_one_line(text, message):
 
 def test_outputs_of_another_model_are_not_mixed(ran, corpus, monkeypatch):
     monkeypatch.setattr(
-        "npad.experiments.steering_steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
+        "npad.experiments.steering.steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
     )
     with pytest.raises(InvalidInput, match="holds outputs of another model"):
         Steering(ran[0], plan(corpus), 60, quiet).run()

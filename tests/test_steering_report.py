@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from npad.experiments.record import Record as Results
-from npad.experiments.steering_aims import SetResults, above_beam, aims, fast, near, reached
-from npad.experiments.steering_report import RESULTS, main, render
+from npad.experiments.steering.aims import SetResults, above_beam, aims, fast, near, reached
+from npad.experiments.steering.report import RESULTS, main, render
 from runs import ROOT
 
 GREEDY, STEERED, BEAM = "greedy", "steered greedy", "beam 5"

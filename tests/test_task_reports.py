@@ -21,13 +21,15 @@ from npad.decoding import decode as decode_all
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.captions import CaptionBleu, Cider
-from npad.experiments import report, task_sets, tasks
+from npad.experiments import report
 from npad.experiments.claims import verdict
-from npad.experiments.decoded_bench import DecodedBench
 from npad.experiments.hypotheses import read_entries
 from npad.experiments.measured_task import CAPTION, SPEECH, WordErrors
 from npad.experiments.record import NotMeasured
-from npad.experiments.task_sections import overall
+from npad.experiments.tasks import experiment as tasks
+from npad.experiments.tasks import sets as task_sets
+from npad.experiments.tasks.decoded_bench import DecodedBench
+from npad.experiments.tasks.sections import overall
 from npad.models.cgru.model import AttentionModel
 from npad.search.beam import Beam
 from npad.search.exact import Exact
@@ -257,7 +259,7 @@ def test_decoding_needs_few_packages():
     """None of those that a machine with a GPU may not have."""
     blocked = ["typer", "rich", "sacrebleu", "transformers", "matplotlib"]
     code = f"import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
-    code += "import npad.experiments.tasks, npad.evaluate.captions"
+    code += "import npad.experiments.tasks.experiment, npad.evaluate.captions"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

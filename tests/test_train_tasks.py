@@ -12,8 +12,8 @@ import torch
 
 from media import contents
 from npad import Greedy, decode
-from npad.experiments import train_tasks
-from npad.experiments.train_tasks import data_of, epoch_seconds, main, shuffle, train, write
+from npad.experiments.tasks import train as train_tasks
+from npad.experiments.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
 from npad.training import media as media_store

@@ -8,11 +8,11 @@ import pytest
 from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import wer
-from npad.experiments import whisper as experiment
 from npad.experiments.hypotheses import Candidate, choose, read_entries
-from npad.experiments.whisper_findings import comparisons, outcome
-from npad.experiments.whisper_report import render, write
-from npad.experiments.whisper_results import SELECTORS, Results, selected
+from npad.experiments.whisper import experiment
+from npad.experiments.whisper.findings import comparisons, outcome
+from npad.experiments.whisper.report import render, write
+from npad.experiments.whisper.results import SELECTORS, Results, selected
 from runs import ROOT
 from test_digits import corpus as corpus  # a fixture
 from test_transcribe import whisper as whisper  # a fixture

@@ -60,9 +60,9 @@ from npad import (
     score,
     signature,
 )
-from npad.experiments.calibrate import Options, Pairs, calibrate
-from npad.experiments.decoder_space import Candidate
-from npad.experiments.decoding_tasks import Translating
+from npad.experiments.calibration.calibrate import Options, Pairs, calibrate
+from npad.experiments.calibration.decoder_space import Candidate
+from npad.experiments.calibration.decoding_tasks import Translating
 from npad.models.cgru.model import AttentionModel
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel

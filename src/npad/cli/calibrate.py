@@ -25,9 +25,9 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.metrics import METRICS
 from npad.evaluate.plots import ensure_plottable
-from npad.experiments.calibrate import Options
-from npad.experiments.calibration_report import plot
-from npad.experiments.measured_part import Unit
+from npad.experiments.calibration.calibrate import Options
+from npad.experiments.calibration.measured_part import Unit
+from npad.experiments.calibration.report import plot
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
 from npad.validation import ensure_number

@@ -16,10 +16,10 @@ from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.experiments.calibrate import Options, Pairs, calibrate
-from npad.experiments.calibration_report import Data, as_record
-from npad.experiments.decoder_space import DecoderSpace
-from npad.experiments.decoding_tasks import Task, Transcribing, Translating
+from npad.experiments.calibration.calibrate import Options, Pairs, calibrate
+from npad.experiments.calibration.decoder_space import DecoderSpace
+from npad.experiments.calibration.decoding_tasks import Task, Transcribing, Translating
+from npad.experiments.calibration.report import Data, as_record
 from npad.experiments.record import Record
 from npad.pipelines import transcription
 from npad.pipelines.loading import load

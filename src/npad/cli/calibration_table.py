@@ -6,7 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.cli.terminal import console
-from npad.experiments.calibration_report import (
+from npad.experiments.calibration.report import (
     LEGEND,
     LEVEL,
     Data,

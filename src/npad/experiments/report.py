@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import InvalidInput, StorageError
-from npad.experiments import beyond, figures, tables, task_sections
+from npad.experiments import beyond, figures, tables
 from npad.experiments.bench import Bench
 from npad.experiments.claims import Finding, findings
 from npad.experiments.measured_task import CAPTION, SPEECH, TASKS, TRANSLATION
 from npad.experiments.rows import is_number
 from npad.experiments.tables import markdown
+from npad.experiments.tasks import sections as task_sections
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import read_json
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npad.experiments.steering_aims import SetResults, samples
-from npad.experiments.steering_rows import SIZES
+from npad.experiments.steering.aims import SetResults, samples
+from npad.experiments.steering.rows import SIZES
 from npad.experiments.tables import markdown
 
 QUESTIONS = (

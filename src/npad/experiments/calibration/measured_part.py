@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from npad.evaluate.metrics import Metric
 from npad.experiments.bench import decoder_signature
-from npad.experiments.decoding_tasks import Outputs, Task
-from npad.experiments.halving import Point
+from npad.experiments.calibration.decoding_tasks import Outputs, Task
+from npad.experiments.calibration.halving import Point
 from npad.experiments.record import Record
 from npad.experiments.rows import is_number
 from npad.search.decoder import Decoder

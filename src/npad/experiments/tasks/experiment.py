@@ -24,12 +24,12 @@ import torch
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.experiments import beyond, report
-from npad.experiments.decoded_bench import DecodedBench, DecodingBench, LiveSet
 from npad.experiments.hypotheses import append_entry, read_entries, resume_entries
 from npad.experiments.measured_task import TASKS
 from npad.experiments.provenance import about_model, machine
 from npad.experiments.report import Setup
-from npad.experiments.task_sets import caption_sets, speech_sets
+from npad.experiments.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
+from npad.experiments.tasks.sets import caption_sets, speech_sets
 from npad.model import name_of
 from npad.storage import checkpoint
 
@@ -143,7 +143,9 @@ def write_report(file: Path, folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Decode, or report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        "python -m npad.experiments.tasks", description=(__doc__ or "").splitlines()[0]
+    )
     commands = parser.add_subparsers(required=True)
     decoding = commands.add_parser("decode", help="write hypotheses")
     decoding.set_defaults(command=decode)

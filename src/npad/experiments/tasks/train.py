@@ -1,9 +1,9 @@
 """Train the models of docs/results/caption and docs/results/speech, in a given time.
 
-    python -m npad.experiments.train_tasks speech --data DATA --out RUNS/speech
-    python -m npad.experiments.train_tasks store --data DATA --out RUNS/pictures
-    python -m npad.experiments.train_tasks caption --data DATA --store RUNS/pictures --out RUNS/cap
-    python -m npad.experiments.train_tasks caption-shuffled (the same)
+    python -m npad.experiments.tasks.train speech --data DATA --out RUNS/speech
+    python -m npad.experiments.tasks.train store --data DATA --out RUNS/pictures
+    python -m npad.experiments.tasks.train caption --data DATA --store RUNS/pictures --out RUNS/cap
+    python -m npad.experiments.tasks.train caption-shuffled (the same)
 
 DATA has the folders flickr8k (images-80px.tar, train.tsv.xz, valid.tsv.xz) and fsdd (fsdd.tar.xz).
 The first epoch is timed; the others are as many as fit, with the learning rate annealed over them.

@@ -8,8 +8,8 @@ from typing import Any
 
 from npad.evaluate.bootstrap import Difference
 from npad.experiments.record import Record as Results
-from npad.experiments.steering_rows import SIZES
-from npad.experiments.steering_scores import NORMALISED
+from npad.experiments.steering.rows import SIZES
+from npad.experiments.steering.scores import NORMALISED
 from npad.experiments.tables import markdown
 
 STEERED_NPAD, NORMALISED_BEAM = f"steered NPAD-5{NORMALISED}", f"beam 10{NORMALISED}"

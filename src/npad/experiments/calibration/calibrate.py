@@ -15,12 +15,12 @@ from typing import get_args
 from npad.errors import InvalidInput
 from npad.evaluate.metrics import Metric, metric_named
 from npad.evaluate.significance import Comparison, compare_with_all
-from npad.experiments.decoder_space import TEACHER, Candidate, DecoderSpace
-from npad.experiments.decoding_tasks import Task
-from npad.experiments.halving import Point, Rung, frontier, halve, rung_sizes
-from npad.experiments.measured_part import Decodings, Measured, Part, Unit
+from npad.experiments.calibration.decoder_space import TEACHER, Candidate, DecoderSpace
+from npad.experiments.calibration.decoding_tasks import Task
+from npad.experiments.calibration.halving import Point, Rung, frontier, halve, rung_sizes
+from npad.experiments.calibration.measured_part import Decodings, Measured, Part, Unit
+from npad.experiments.calibration.search_work import Work
 from npad.experiments.record import Record
-from npad.experiments.search_work import Work
 from npad.model import name_of
 from npad.pipelines.encoding import ensure_texts
 from npad.search.greedy import Greedy

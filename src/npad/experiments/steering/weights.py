@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from npad.experiments.steering_variant import Variant
+from npad.experiments.steering.variant import Variant
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import atomic_folder

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from npad.errors import InvalidInput
-from npad.experiments.decoded_bench import LiveSet
 from npad.experiments.digits import (
     TEST_SEED,
     TEST_TAKES,
@@ -21,6 +20,7 @@ from npad.experiments.digits import (
     read_takes,
     utterances,
 )
+from npad.experiments.tasks.decoded_bench import LiveSet
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.encoders.efficientnet import PretrainedEncoder

@@ -1,6 +1,6 @@
 """What `npad calibrate` found: a record for JSON, a table, sentences, a plot and a page.
 
-python -m npad.experiments.calibration_report FOLDER
+python -m npad.experiments.calibration.report FOLDER
 
 writes FOLDER/README.md and FOLDER/frontier.png from FOLDER/calibration.json, the output of
 `npad calibrate --json`.
@@ -17,7 +17,7 @@ from typing import Any
 from npad.errors import InvalidInput
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.evaluate.significance import RESAMPLES, SIGNIFICANT
-from npad.experiments.calibrate import Calibration
+from npad.experiments.calibration.calibrate import Calibration
 from npad.experiments.tables import markdown
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import parse_json, read_bytes
@@ -302,7 +302,7 @@ def read_record(path: Path) -> Data:
 def main(arguments: Sequence[str]) -> None:
     """Write the report of a folder."""
     if len(arguments) != 1:
-        raise InvalidInput("usage: python -m npad.experiments.calibration_report FOLDER")
+        raise InvalidInput("usage: python -m npad.experiments.calibration.report FOLDER")
     write_page(Path(arguments[0]))
 
 

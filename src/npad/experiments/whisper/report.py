@@ -1,6 +1,6 @@
-"""The report on speech: word error rates of the decoders that `npad.experiments.whisper` ran.
+"""The report on speech: word error rates of the decoders that were run.
 
-python -m npad.experiments.whisper_report FILE.jsonl.gz FOLDER
+python -m npad.experiments.whisper.report FILE.jsonl.gz FOLDER
 
 writes FOLDER/README.md and FOLDER/wer.png, and the hypotheses as FOLDER/hypotheses.jsonl.xz.
 """
@@ -18,8 +18,8 @@ from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.evaluate.wer import wer
 from npad.experiments.hypotheses import Entry, keep_entries, read_entries
 from npad.experiments.tables import markdown
-from npad.experiments.whisper_findings import findings
-from npad.experiments.whisper_results import SELECTORS, SYSTEMS, Results, System, selected
+from npad.experiments.whisper.findings import findings
+from npad.experiments.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
 from npad.storage.atomic import write_atomic
 
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
@@ -47,7 +47,7 @@ def render(results: Results) -> str:
         f"{strings} strings of 3 to 8 digits by one speaker (Free Spoken Digit Dataset, test "
         f"takes), with white noise at {levels}; decoded on {about.get('device', '?')}, torch "
         f"{about.get('torch', '?')}, in float32. Made by `python -m npad.experiments.whisper` and "
-        "`python -m npad.experiments.whisper_report`, from `hypotheses.jsonl.xz`.\n",
+        "`python -m npad.experiments.whisper.report`, from `hypotheses.jsonl.xz`.\n",
         "## Does noise help?\n",
         "Differences are in word error rate, all noise levels together, negative is better; with "
         "95 % intervals of a paired bootstrap over strings, 1,000 test sets, of the mean over the "

@@ -26,8 +26,8 @@ from npad.experiments import reproduce
 from npad.experiments.bench import Pairs
 from npad.experiments.data import ParallelText
 from npad.experiments.hypotheses import Entry, append_entry, resume_entries
-from npad.experiments.steering_variant import WEIGHTS, Variant, joined, without_a_word
-from npad.experiments.steering_weights import fine_tuned
+from npad.experiments.steering.variant import WEIGHTS, Variant, joined, without_a_word
+from npad.experiments.steering.weights import fine_tuned
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference

@@ -13,7 +13,7 @@ import torch
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.cuda_graphs import EAGER_CALLS
-from npad.experiments.steering_variant import WEIGHTS
+from npad.experiments.steering.variant import WEIGHTS
 from npad.model import Capabilities
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise

@@ -3,7 +3,7 @@
 python -m npad.experiments.steering FOLDER --data DIR --model en-de
 
 is what `npad reproduce FOLDER --steering` runs, before the report; it needs neither sacrebleu nor a
-terminal's libraries. Every step is stored once (npad.experiments.steering_steps), so that the same
+terminal's libraries. Every step is stored once (npad.experiments.steering.steps), so that the same
 command continues a killed run. Actors and weights are chosen by BLEU of greedy search on the
 validation set, σ₀ by the log-probability of what NPAD-5 finds there. --seconds-only times the rows,
 best while nothing else runs; --grid trains variants of the actor with one seed.
@@ -27,7 +27,7 @@ from npad.errors import NpadError
 from npad.experiments import reproduce
 from npad.experiments.data import ParallelText
 from npad.experiments.hypotheses import Entry, read_entries
-from npad.experiments.steering_rows import (
+from npad.experiments.steering.rows import (
     CLEAN,
     SAMPLES,
     SIGMAS,
@@ -46,8 +46,8 @@ from npad.experiments.steering_rows import (
     timed_rows,
     weights_rows,
 )
-from npad.experiments.steering_steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTime, Plan, Steps
-from npad.experiments.steering_variant import WEIGHTS, Variant
+from npad.experiments.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTime, Plan, Steps
+from npad.experiments.steering.variant import WEIGHTS, Variant
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam

@@ -174,7 +174,9 @@ def chosen_noise(records: Sequence[Entry], tried: Sequence[Job]) -> Noise:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Decode what is missing in the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        "python -m npad.experiments.whisper", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--model", required=True, help="hf:FOLDER of a Whisper model")
     parser.add_argument("--data", type=Path, required=True, help="folder of fsdd.tar.xz")
     parser.add_argument("--out", type=Path, required=True, help="FILE.jsonl.gz")

@@ -13,7 +13,7 @@ import numpy as np
 from npad.evaluate.bootstrap import TIE, Difference
 from npad.experiments.hypotheses import Candidate
 from npad.experiments.tables import markdown
-from npad.experiments.whisper_results import SELECTORS, Results, System
+from npad.experiments.whisper.results import SELECTORS, Results, System
 
 OPPONENTS = {
     "greedy": "greedy search",

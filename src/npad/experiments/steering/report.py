@@ -1,6 +1,6 @@
-"""The report on steering: `npad.experiments.steering_scores` in tables, and the aims.
+"""The report on steering: `npad.experiments.steering.scores` in tables, and the aims.
 
-python -m npad.experiments.steering_report FOLDER --set OUTPUTS.jsonl.gz DATA
+python -m npad.experiments.steering.report FOLDER --set OUTPUTS.jsonl.gz DATA
 
 scores the outputs of each set with the references in its DATA, adds them to FOLDER/figures.jsonl,
 and writes FOLDER/README.md. Without --set it writes the report again from the results.
@@ -17,8 +17,7 @@ from pathlib import Path
 from npad.errors import InvalidInput, NpadError
 from npad.experiments.data import ParallelText
 from npad.experiments.record import Record as Results
-from npad.experiments.steering import Steering
-from npad.experiments.steering_aims import (
+from npad.experiments.steering.aims import (
     DEVICES,
     NEAR,
     SLOWER,
@@ -29,10 +28,11 @@ from npad.experiments.steering_aims import (
     near,
     reached,
 )
-from npad.experiments.steering_findings import findings
-from npad.experiments.steering_grid import grid_table
-from npad.experiments.steering_scores import score_outputs
-from npad.experiments.steering_steps import OUTPUTS, Note, Plan
+from npad.experiments.steering.experiment import Steering
+from npad.experiments.steering.findings import findings
+from npad.experiments.steering.grid import grid_table
+from npad.experiments.steering.scores import score_outputs
+from npad.experiments.steering.steps import OUTPUTS, Note, Plan
 from npad.experiments.tables import markdown
 from npad.storage.atomic import exclusive_lock, write_atomic
 
@@ -205,7 +205,7 @@ def write(folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Score outputs, and write the report."""
     parser = argparse.ArgumentParser(
-        prog="python -m npad.experiments.steering_report",
+        prog="python -m npad.experiments.steering.report",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

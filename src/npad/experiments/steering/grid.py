@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from npad.experiments.record import Record as Results
-from npad.experiments.steering_variant import WEIGHTS, Variant
+from npad.experiments.steering.variant import WEIGHTS, Variant
 from npad.experiments.tables import markdown
 
 MAIN = ("actor", "weights")  # the variants of the report's rows

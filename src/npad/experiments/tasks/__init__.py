@@ -1,0 +1,1 @@
+"""The paper's tables on pictures and recordings: training, decoding, and the report's sections."""

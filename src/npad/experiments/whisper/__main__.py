@@ -1,0 +1,6 @@
+"""`python -m npad.experiments.whisper`."""
+
+from npad.experiments.whisper.experiment import main
+
+if __name__ == "__main__":
+    main()
