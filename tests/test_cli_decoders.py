@@ -96,7 +96,7 @@ class Widest(package.Decoder):
 def test_a_decoder_added_at_run_time_has_its_options(registered, capsys, monkeypatch):
     registered(DECODERS, Widest)
     printed = partial(printed_here, capsys, monkeypatch)
-    shown = " ".join(printed("translate", "--help").split())
+    shown = " ".join(printed("translate", "--help").replace("│", " ").split())
     assert "widest: prefixes kept. [2]" in shown
     assert "--breadth" in shown
     record = json.loads(

@@ -204,10 +204,10 @@ def _check_plan(plan: Plan, device: torch.device) -> None:
             raise InvalidInput(
                 f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(allowed))}"
             )
+    ensure_fits((1, 1), plan.options, plan.recipe, device)
     store = Store.open(plan.data) if isinstance(plan.data, str) else None
     about: Any = plan.data if store is None else store.about
     options = model_options(Task.of(about), plan.options)
-    ensure_fits((1, 1), options, plan.recipe, device)
     with torch.device("meta"):
         model = AttentionModel(1, 1, **options)
     if plan.recipe.noise is not None:
