@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,12 @@ def test_an_interrupt_is_one_line_and_says_how_to_continue(tmp_path):
     (tmp_path / "in").write_text("\n".join(sentences(20_000)))
     command = driver(tmp_path / "in", tmp_path / "out", "--engine", "processes", "--workers", 2)
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # a shell's job in the background ignores interrupts, and so would what it starts
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         journal = tmp_path / "out.manifest.jsonl"
         while not (journal.exists() and journal.read_bytes().count(b"\n") > 1):
