@@ -177,6 +177,25 @@ def test_a_caption_is_shown_beside_its_picture_in_words(captioned):
         assert f"- greedy, against test, {control}: clearly better by every metric." in text
 
 
+def test_descriptions_are_shown_instead_of_references(captioned, tmp_path):
+    words, file, folder = tmp_path / "words.txt", captioned / "h.jsonl.gz", tmp_path / "r"
+    shutil.copytree(captioned / "report", folder)
+    results = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    measured = [line for line in results if '["references"' not in line]
+    assert len(measured) == len(results) - 1
+    (folder / "results.jsonl").write_text("".join(measured))
+    words.write_text("".join(f"a square, number {i}\n" for i in range(6)))
+    tasks.main(["report", str(file), str(folder), "--descriptions", str(words)])
+    text = (folder / "README.md").read_text()
+    assert "6. In words: a square, number 5\n" in text
+    for name in ("README.md", "results.jsonl"):
+        assert "it is red" not in (folder / name).read_text()
+    assert report.render(folder) == text
+    words.write_text("only one\n")
+    with pytest.raises(InvalidInput, match="1 descriptions were given for 6 pictures"):
+        tasks.write_report(file, folder, words)
+
+
 def test_captions_of_other_pictures_are_those_of_their_pictures(captioned):
     bench = bench_of(captioned, CAPTION)
     texts = {s: [entry[1] for entry in bench._entries(s, Greedy())] for s in bench.sets}

@@ -31,8 +31,8 @@ from npad.experiments.rows import (
     Output,
     Row,
     are_differences,
-    are_examples,
     are_pairs,
+    are_texts,
     is_number,
     is_row,
 )
@@ -217,24 +217,38 @@ class Bench:
 
     def examples(
         self, set_name: str, decoders: Mapping[str, Decoder], count: int
-    ) -> list[dict[str, dict[str, str]]]:
-        """Return references and outputs of some sources, evenly spread over a set."""
+    ) -> list[dict[str, str]]:
+        """Return the outputs of decoders, by name, for some sources, evenly spread over a set."""
 
-        def measure() -> list[dict[str, dict[str, str]]]:
-            references = self.sets[set_name].references
+        def measure() -> list[dict[str, str]]:
             texts = {name: self._entries(set_name, d) for name, d in decoders.items()}
-            step = max(1, len(references) // count)
             return [
-                {
-                    "references": {str(i): text for i, text in enumerate(references[place])},
-                    "outputs": {name: entries[place][1] for name, entries in texts.items()},
-                }
-                for place in range(0, len(references), step)[:count]
+                {name: entries[place][1] for name, entries in texts.items()}
+                for place in self._spread(set_name, count)
             ]
 
         key = ("examples", set_name, count, *map(decoder_signature, decoders.values()))
-        shown: list[dict[str, dict[str, str]]] = self._get_or_measure(key, measure, are_examples)
+        shown: list[dict[str, str]] = self._get_or_measure(key, measure, are_texts)
         return shown
+
+    def references(self, set_name: str, count: int) -> list[dict[str, str]]:
+        """Return the references of the sources of `examples`, by number."""
+
+        def measure() -> list[dict[str, str]]:
+            references = self.sets[set_name].references
+            return [
+                {str(number): text for number, text in enumerate(references[place])}
+                for place in self._spread(set_name, count)
+            ]
+
+        shown: list[dict[str, str]] = self._get_or_measure(
+            ("references", set_name, count), measure, are_texts
+        )
+        return shown
+
+    def _spread(self, set_name: str, count: int) -> range:
+        size = len(self.sets[set_name].references)
+        return range(0, size, max(1, size // count))[:count]
 
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""

@@ -52,6 +52,7 @@ class Setup:
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
     task: str = "translation"  # a name in TASKS
     controls: Sequence[str] = ()  # sets of the task's controls
+    descriptions: Sequence[str] = ()  # of the pictures that are shown; else their references are
 
     def save(self, folder: Path) -> None:
         """Write `setup.json`."""
@@ -82,7 +83,8 @@ class Setup:
     def of(cls, values: Mapping[str, Any]) -> Setup:
         """Return the setup of values that JSON has made lists of tuples in."""
         tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
-        tuples["controls"] = tuple(values.get("controls", ()))
+        for name in ("controls", "descriptions"):
+            tuples[name] = tuple(values.get(name, ()))
         return cls(**(dict(values) | tuples))
 
     def _check(self, path: Path) -> None:
@@ -223,7 +225,7 @@ def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
     if setup.controls:
         task_own["Does it see the picture?"] = partial(task_sections.controls, names=setup.controls)
     if task is CAPTION:
-        task_own["Ten pictures"] = task_sections.examples
+        task_own["Ten pictures"] = partial(task_sections.examples, descriptions=setup.descriptions)
     if task is SPEECH:
         task_own["Word error rate by noise"] = task_sections.noise_levels
     sections = task_own | paper | ({} if setup.brief else beyond_paper)

@@ -141,12 +141,9 @@ def are_differences(value: Any, count: int) -> bool:
     )
 
 
-def are_examples(value: Any) -> bool:
-    """Return whether a value from a record is a list of references and outputs by name."""
+def are_texts(value: Any) -> bool:
+    """Return whether a value from a record is a list of texts by name."""
     return isinstance(value, list) and all(
-        isinstance(example, dict)
-        and example.keys() == {"references", "outputs"}
-        and all(isinstance(texts, dict) for texts in example.values())
-        and all(isinstance(text, str) for texts in example.values() for text in texts.values())
-        for example in value
+        isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values())
+        for texts in value
     )

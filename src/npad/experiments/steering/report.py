@@ -48,6 +48,7 @@ SETTINGS = (
     "epochs",
     "rate",
     "decay",
+    "dropout",
 )
 SETS_NEEDED = 2
 TIMED = 100  # test sentences that `npad reproduce` times

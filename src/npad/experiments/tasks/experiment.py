@@ -32,6 +32,7 @@ from npad.experiments.tasks.decoded_bench import DecodedBench, DecodingBench, Li
 from npad.experiments.tasks.sets import caption_sets, speech_sets
 from npad.model import name_of
 from npad.storage import checkpoint
+from npad.text.files import read_lines
 
 TITLES = {
     "caption": "Flickr8k, captions of photographs",
@@ -123,8 +124,13 @@ def _continued(file: Path, setup: Setup) -> Setup:
     return setup
 
 
-def write_report(file: Path, folder: Path) -> None:
+def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> None:
     """Measure the hypotheses of a file, and write the report.
+
+    Args:
+        file: of hypotheses.
+        folder: of the report.
+        descriptions: a line for each picture that the report shows, instead of its references.
 
     Raises:
         InvalidInput: the file has no hypotheses.
@@ -134,6 +140,8 @@ def write_report(file: Path, folder: Path) -> None:
     if not setups:
         raise InvalidInput(f"{file} holds no hypotheses; make it with `decode`")
     setup = setups[-1]
+    if descriptions is not None:
+        setup = replace(setup, descriptions=tuple(read_lines(descriptions)))
     bench = DecodedBench(
         folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
     )
@@ -164,9 +172,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     decoding.add_argument("--max-rows", type=int, default=MAX_ROWS)
     decoding.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after")
     reporting = commands.add_parser("report", help="measure hypotheses, and write the report")
-    reporting.set_defaults(command=lambda options: write_report(options.file, options.folder))
+    reporting.set_defaults(
+        command=lambda options: write_report(options.file, options.folder, options.descriptions)
+    )
     reporting.add_argument("file", type=Path, help="FILE.jsonl.gz")
     reporting.add_argument("folder", type=Path)
+    reporting.add_argument(
+        "--descriptions", type=Path, help="a line for each picture shown, instead of references"
+    )
     options = parser.parse_args(arguments)
     options.command(options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.experiments import chosen
 from npad.experiments.bench import Bench
@@ -134,21 +135,29 @@ def _clearly(better: bool) -> str:
     return "clearly better" if better else "not clearly better"
 
 
-def examples(bench: Bench) -> str:
-    """Format captions of ten test pictures beside what people wrote about them."""
+def examples(bench: Bench, descriptions: Sequence[str] = ()) -> str:
+    """Format captions of ten test pictures beside descriptions, or else their references."""
     decoders: dict[str, Decoder] = {
         "greedy": Greedy(),
         "beam 5": Beam(5),
         "NPAD-50 + greedy": chosen.npad_greedy(bench),
     }
     shown = bench.examples(bench.tests[0], decoders, EXAMPLES)
-    return "".join(_example(number, example) for number, example in enumerate(shown, start=1))
+    described = descriptions or [
+        " / ".join(text.strip() for text in references.values())
+        for references in bench.references(bench.tests[0], EXAMPLES)
+    ]
+    if len(described) != len(shown):
+        raise InvalidInput(
+            f"{len(described)} descriptions were given for {len(shown)} pictures; write one a line"
+        )
+    numbered = enumerate(zip(described, shown, strict=True), start=1)
+    return "".join(_example(number, *pair) for number, pair in numbered)
 
 
-def _example(number: int, example: dict[str, dict[str, str]]) -> str:
-    description = " / ".join(text.strip() for text in example["references"].values())
+def _example(number: int, description: str, outputs: dict[str, str]) -> str:
     lines = [f"{number}. In words: {description}\n\n"]
-    lines += [f"   - {name}: **{text}**\n" for name, text in example["outputs"].items()]
+    lines += [f"   - {name}: **{text}**\n" for name, text in outputs.items()]
     return "".join([*lines, "\n"])
 
 
