@@ -29,7 +29,7 @@ from npad.models.table import TableModel
 from runs import ROOT, refused_here
 from runs import npad as command
 from test_huggingface import CONFIGS, PROMPTS, V, build, kinds, save, source
-from test_wrong_types import faults
+from wrong_types import faults
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
 
