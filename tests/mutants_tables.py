@@ -27,7 +27,7 @@ AREAS = {
         "loop", "paired_clean", "cost", *BAD, "captured", "shared_prefixes", "beam"
     ),
     "search/chain_range.py": tests("chain_range"),
-    "search/npad.py": tests("arguments", "selectors", *BAD, "npad"),
+    "search/npad.py": tests("arguments", "selectors", *BAD, "npad", "npad_chains"),
     "search/registry.py": tests("arguments", "specs"),
     "search/rows.py": tests("hypotheses", "paired_clean", "loop", "beam"),
     "search/runs.py": tests("hypotheses", "prefixes"),
@@ -61,7 +61,7 @@ NAMED = {
         "engine/chains.py",
         "per_sentence = problems.per_sentence * len(chains)",
         "per_sentence = problems.per_sentence",
-        tests("npad"),
+        tests("npad", "npad_chains"),
     ),
     "a beam takes width children of a parent": (
         "search/beam.py",
