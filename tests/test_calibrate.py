@@ -13,6 +13,7 @@ from npad import Beam, Exact, Greedy, InvalidInput, Sampling, StorageError
 from npad.experiments.calibration.calibrate import Options, Pairs, calibrate
 from npad.experiments.calibration.decoder_space import TEACHER, Candidate, DecoderSpace
 from npad.experiments.calibration.decoding_tasks import Outputs, Translating
+from npad.experiments.calibration.report import as_record, verdict
 from npad.experiments.record import Record
 from npad.search.npad import NPAD
 
@@ -82,6 +83,12 @@ def test_a_smaller_budget_recommends_a_smaller_beam():
     assert winners == ["greedy", "beam 2", "beam 5"]
 
 
+def first_sentence(found):
+    """Return why the best of the search is not recommended."""
+    options = dict.fromkeys(found.candidates, "")
+    return verdict(as_record(found, "toy", options, {}))[0].removesuffix(" held-out sentences.")
+
+
 def test_costs_beyond_the_budget_on_held_out_sentences_are_not_recommended():
     """Sources that cost ten times as much are held out: only greedy search is left."""
 
@@ -91,6 +98,7 @@ def test_costs_beyond_the_budget_on_held_out_sentences_are_not_recommended():
     pairs, held = Pairs(["short"] * 8), Pairs(["long"] * 8)
     found = calibrate(Scripted(script), pairs, Options(12), held, BEAMS)
     assert (found.first, found.winner) == ("beam 12", "greedy")
+    assert first_sentence(found) == "beam 12 was best in the search, but needs 120 calls on the"
     with pytest.raises(InvalidInput, match=r"cheapest decoder, greedy, takes 10\.0; give more"):
         calibrate(Scripted(script), pairs, Options(9), held, BEAMS)
 
@@ -105,6 +113,7 @@ def test_who_is_beaten_on_held_out_sentences_is_not_recommended():
     pairs, held = Pairs(["seen"] * 20), Pairs([f"held {i}" for i in range(20)])
     found = calibrate(Scripted(script), pairs, Options(100), held, BEAMS, progress=print)
     assert (found.first, found.winner) == ("beam 3", "beam 8")
+    assert first_sentence(found) == "beam 3 was best in the search, but is beaten on the"
     assert not any(comparison.is_beaten for comparison in found.on_held_out.values())
 
 

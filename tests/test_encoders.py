@@ -76,6 +76,29 @@ def test_padded_units_change_nothing(kind):
     check_model(model, source_of(kind))
 
 
+@pytest.mark.parametrize("options", [OPTIONS["picture"], PRETRAINED], ids=["scratch", "frozen"])
+def test_annotations_of_pictures_are_bounded(options):
+    """As those of a recurrent encoder are: the initial state must not saturate."""
+    model = build("picture", source_options=options)
+    for weight in model.encoder.parameters():
+        weight.data *= 3
+    memory = model.start(source_of("picture")).memory
+    assert 0.9 < memory.abs().max() <= 1
+
+
+def test_pictures_differ_before_training():
+    """Features that are rectified after every convolution would hardly."""
+    torch.manual_seed(0)
+    options = {"size": 80, "channels": [16, 32, 64]}
+    model = AttentionModel(
+        1, 9, 64, 8, source="picture", source_options=options, initialisation="glorot"
+    ).eval()
+    colours = torch.randint(0, 256, (20, 3, 1, 1)).float()
+    pixels = (colours + 30 * torch.randn(20, 3, 80, 80)).clamp(0, 255).to(torch.uint8)
+    mean = model.start(pixels).memory.mean(1)
+    assert mean.std(0).mean() > mean.mean(0).abs().mean()
+
+
 @kinds
 def test_it_decodes_with_noise_and_scores_what_it_finds(kind):
     model, source = prepared(build(kind)), source_of(kind)

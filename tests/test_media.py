@@ -105,6 +105,19 @@ def test_a_model_learns_to_tell_pictures_or_tones_apart(tmp_path, stores, task):
     assert progress.best < 1.7
 
 
+def test_captions_begin_with_the_frequencies_of_tokens(tmp_path, stores):
+    """So that an encoder of pictures need not give all of them what is common to all captions."""
+    store = stores["caption"]
+    recipe = replace(RECIPES["caption"], learning_rate=1e-9, updates=1)
+    run.train(tmp_path / "run", store.folder, options("caption"), recipe)
+    model, target = checkpoint.load(tmp_path / "run").model, store.train.target
+    counts = np.bincount(target.tokens, minlength=model.special.bos) + 1
+    counts[model.special.eos] += len(store.train)
+    assert counts.max() > 10 * counts.min()
+    probabilities = model.logits.bias.softmax(0).detach().numpy()
+    np.testing.assert_allclose(probabilities, counts / counts.sum(), rtol=1e-4)
+
+
 class Enough(Exception):
     pass
 

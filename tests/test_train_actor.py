@@ -20,9 +20,10 @@ from npad import Beam, Greedy, InvalidInput, Steered, SteeredSearch, StorageErro
 from npad.models.actors import Actor
 from npad.storage import checkpoint
 from npad.storage.actors import install_actor, load_actor, model_checksum, read_actor, save_actor
-from npad.training.actor_loop import ActorLoop, Validation
+from npad.training.actor_loop import ActorLoop, Validation, dropping
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, read_texts, resume_actor, train_actor
 from npad.training.batches import Batcher, Buckets
+from npad.training.likelihood import nll
 from npad.training.recipe import Recipe
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
@@ -164,8 +165,9 @@ def test_an_actor_learns_to_find_what_the_beam_finds(tmp_path, taught):
     assert loop.progress.best == pytest.approx(steered, abs=0.02)  # stored in float16
 
 
-def test_training_that_is_stopped_anywhere_goes_on_to_the_same_actor(tmp_path, taught):
-    whole = loop_in(tmp_path / "whole", taught)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_training_that_is_stopped_anywhere_goes_on_to_the_same_actor(tmp_path, taught, dropout):
+    whole = loop_in(tmp_path / "whole", taught, dropout=dropout)
     assert whole.run() == "3 epochs"
     for stop_at in (1, 5, 12):
 
@@ -179,8 +181,8 @@ def test_training_that_is_stopped_anywhere_goes_on_to_the_same_actor(tmp_path, t
 
         folder = tmp_path / f"stopped-{stop_at}"
         with pytest.raises(Stop):
-            loop_in(folder, taught, watch=Killer()).run()
-        again = loop_in(folder, taught)
+            loop_in(folder, taught, watch=Killer(), dropout=dropout).run()
+        again = loop_in(folder, taught, dropout=dropout)
         again.run()
         for name, weight in whole.actor.state_dict().items():
             assert torch.equal(weight, again.actor.state_dict()[name]), (stop_at, name)
@@ -191,6 +193,32 @@ def test_training_that_is_stopped_anywhere_goes_on_to_the_same_actor(tmp_path, t
         for record in records[0] + records[1]:
             record.pop("seconds")
         assert records[0] == records[1]
+
+
+def test_the_model_drops_units_while_the_actor_learns_and_at_no_other_time(tmp_path, taught):
+    model, sources, _ = taught
+    loop = loop_in(tmp_path, taught, dropout=0.5)
+    batch = loop.batcher.batch(loop.batcher.epoch(0, 0)[0])
+
+    def losses():
+        return [float(nll(model, batch).detach()) for _ in range(2)]
+
+    clean = losses()
+    assert clean[0] == clean[1]
+    with dropping(model, 0.5):
+        first, second = losses()
+    assert first != second
+    assert clean[0] not in (first, second)
+    with dropping(model, 0.0):
+        assert losses() == clean
+    assert losses() == clean
+    assert model.drop.p == 0.0
+    loop.run()
+    assert not model.drop.training
+    assert loop.progress.greedy == pytest.approx(
+        sum(best.log_prob for best, *_ in decode(model, sources, Greedy(), 24)) / len(sources),
+        abs=1e-4,
+    )
 
 
 def test_an_actor_that_is_never_better_is_not_kept(tmp_path, taught):

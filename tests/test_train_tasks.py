@@ -24,6 +24,7 @@ from test_digits import corpus  # noqa: F401, a fixture
 
 TINY = {
     "caption": {"units": 8, "embedding": 6},
+    "caption-scratch": {"units": 8, "embedding": 6, "source_options": {"channels": [2, 2, 2]}},
     "speech": {"units": 8, "embedding": 6, "source_options": {"channels": 4}},
 }
 
@@ -52,11 +53,11 @@ def network(monkeypatch):
     monkeypatch.setattr(media_store, "fetch_network", lambda name, at_hand: weights)
     for kind, options in TINY.items():
         monkeypatch.setitem(train_tasks.OPTIONS, kind, options)
-        monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind, 3)
+        monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind.split("-")[0], 3)
     monkeypatch.setattr(train_tasks, "STRINGS", {"train": 60, "valid": 30})
 
 
-@pytest.mark.parametrize("kind", ["caption", "caption-shuffled", "speech"])
+@pytest.mark.parametrize("kind", ["caption", "caption-shuffled", "caption-scratch", "speech"])
 def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsys):
     out = tmp_path / "out"
     main([kind, "--data", str(data), "--out", str(out), "--device", "cpu", "--minutes", "5"])
@@ -69,9 +70,19 @@ def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsy
         source = [torch.zeros(30, 40)]
     else:
         assert "thing" in printed
-        assert saved.model.source_encoder.options == {"size": 80, "network": "efficientnet-lite1"}
+        scratch = kind == "caption-scratch"
+        encoder = {"channels": [2, 2, 2]} if scratch else {"network": "efficientnet-lite1"}
+        assert saved.model.source_encoder.options == {"size": 80} | encoder
         source = torch.zeros(1, 3, 80, 80, dtype=torch.uint8)
     assert len(decode(saved.model, source, Greedy(), 5)) == 1
+
+
+def test_rate_and_units_are_those_given(tmp_path, data):
+    command = ["caption-scratch", "--data", str(data), "--device", "cpu", "--epochs", "1"]
+    main([*command, "--out", str(tmp_path), "--rate", "0.002", "--units", "10"])
+    saved = checkpoint.load(tmp_path / "model")
+    assert saved.about["training"]["recipe"]["learning_rate"] == 0.002
+    assert (saved.model.options["units"], saved.model.options["embedding"]) == (10, 5)
 
 
 def test_shuffled_pictures_have_the_captions_of_others(tmp_path, data):

@@ -73,6 +73,9 @@ def command(
     ] = 1e-3,
     batch: Annotated[int, _recipe("Tokens per side of a batch, padding included.")] = 8192,
     epochs: Annotated[int, _recipe("Maximum epochs.")] = 8,
+    dropout: Annotated[
+        float, _recipe("Share of the model's units that are dropped while the actor learns.")
+    ] = 0.0,
     patience: Annotated[int, _recipe("Validations without a new best before stopping.")] = 5,
     precision: Annotated[
         str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
@@ -128,6 +131,7 @@ def command(
                     "layers": layers,
                     "inputs": list(_split(inputs)),
                 },
+                dropout=dropout,
                 recipe=recipe,
             )
             reached, reason = train_actor(folder, plan, resolved, watch)

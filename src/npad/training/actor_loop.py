@@ -1,7 +1,9 @@
 """Train an actor by back-propagation through the frozen model, in teacher forcing.
 
-The loss is that of training a model, with the actor's pushes in its transitions. After every epoch
-greedy search with the actor decodes the validation sources, and decides which actor is the best.
+The loss is that of training a model, with the actor's pushes in its transitions. The model may drop
+units while the actor learns: on sentences that it was trained on it is surer than on new ones, and
+dropout takes some of that away. After every epoch greedy search with the actor decodes the
+validation sources, and decides which actor is the best.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from npad.models.actors import Actor, Trajectory
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.steered import Steered
+from npad.noise.random import stable_hash
 from npad.search.greedy import Greedy
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
@@ -130,6 +134,7 @@ class ActorLoop:
     about: dict[str, Any] = field(default_factory=dict)  # of the best actor's training
     watch: ActorWatch = field(default_factory=ActorWatch)
     stop: Callable[[], bool] = lambda: False  # asked before each epoch and every few updates
+    dropout: float = 0.0  # of the frozen model, while the actor learns
 
     def __post_init__(self) -> None:
         self.device = self.model.device
@@ -195,8 +200,9 @@ class ActorLoop:
 
     def _update(self, pairs: Index) -> tuple[Tensor, int]:
         """Take a gradient step; return the summed NLL [] and the number of tokens."""
+        torch.manual_seed(stable_hash(f"{self.recipe.seed} {self.progress.update}"))
         batch = self.batcher.batch(pairs).to(self.device)
-        with mixed_precision(self.recipe, self.device):
+        with dropping(self.model, self.dropout), mixed_precision(self.recipe, self.device):
             loss = nll(self.model, batch, self.trajectory, self.features)
         (loss / len(pairs)).backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.actor.parameters(), self.recipe.clip)
@@ -308,3 +314,17 @@ class ActorLoop:
             self.optimiser.load_state_dict({"state": state, "param_groups": groups})
         log.rewind(self.log, self.progress.update)
         self.began = time.monotonic()
+
+
+@contextmanager
+def dropping(model: AttentionModel, probability: float) -> Iterator[None]:
+    """Drop units of a model in evaluation mode, whatever dropout it was trained with."""
+    drop = model.drop
+    own = drop.p
+    drop.p = probability
+    drop.train()
+    try:
+        yield
+    finally:
+        drop.p = own
+        drop.eval()

@@ -35,7 +35,7 @@ from npad.training.actor_loop import ActorLoop, ActorProgress, ActorWatch, Valid
 from npad.training.recipe import Recipe
 from npad.training.targets import BY_REFERENCE, candidates_needed, pairs_of
 from npad.training.teacher import Teacher, decode_sources
-from npad.validation import ensure_choice, ensure_integer, one_line
+from npad.validation import ensure_choice, ensure_integer, ensure_number, one_line
 
 FORMAT = 1
 CRITERIA = ("bleu", "log-prob")
@@ -57,6 +57,7 @@ class ActorPlan:
         sites: where the actor pushes.
         actor: its other options: kind, units, layers, inputs.
         max_source: tokens of a source; longer ones are left out.
+        dropout: of the model, while the actor learns.
         recipe: the hyper-parameters of training.
     """
 
@@ -70,12 +71,14 @@ class ActorPlan:
     sites: tuple[str, ...] = ("hidden",)
     actor: dict[str, Any] = field(default_factory=dict)
     max_source: int = 100
+    dropout: float = 0.0
     recipe: Recipe = ACTOR_RECIPE
 
     def __post_init__(self) -> None:
         ensure_choice("criterion", self.criterion, CRITERIA)
         ensure_integer("max_source", self.max_source, 1)
         ensure_integer("width", self.width, 1)
+        ensure_number("dropout", self.dropout, minimum=0, below=1)
         candidates_needed(self.targets, self.width)
         if not self.data:
             raise InvalidInput("an actor learns from sources: give at least one file of --data")
@@ -220,6 +223,7 @@ def prepare_loop(
         "target": ", ".join(plan.targets),
         "beam": plan.width,
         "criterion": plan.criterion,
+        "dropout": plan.dropout,
         "recipe": plan.recipe.to_json(),
     }
     return ActorLoop(
@@ -232,6 +236,7 @@ def prepare_loop(
         checksum,
         about,
         watch,
+        dropout=plan.dropout,
     )
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from npad.training.store import FORMAT, SideWriter, Store, dtypes, file_names
 from npad.training.tasks import NETWORK_FILE, Task
 from npad.validation import as_list, brief, ensure_integer, ensure_path, one_line
 
-Encode = Callable[[Tensor], Tensor]  # a picture [3, size, size] to features [cells, channels]
+Encode = Callable[[Tensor], Tensor]  # [pictures, 3, size, size] to [pictures, cells, channels]
+ENCODED_PICTURES = 64  # at a time, by a frozen network
 Items = Iterable[tuple[Tensor, Sequence[str]]]  # pictures or features of sounds, with their texts
 
 
@@ -201,23 +203,27 @@ def _items(task: Task, files: Files, progress: Progress) -> Iterator[tuple[Tenso
 
 
 def _encoder(weights: dict[str, Tensor]) -> Encode:
-    """Return a function that encodes a picture by a frozen network."""
+    """Return a function that encodes pictures by a frozen network."""
     network = EfficientNet()
     network.load_state_dict(weights)
-    return lambda picture: network(picture[None], convolve)[0]
+    return lambda pictures: network(pictures, convolve)
 
 
 def _write_source(folder: Path, task: Task, items: Items, encode: Encode | None) -> Written:
     """Write the items of a split; the texts are returned, to be written once subwords are known."""
     folder.mkdir(parents=True)
     written, ends = Written(), []
+    pairs = enumerate(items)
     with open(folder / task.files[1], "wb") as file:
-        for i, (item, texts) in enumerate(items):
-            file.write(_content(task, item, i, encode))
-            written.texts.append([text.strip() for text in texts])
-            written.positions += len(item)
-            written.longest = max(written.longest, len(item))
-            ends.append(written.positions)
+        while batch := list(islice(pairs, ENCODED_PICTURES)):
+            tensors = [_checked(task, item, number) for number, (item, _) in batch]
+            stored = tensors if encode is None else encode(torch.stack(tensors)).half()
+            for item, tensor, (_, (_, texts)) in zip(tensors, stored, batch, strict=True):
+                file.write(tensor.numpy().tobytes())
+                written.texts.append([text.strip() for text in texts])
+                written.positions += len(item)
+                written.longest = max(written.longest, len(item))
+                ends.append(written.positions)
     if task.source == "sound":
         (folder / task.files[2]).write_bytes(np.array(ends, np.int64).tobytes())
     if not ends:
@@ -225,8 +231,12 @@ def _write_source(folder: Path, task: Task, items: Items, encode: Encode | None)
     return written
 
 
-def _content(task: Task, item: Tensor, number: int, encode: Encode | None) -> bytes:
-    """Return an item as bytes of the store."""
+def _checked(task: Task, item: Tensor, number: int) -> Tensor:
+    """Return an item in the type of the store.
+
+    Raises:
+        InvalidInput: it is of another type or shape.
+    """
     if task.source == "picture":
         size = task.features["size"]
         fits = isinstance(item, Tensor) and item.dtype == torch.uint8
@@ -240,11 +250,7 @@ def _content(task: Task, item: Tensor, number: int, encode: Encode | None) -> by
     if not fits:
         kind = list(item.shape) if isinstance(item, Tensor) else brief(item)
         raise InvalidInput(f"{task.source} {number} must be {rule}, not {kind}")
-    if encode is not None:
-        item = encode(item).to(torch.float16)
-    elif task.source == "sound":
-        item = item.to(torch.float16)
-    return item.numpy().tobytes()
+    return item.half() if task.source == "sound" else item
 
 
 def _write_targets(folder: Path, written: Written, subwords: Subwords, max_length: int) -> Counts:

@@ -29,6 +29,7 @@ from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json
 from npad.storage.sealed import seal, unseal
+from npad.training.likelihood import begin_with_frequencies
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.media import check_media, prepare_media
 from npad.training.prepare import check, prepare
@@ -272,6 +273,8 @@ def _run(
         pretrained = store.pretrained
         if pretrained is not None:
             model.get_submodule("pretrained").load_state_dict(pretrained)
+        if model.source == "picture":
+            begin_with_frequencies(model, store.train.target)
         updater = Updater(model, store.train, plan.recipe, device, processes)
         loop = Loop(folder, store, updater, watch)
         reason = loop.run()

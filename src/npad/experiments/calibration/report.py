@@ -185,9 +185,10 @@ def verdict(data: Data) -> list[str]:
     """Return what the recommended decoder beats, in sentences."""
     lines = []
     if data["first"] != data["winner"]:
+        cost = by_name(data)[data["first"]]["held_out"]["cost"]
+        why = "is beaten" if cost <= data["budget"] else f"needs {cost:.4g} {data['unit']}"
         lines.append(
-            f"{data['first']} was best in the search, but is beaten, or over the budget, on the "
-            "held-out sentences."
+            f"{data['first']} was best in the search, but {why} on the held-out sentences."
         )
     for key, where, count in (
         ("on_held_out", "held-out sentences", data["sentences"]["held_out"]),

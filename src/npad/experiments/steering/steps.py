@@ -274,6 +274,7 @@ class Steps:
                 {key: value for key, value in asdict(variant).items() if key != "name"},
                 watch,
                 self.out_of_time,
+                variant.dropout,
             )
             if variant.decay:
                 loop.optimiser = torch.optim.AdamW(

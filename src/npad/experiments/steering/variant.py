@@ -40,6 +40,7 @@ class Variant:
         epochs: passes over the pairs; the rate is annealed to zero over them.
         rate: the learning rate of Adam.
         decay: decoupled weight decay.
+        dropout: of the model while an actor learns; fine-tuned weights have the model's own.
         batch: tokens per side of a batch.
     """
 
@@ -56,6 +57,7 @@ class Variant:
     epochs: int = 6
     rate: float = 1e-3
     decay: float = 0.0
+    dropout: float = 0.0
     batch: int = 8192
 
     def __post_init__(self) -> None:

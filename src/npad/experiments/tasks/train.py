@@ -4,12 +4,14 @@
     python -m npad.experiments.tasks.train store --data DATA --out RUNS/pictures
     python -m npad.experiments.tasks.train caption --data DATA --store RUNS/pictures --out RUNS/cap
     python -m npad.experiments.tasks.train caption-shuffled (the same)
+    python -m npad.experiments.tasks.train caption-scratch --data DATA --out RUNS/scratch
 
 DATA has the folders flickr8k (images-80px.tar, train.tsv.xz, valid.tsv.xz) and fsdd (fsdd.tar.xz).
 The first epoch is timed; the others are as many as fit, with the learning rate annealed over them.
 OUT/model is the best model in int8; OUT/run is the run, to resume from. Pictures are encoded by a
 frozen network, once, into a store that both caption models read. `caption-shuffled` sees, with
-every caption, the picture of another one: what a language model alone can do.
+every caption, the picture of another one: what a language model alone can do. `caption-scratch`
+learns to encode pictures, too, from pixels that are changed a little in every update.
 """
 
 from __future__ import annotations
@@ -55,13 +57,19 @@ from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.tasks import Task
 
-KINDS = ("store", "caption", "caption-shuffled", "speech")
-NETWORK = "efficientnet-lite1"
+KINDS = ("store", "caption", "caption-shuffled", "caption-scratch", "speech")
+FEATURES: dict[str, dict[str, Any]] = {
+    "caption": {"network": "efficientnet-lite1"},
+    "caption-scratch": {},  # pixels
+    "speech": {"rate": RATE},
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "caption": {"units": 192, "embedding": 128, "dropout": 0.4},
+    "caption-scratch": {"units": 512, "embedding": 256, "dropout": 0.4},
     "speech": {"units": 256, "embedding": 64, "dropout": 0.2, "source_options": {"channels": 256}},
 }
-BATCH = {"caption": 1300, "speech": 12_800}  # positions; about 50 captions, 100 strings
+# positions; about 50 captions of 25 cells, 64 of 100 cells, 100 strings
+BATCH = {"caption": 1300, "caption-scratch": 6400, "speech": 12_800}
 VOCABULARY = {"caption": 3000, "speech": 320}
 MAX_EPOCHS = {"caption": 60, "speech": 40}
 STRINGS = {"train": 16_000, "valid": 500}  # of digits
@@ -119,9 +127,10 @@ def strings(data: Path, split: str, count: int) -> Iterator[tuple[Tensor, Any]]:
         yield log_mel(utterance.samples, RATE), [utterance.text]
 
 
-def write(name: str, data: Path, folder: Path, weights: Sequence[Path] = ()) -> Store:
+def write(kind: str, data: Path, folder: Path, weights: Sequence[Path] = ()) -> Store:
     """Write the store of pictures with captions, or of strings of digits."""
-    task = Task.named(name, {"rate": RATE} if name == "speech" else {"network": NETWORK})
+    name = kind.split("-")[0]
+    task = Task.named(name, FEATURES[kind])
     splits: dict[str, Any] = {
         split: strings(data, split, count) if name == "speech" else pictures(task, data, split)
         for split, count in STRINGS.items()
@@ -151,6 +160,7 @@ def train(
     device: torch.device,
     minutes: float = 2.5,
     epochs: int | None = None,
+    units: int | None = None,
     **changes: Any,
 ) -> Path:
     """Train a model, or continue its training; return the folder of the best, packed.
@@ -162,16 +172,23 @@ def train(
         device: where to train.
         minutes: of training, which decide the epochs by the time that the first one takes.
         epochs: to train for, whatever the time.
+        units: of the model, with embeddings half as wide, instead of those of `OPTIONS`.
         changes: of the recipe.
     """
     name, watch, folder = kind.split("-")[0], Printed(), out / "run"
     precision = "bfloat16" if device.type == "cuda" else "float32"
-    settings: dict[str, Any] = {"batch": BATCH[name], "patience": 100, "precision": precision}
+    settings: dict[str, Any] = {
+        "batch": BATCH.get(kind, BATCH[name]),
+        "patience": 100,
+        "precision": precision,
+    }
     recipe = replace(
         Recipe(anneal=True, epochs=epochs or 1, checkpoint=250), **(settings | changes)
     )
     if checkpoint.newest(folder, "checkpoint") is None:
-        options = {"initialisation": "glorot"} | OPTIONS[name]
+        options = {"initialisation": "glorot"} | OPTIONS.get(kind, OPTIONS[name])
+        if units is not None:
+            options |= {"units": units, "embedding": max(1, units // 2)}
         run.train(folder, store, options, recipe, device, watch)
     if epochs is None:
         first, epoch = time.monotonic() - watch.began, epoch_seconds(folder / "log.jsonl")
@@ -231,6 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=2.5, help="of training")
     parser.add_argument("--epochs", type=int, help="instead of --minutes")
     parser.add_argument("--batch", type=int, help="positions of a batch")
+    parser.add_argument("--rate", type=float, help="learning rate")
+    parser.add_argument("--units", type=int, help="of the model; embeddings are half as wide")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -239,9 +258,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     device = device_named(options.device)
     store = data_of(options.kind, options.data, options.out, options.store)
-    changes = {"seed": options.seed} | ({"batch": options.batch} if options.batch else {})
+    given = {"batch": options.batch, "learning_rate": options.rate, "units": options.units}
+    changes = {name: value for name, value in given.items() if value is not None}
     folder = train(
-        options.kind, store, options.out, device, options.minutes, options.epochs, **changes
+        options.kind,
+        store,
+        options.out,
+        device,
+        options.minutes,
+        options.epochs,
+        seed=options.seed,
+        **changes,
     )
     print(sample(options.kind, options.data, folder, device), flush=True)
 

@@ -2,8 +2,8 @@
 
 Its network (Tan & Le, 2019) is a stem and 21 blocks: expand by 1 × 1, convolve each channel by
 itself, project by 1 × 1, without squeeze-and-excitation. Batch normalisation is folded into the
-convolutions. What is trained is the projection of its last grid of features; a store of pictures
-holds these features computed.
+convolutions. What is trained is the projection of its last grid of features to annotations in
+(−1, 1); a store of pictures holds these features computed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PretrainedEncoder(Encoder):
     def _annotated(self, inputs: Tensor, by: Convolve) -> Tensor:
         cells = self.network(inputs, by) if inputs.dim() == 4 else inputs
         normal = self.norm(cells.to(self.project.weight.dtype))
-        return self.project(self.drop(normal))  # type: ignore[no-any-return]
+        return torch.tanh(self.project(self.drop(normal)))
 
     def blocks(self, name: str) -> tuple[int, int]:
         return (2, 0) if name.startswith("encoder.project.") else (0, 0)

@@ -20,6 +20,7 @@ import torch
 
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, transformers
+from npad.models.huggingface.hub import out_of_reach
 from npad.models.huggingface.prepared import prepare
 from npad.models.huggingface.processed import Processed
 from npad.models.huggingface.suppressed import Suppressed
@@ -183,7 +184,8 @@ def _config(name: str, files: tuple[str, ...]) -> Any:
     with _attempt(name):
         for file in files:
             _ensure_no_code(name, _json(name, file))
-        if transformers.utils.find_adapter_config_file(name) is not None:
+        local = {"local_files_only": out_of_reach(name)}
+        if transformers.utils.find_adapter_config_file(name, **local) is not None:
             way_out = "merge it into its base model (PEFT's merge_and_unload) and save that"
             raise InvalidInput(f"{name!r} has an adapter, which npad does not load; {way_out}")
         ensure_bounded(_json(name, "tokenizer.json"), f"the tokenizer.json of {name!r}")
@@ -286,6 +288,7 @@ def _json(name: str, file: str) -> dict[str, Any]:
     path = transformers.utils.cached_file(
         name,
         file,
+        local_files_only=out_of_reach(name),
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
         _raise_exceptions_for_gated_repo=False,
@@ -298,7 +301,8 @@ def _json(name: str, file: str) -> dict[str, Any]:
 
 def _loaded(kind: Any, name: str, **options: Any) -> Any:
     with _attempt(name):
-        return kind.from_pretrained(name, trust_remote_code=False, **options)
+        safe = {"trust_remote_code": False, "local_files_only": out_of_reach(name)}
+        return kind.from_pretrained(name, **safe, **options)
 
 
 @contextmanager
@@ -326,6 +330,8 @@ def _refusal(name: str, error: Exception) -> InvalidInput:
     if "trust_remote_code" in text:
         return _needs_code(name)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
+    if out_of_reach(name):
+        reason = "the hub cannot be reached, and the cache lacks it; connect, or give a folder"
     if isinstance(error, OSError) and "model.safetensors" in reason:
         reason = f"it has no model.safetensors; {SAFETENSORS_ONLY}"
     return InvalidInput(f"cannot load {name!r} as a model of Hugging Face: {reason}")
