@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain
 
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from npad import (
@@ -144,6 +145,11 @@ def counting_tokeniser(translator: Translator) -> tuple[Translator, list[str]]:
         return translator.encode(texts)
 
     return replace(translator, encode=encode), read
+
+
+# For theorems over many decoders: with four tables in an example, as many tables as without.
+in_fours = settings(max_examples=settings().max_examples // 4)
+FOUR = [0, 1, 2, 3]  # the sources of `tables(sentences=4)`
 
 
 @st.composite

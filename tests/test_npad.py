@@ -9,7 +9,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import PLAIN, RANDOM, assert_same, by_name, key, npad, recurrent, summaries, tables
+from cases import (
+    FOUR,
+    PLAIN,
+    RANDOM,
+    assert_same,
+    by_name,
+    in_fours,
+    key,
+    npad,
+    recurrent,
+    summaries,
+    tables,
+)
 from npad import (
     NPAD,
     Beam,
@@ -36,36 +48,44 @@ def distinct(hypotheses):
 
 @inners
 @pytest.mark.parametrize("chains", [1, 4])
-@given(model=tables(sentences=3, max_vocabulary=3), max_length=st.integers(1, 5))
+@in_fours
+@given(model=tables(sentences=4, max_vocabulary=3), max_length=st.integers(1, 5))
 def test_noiseless_npad_is_its_inner_decoder(inner, chains, model, max_length):
     if isinstance(inner, RANDOM):
         chains = 1  # each chain draws on its own
-    source = [0, 1, 2]
-    plain = decode(model, source, inner, max_length)
-    found = decode(model, source, NPAD(inner, chains, Noise(0.0)), max_length)
+    plain = decode(model, FOUR, inner, max_length)
+    found = decode(model, FOUR, NPAD(inner, chains, Noise(0.0)), max_length)
     assert [distinct(one) for one in found] == [distinct(one) for one in plain]
     assert all(one.chain == 0 for hypotheses in found for one in hypotheses)
 
 
 @inners
+@in_fours
 @given(
-    model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 5)
+    model=tables(sentences=4),
+    sigma=st.floats(0, 3),
+    seed=st.integers(0, 2**63),
+    max_length=st.integers(1, 5),
 )
 def test_npad_is_never_below_its_inner_decoder(inner, model, sigma, seed, max_length):
     """Also when the inner one is cut at max_length: most of these tables are deeper than that."""
-    plain = decode(model, [0], inner, max_length, ids=[9])[0][0]
-    found = decode(model, [0], NPAD(inner, 6, Noise(sigma), seed=seed), max_length, ids=[9])[0][0]
-    assert key(found) >= (plain.finished, plain.log_prob - 1e-9)
+    ids = [9, 10, 11, 12]
+    plain = decode(model, FOUR, inner, max_length, ids=ids)
+    noisy = decode(model, FOUR, NPAD(inner, 6, Noise(sigma), seed=seed), max_length, ids=ids)
+    for (own, *_), (found, *_) in zip(plain, noisy, strict=True):
+        assert key(found) >= (own.finished, own.log_prob - 1e-9)
 
 
 @inners
-@given(model=tables(), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
+@in_fours
+@given(model=tables(sentences=4), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
 def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
-    best = [
-        decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed), 5)[0][0]
-        for m in (1, 2, 3, 5, 8)
+    runs = [
+        decode(model, FOUR, NPAD(inner, m, Noise(sigma), seed=seed), 5) for m in (1, 2, 3, 5, 8)
     ]
-    assert [key(one) for one in best] == sorted(key(one) for one in best)
+    for found in zip(*runs, strict=True):
+        best = [key(hypotheses[0]) for hypotheses in found]
+        assert best == sorted(best)
 
 
 @inners
