@@ -13,7 +13,6 @@ from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbToken
 import npad
 from npad import NPAD, Greedy, InvalidInput, Noise
 from runs import ROOT
-from runs import npad as command
 from test_huggingface import saved as saved
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
@@ -48,8 +47,8 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
         assert not one.hypothesis.finished or by_tokens == pytest.approx([one.log_prob], abs=1e-4)
 
 
-def test_the_command_takes_it(saved):
-    done = command(
+def test_the_command_takes_it(saved, npad_here):
+    done = npad_here(
         "translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6"
     )
     assert done.stdout.strip()
