@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 
+import pytest
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from npad import (
@@ -51,7 +53,7 @@ PLAIN = {
     "stochastic": StochasticBeam(3, seed=3),
     "diverse": Diverse(3, eta=0.3),
     "best-of": BestOf((Greedy(), Sampling(3, temperature=0.5), Beam(2))),
-    "exact": Exact(2_000),
+    "exact": Exact(300),  # enough for all outputs of a table
     "tight": Exact(8, Beam(1)),
     "fallback": Fallback(samples=3),
 }
@@ -75,11 +77,24 @@ NOISY |= {
     "npad-unclean": npad(Greedy(), clean_chain=False),
 }
 EVERY = PLAIN | NOISY
+# A decoder of each way to search: one row or more, with a frontier or a tree, with noise.
+WAYS = ["greedy", "tempered", "nbest", "stochastic", "tight"]
+WAYS += ["npad-greedy", "npad-sampling", "npad-nbest"]
 
 
 def by_name(cases):
     """Arguments for pytest.mark.parametrize: each case under its name."""
     return {"argvalues": cases.values(), "ids": cases.keys()}
+
+
+def with_decoders(name, cases, fully):
+    """Parameters `decoder` and `name`: every decoder with the cases `fully`, WAYS with the others.
+
+    What a case changes, it changes in the model, which does not know who searches.
+    """
+    chosen = [(case, way) for case in cases for way in (EVERY if case in fully else WAYS)]
+    params = [pytest.param(EVERY[way], cases[case], id=f"{way}-{case}") for case, way in chosen]
+    return pytest.mark.parametrize(("decoder", name), params)
 
 
 def key(hypothesis: Hypothesis) -> tuple[bool, float]:
@@ -144,6 +159,11 @@ def counting_tokeniser(translator: Translator) -> tuple[Translator, list[str]]:
         return translator.encode(texts)
 
     return replace(translator, encode=encode), read
+
+
+# For theorems over many decoders: with four tables in an example, as many tables as without.
+in_fours = settings(max_examples=settings().max_examples // 4)
+FOUR = [0, 1, 2, 3]  # the sources of `tables(sentences=4)`
 
 
 @st.composite

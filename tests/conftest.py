@@ -1,5 +1,6 @@
 import os
 import re
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def corpus(tmp_path_factory):
 def trained(corpus):
     """The model of `corpus`."""
     return corpus / "run"
+
+
+@pytest.fixture
+def npad_here(capsys, monkeypatch):
+    """`runs.npad` in this process, where the process is not what is tested."""
+    from runs import run_here
+
+    return partial(run_here, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -10,39 +10,41 @@ def tests(*names: str) -> tuple[str, ...]:
     return tuple(f"test_{name}.py" for name in names)
 
 
+BAD = ("bad_values", "bad_input", "bad_models")
+
 # The tests of each module's own area, in the order in which they run.
 AREAS = {
-    "search/beam.py": tests("arguments", "diverse", "loop", "bad_input", "observing", "beam"),
+    "search/beam.py": tests("arguments", "diverse", "loop", *BAD, "observing", "beam"),
     "search/best_of.py": tests("arguments", "best_of"),
-    "search/decoder.py": tests("arguments", "bad_input"),
-    "search/diverse.py": tests("arguments", "diverse", "bad_input"),
-    "search/exact.py": tests("arguments", "exact", "bad_input", "observing", "shared_prefixes"),
+    "search/decoder.py": tests("arguments", *BAD),
+    "search/diverse.py": tests("arguments", "diverse", *BAD),
+    "search/exact.py": tests("arguments", "exact", *BAD, "observing", "shared_prefixes"),
     "search/greedy.py": tests("loop", "beam"),
     "search/history.py": tests("loop", "paired_clean", "beam"),
     "search/hypotheses.py": tests("hypotheses", "score", "selectors"),
     "search/independent.py": tests("sampling", "loop", "observing", "beam"),
     "search/loop.py": tests(
-        "loop", "paired_clean", "cost", "bad_input", "captured", "shared_prefixes", "beam"
+        "loop", "paired_clean", "cost", *BAD, "captured", "shared_prefixes", "beam"
     ),
     "search/chain_range.py": tests("chain_range"),
-    "search/npad.py": tests("arguments", "selectors", "bad_input", "npad"),
+    "search/npad.py": tests("arguments", "selectors", *BAD, "npad", "npad_chains"),
     "search/registry.py": tests("arguments", "specs"),
     "search/rows.py": tests("hypotheses", "paired_clean", "loop", "beam"),
     "search/runs.py": tests("hypotheses", "prefixes"),
-    "search/sampling.py": tests("arguments", "bad_input", "sampling"),
-    "search/selectors.py": tests("arguments", "bad_input", "selectors"),
-    "noise/distributions.py": tests("arguments", "bad_input", "distributions"),
-    "noise/noisy.py": tests("arguments", "bad_input", "noisy", "schedules"),
+    "search/sampling.py": tests("arguments", *BAD, "sampling"),
+    "search/selectors.py": tests("arguments", *BAD, "selectors"),
+    "noise/distributions.py": tests("arguments", *BAD, "distributions"),
+    "noise/noisy.py": tests("arguments", *BAD, "noisy", "schedules"),
     "noise/random.py": tests("keyed", "sampling", "distributions"),
     "noise/registry.py": tests("arguments", "specs"),
-    "noise/schedules.py": tests("arguments", "bad_input", "schedules"),
+    "noise/schedules.py": tests("arguments", *BAD, "schedules"),
     "rescoring/by_prefix.py": tests("prefixes", "score"),
     "rescoring/forced.py": tests("score", "hf_captured"),
     "rescoring/packing.py": tests("ragged", "score"),
     "rescoring/plan.py": tests("prefixes", "score"),
     "rescoring/strategies.py": tests("score", "prefixes", "selectors", "paired_clean"),
     "rescoring/teacher_forcing.py": tests("score", "prefixes"),
-    "scoring.py": tests("score", "bad_input"),
+    "scoring.py": tests("score", *BAD),
     "storage/atomic.py": tests("folders", "checkpoint"),
     "storage/checkpoint.py": tests("checkpoint"),
 }
@@ -59,7 +61,7 @@ NAMED = {
         "engine/chains.py",
         "per_sentence = problems.per_sentence * len(chains)",
         "per_sentence = problems.per_sentence",
-        tests("npad"),
+        tests("npad", "npad_chains"),
     ),
     "a beam takes width children of a parent": (
         "search/beam.py",

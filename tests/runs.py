@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,8 +27,8 @@ from npad.training.update import Updater
 ROOT = Path(__file__).parent.parent
 TINY = {"units": 8, "embedding": 6, "initialisation": "glorot"}
 SHORT = Recipe(batch=120, epochs=3, checkpoint=4, learning_rate=0.01)
-SMALL_RUN = [*["--vocabulary", "400", "--units", "96", "--embedding", "64", "--dropout", "0"]]
-SMALL_RUN += [*["--batch", "512", "--lr", "3e-3", "--decay", "0.5", "--epochs", "14"]]
+SMALL_RUN = [*["--vocabulary", "400", "--units", "64", "--embedding", "48", "--dropout", "0"]]
+SMALL_RUN += [*["--batch", "512", "--lr", "3e-3", "--decay", "0.5", "--epochs", "12"]]
 
 
 def reversal(folder: Path, **sizes: int) -> Path:
@@ -104,24 +106,39 @@ def refused(*arguments: object, code: int = 2, **rest) -> str:
     return _one_line(npad(*arguments, code=code, **rest).stderr)
 
 
-def printed_here(capsys, monkeypatch, *arguments: object) -> str:
-    """Run the command in this process, which starts at once; what it printed."""
-    monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
+def run_here(capsys, monkeypatch, *arguments: object, stdin: str = "", code: int = 0):
+    """Run the command in this process, which starts at once; the same result as that of `npad`."""
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode())))
+    )
+    monkeypatch.setenv("COLUMNS", "100")
+    left = _exit_code(monkeypatch, arguments)
     out, err = capsys.readouterr()
-    assert stopped.value.code == 0, err
+    assert left == code, err
+    return SimpleNamespace(stdout=out, stderr=err)
+
+
+def printed_here(capsys, monkeypatch, *arguments: object) -> str:
+    """What the command printed, run in this process."""
+    code = _exit_code(monkeypatch, arguments)
+    out, err = capsys.readouterr()
+    assert code == 0, err
     return out
 
 
 def refused_here(capsys, monkeypatch, *arguments: object, code: int = 2) -> str:
-    """The same without a process of its own, which takes seconds to start."""
+    """The one line that a mistake gets, run in this process."""
+    left = _exit_code(monkeypatch, arguments)
+    out, err = capsys.readouterr()
+    assert (left, out) == (code, "")
+    return _one_line(err)
+
+
+def _exit_code(monkeypatch, arguments: tuple[object, ...]) -> object:
     monkeypatch.setattr(sys, "argv", ["npad", *map(str, arguments)])
     with pytest.raises(SystemExit) as stopped:
         main()
-    out, err = capsys.readouterr()
-    assert (stopped.value.code, out) == (code, "")
-    return _one_line(err)
+    return stopped.value.code
 
 
 def _one_line(err: str) -> str:

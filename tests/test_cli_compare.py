@@ -5,11 +5,11 @@ from __future__ import annotations
 import npad as library
 from npad.cli import compare
 from npad.cli.terminal import console
-from runs import npad, printed_here
+from runs import printed_here
 
 
-def test_compare_shows_every_strategy():
-    done = npad("compare", "-m", "toy", "--exact", "na ja")
+def test_compare_shows_every_strategy(npad_here):
+    done = npad_here("compare", "-m", "toy", "--exact", "na ja")
     for name in (
         "greedy",
         "sampling, 10",
@@ -22,8 +22,11 @@ def test_compare_shows_every_strategy():
         assert name in done.stdout
 
 
-def test_brackets_in_a_text_are_text(trained):
-    assert "[/a] [bold]" in npad("compare", "-m", trained, "[/a] [bold]", "--max-length", 5).stdout
+def test_brackets_in_a_text_are_text(trained, npad_here):
+    assert (
+        "[/a] [bold]"
+        in npad_here("compare", "-m", trained, "[/a] [bold]", "--max-length", 5).stdout
+    )
 
 
 def rows_of(shown: str) -> dict[str, str]:

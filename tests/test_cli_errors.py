@@ -15,7 +15,7 @@ import torch
 
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
-from runs import lines, npad, refused, refused_here
+from runs import lines, npad, refused_here
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_precision_that_the_device_cannot_do_is_one_line(command, capsys, monk
 def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypatch):
     here = partial(refused_here, capsys, monkeypatch)
     (tmp_path / "bytes").write_bytes(b"fine\nb\xffd\n")
-    assert "bytes, line 2: byte 0xff at column 2 is not UTF-8" in refused(
+    assert "bytes, line 2: byte 0xff at column 2 is not UTF-8" in here(
         "translate", "-m", trained, "-i", tmp_path / "bytes"
     )
     (tmp_path / "binary").write_bytes(b"\x00\x01")
@@ -207,7 +207,7 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
 
 
 def test_a_limit_on_sources_can_be_raised_and_names_its_line(
-    trained, tmp_path, capsys, monkeypatch
+    trained, tmp_path, capsys, monkeypatch, npad_here
 ):
     (tmp_path / "a").write_text("babe\n" * 1004 + "babe " * 1100 + "\n")
     (tmp_path / "b").write_text("babe\n" * 1005)
@@ -216,7 +216,7 @@ def test_a_limit_on_sources_can_be_raised_and_names_its_line(
         "score", tmp_path / "a", tmp_path / "b", "-m", trained, "-o", tmp_path / "out"
     )
     assert "source 1005 has 1,10" in here("evaluate", tmp_path / "a", tmp_path / "b", "-m", trained)
-    long = npad(
+    long = npad_here(
         "translate",
         "-m",
         trained,
@@ -327,13 +327,13 @@ def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, mo
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_damaged_model_is_named(trained, tmp_path):
+def test_a_damaged_model_is_named(trained, tmp_path, capsys, monkeypatch):
     (best,) = trained.glob("best-*")
     shutil.copytree(best, tmp_path / "model")
     weights = tmp_path / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    assert "model.safetensors is damaged" in refused(
-        "translate", "-m", tmp_path / "model", "bade", code=1
+    assert "model.safetensors is damaged" in refused_here(
+        capsys, monkeypatch, "translate", "-m", tmp_path / "model", "bade", code=1
     )
 
 

@@ -28,10 +28,10 @@ def test_help_has_examples(command, capsys, monkeypatch):
     assert f"npad {' '.join(command)} " in " ".join(examples.split())
 
 
-def test_the_command_lists_its_commands_and_knows_its_version():
-    shown = npad().stdout
+def test_the_command_lists_its_commands_and_knows_its_version(npad_here):
+    shown = npad_here().stdout
     assert all(name in shown for name in COMMANDS)
-    assert npad("--version").stdout.strip() == package.__version__
+    assert npad_here("--version").stdout.strip() == package.__version__
 
 
 def test_the_help_needs_no_torch():

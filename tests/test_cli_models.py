@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import npad as package
-from runs import npad, printed_here, refused_here
+from runs import printed_here, refused_here
 
 
 def test_a_shipped_model_is_packed_by_its_name(tmp_path, capsys, monkeypatch):
@@ -36,19 +36,19 @@ def test_commands_for_trained_models_refuse_others(
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_info_tells_what_a_model_is(trained):
-    shown = npad("info", trained).stdout
-    for part in ("AttentionModel", "96", "hidden (96)", "3,000 pairs", "validation perplexity"):
+def test_info_tells_what_a_model_is(trained, npad_here):
+    shown = npad_here("info", trained).stdout
+    for part in ("AttentionModel", "64", "hidden (64)", "3,000 pairs", "validation perplexity"):
         assert part in shown
-    assert "hidden" in npad("info", "toy").stdout
+    assert "hidden" in npad_here("info", "toy").stdout
 
 
 @pytest.mark.parametrize("more", [[], ["--target", "babe bibo"]], ids=["own", "given"])
-def test_plot_attention_draws(trained, tmp_path, more):
-    done = npad(
+def test_plot_attention_draws(trained, tmp_path, more, npad_here):
+    done = npad_here(
         "plot", "attention", "babe um bibo", "--model", trained, "-o", tmp_path / "a.png", *more
     )
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "a.png") in done.stdout
-    npad("plot", "loss", trained, "-o", tmp_path / "l.svg")
+    npad_here("plot", "loss", trained, "-o", tmp_path / "l.svg")
     assert "<svg" in (tmp_path / "l.svg").read_text()

@@ -8,16 +8,16 @@ import pytest
 
 import npad as package
 from cases import counting_tokeniser
-from runs import lines, npad, printed_here, refused_here
+from runs import lines, printed_here, refused_here
 
 
-def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path):
-    done = npad("score", corpus / "test.src", corpus / "test.tgt", "--model", trained)
+def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path, npad_here):
+    done = npad_here("score", corpus / "test.src", corpus / "test.tgt", "--model", trained)
     scores = [float(line) for line in done.stdout.splitlines()]
     translator = package.load(trained)
     expected = translator.score(lines(corpus / "test.src"), lines(corpus / "test.tgt"))
     assert scores == pytest.approx(expected, abs=1e-4)
-    toy = json.loads(npad("score", "-m", "toy", "--text", "--json", "danke", "thanks").stdout)
+    toy = json.loads(npad_here("score", "-m", "toy", "--text", "--json", "danke", "thanks").stdout)
     assert toy["log_prob"] == pytest.approx(-0.13582, abs=1e-5)
 
 

@@ -12,7 +12,7 @@ import npad as package
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
 from npad.storage import checkpoint
-from runs import lines, npad, printed_here, refused_here
+from runs import lines, printed_here, refused_here
 
 
 def test_training_leaves_a_log_and_a_picture(trained):
@@ -30,9 +30,9 @@ def test_training_leaves_a_log_and_a_picture(trained):
     assert (trained / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path):
+def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path, npad_here):
     files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
-    done = npad(
+    done = npad_here(
         "prepare",
         tmp_path / "store",
         *files[:2],
@@ -45,8 +45,8 @@ def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path):
     )
     assert "3,000" in done.stdout
     tiny = ("--units", 8, "--embedding", 8, "--updates", 3)
-    npad("train", tmp_path / "run", "--data", tmp_path / "store", *tiny)
-    info = json.loads(npad("info", tmp_path / "run", "--json").stdout)
+    npad_here("train", tmp_path / "run", "--data", tmp_path / "store", *tiny)
+    info = json.loads(npad_here("info", tmp_path / "run", "--json").stdout)
     assert info["model"]["target_vocabulary"] <= 280
     assert info["training"]["update"] == 3
     assert info["training"]["recipe"]["optimiser"] == "adam"

@@ -41,10 +41,12 @@ def test_a_trained_model_reverses(corpus, trained):
     assert done.stderr == ""
 
 
-def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, trained, tmp_path):
+def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(
+    corpus, trained, tmp_path, npad_here
+):
     texts = [*lines(corpus / "test.src")[:30], "", *lines(corpus / "test.src")[:3]]
     (tmp_path / "in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
-    npad(
+    npad_here(
         "translate",
         "-m",
         trained,
@@ -60,7 +62,7 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(corpus, tr
     outputs = lines(tmp_path / "out")
     assert outputs[30] == ""
     assert outputs[31:] == outputs[:3]
-    piped = npad(
+    piped = npad_here(
         "translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts)
     )
     assert piped.stdout.splitlines() == outputs
@@ -157,8 +159,8 @@ def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, caps
     assert line.startswith("npad: warning: out of memory: continuing with half the rows at a time")
 
 
-def test_translate_says_all_as_json():
-    done = npad(
+def test_translate_says_all_as_json(npad_here):
+    done = npad_here(
         "translate",
         "-m",
         "toy",
@@ -187,8 +189,8 @@ def test_translate_says_all_as_json():
     assert (second["id"], second["source"]) == (1, "danke")
 
 
-def test_nbest_is_moses():
-    done = npad("translate", "-m", "toy", "--nbest", 3, stdin="danke\n\nna ja\n")
+def test_nbest_is_moses(npad_here):
+    done = npad_here("translate", "-m", "toy", "--nbest", 3, stdin="danke\n\nna ja\n")
     rows = [line.split(" ||| ") for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
     assert rows[0] == ["0", "thanks", "logp= -0.13582 length= 1", "-0.135820"]
@@ -247,9 +249,11 @@ def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, 
     assert scores == sorted(scores, reverse=True)
 
 
-def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path):
+def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path, npad_here):
     texts = ["babe bibo", "babe " * 10_000, "bibo babe"]
-    done = npad("translate", "-m", trained, "-o", tmp_path / "out", stdin="\n".join(texts), code=1)
+    done = npad_here(
+        "translate", "-m", trained, "-o", tmp_path / "out", stdin="\n".join(texts), code=1
+    )
     (line,) = done.stderr.splitlines()
     assert "npad: line 2 has 10,00" in line
     assert "tokens, more than --max-source 1,000; it is left empty" in line
@@ -257,17 +261,19 @@ def test_a_sentence_of_ten_thousand_words_is_left_out_and_said(trained, tmp_path
     assert (first, second, third) == ("bibo babe", "", "babe bibo")
 
 
-def test_a_line_that_is_left_out_is_no_empty_line_in_json(trained):
-    done = npad("translate", "-m", trained, "", "babe " * 30, "--max-source", 5, "--json", code=1)
+def test_a_line_that_is_left_out_is_no_empty_line_in_json(trained, npad_here):
+    done = npad_here(
+        "translate", "-m", trained, "", "babe " * 30, "--max-source", 5, "--json", code=1
+    )
     empty, long = map(json.loads, done.stdout.splitlines())
     assert (empty["log_prob"], empty["source"]) == (0.0, "")
     assert (long["log_prob"], long["source"]) == (None, "babe " * 30)
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
-def test_notes_never_land_in_the_output(closed, tmp_path):
+def test_notes_never_land_in_the_output(closed, tmp_path, npad_here):
     command = ("translate", "-m", "toy", "danke", "na ja", "--max-source", 4)
-    assert npad(*command, code=1).stderr.count("it is left empty") == 2
+    assert npad_here(*command, code=1).stderr.count("it is left empty") == 2
     assert npad(*command, code=1, limit=f"exec {closed}").stdout == "\n\n"
     npad(*command, "-o", tmp_path / "out", code=1, limit=f"exec {closed}")
     assert (tmp_path / "out").read_text() == "\n\n"

@@ -10,7 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import EVERY, NOISY, PLAIN, assert_same, by_name, key, recurrent, summaries, tables
+from cases import (
+    EVERY,
+    FOUR,
+    NOISY,
+    PLAIN,
+    assert_same,
+    by_name,
+    in_fours,
+    key,
+    recurrent,
+    summaries,
+    tables,
+)
 from npad import NPAD, BestOf, Counted, Exact, Fallback, Noise, SharedSampling, decode, score
 from npad.models.table import TableModel
 from npad.search.rows import Problems
@@ -19,22 +31,25 @@ every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 
 
 @every
-@given(model=tables(), max_length=st.integers(1, 5))
+@in_fours
+@given(model=tables(sentences=4), max_length=st.integers(1, 5))
 def test_what_is_returned_is_possible_and_its_log_prob_exact(decoder, model, max_length):
-    possible = {
-        (output.tokens, output.finished): output.log_prob for output in model.outputs(0, max_length)
-    }
-    found = decode(model, [0], decoder, max_length)[0]
-    assert found
-    for one in found:
-        assert one.log_prob == pytest.approx(possible[one.tokens, one.finished], abs=1e-9)
+    for sentence, found in enumerate(decode(model, FOUR, decoder, max_length)):
+        possible = {
+            (output.tokens, output.finished): output.log_prob
+            for output in model.outputs(sentence, max_length)
+        }
+        assert found
+        for one in found:
+            assert one.log_prob == pytest.approx(possible[one.tokens, one.finished], abs=1e-9)
 
 
 @every
-@given(model=tables(), max_length=st.integers(1, 5))
+@in_fours
+@given(model=tables(sentences=4), max_length=st.integers(1, 5))
 def test_hypotheses_come_best_first(decoder, model, max_length):
-    found = decode(model, [0], decoder, max_length)[0]
-    assert [key(one) for one in found] == sorted((key(one) for one in found), reverse=True)
+    for found in decode(model, FOUR, decoder, max_length):
+        assert [key(one) for one in found] == sorted((key(one) for one in found), reverse=True)
 
 
 @every
@@ -53,12 +68,13 @@ def test_clean_scores_equal_the_judges_in_both_precisions(decoder, dtype):
 
 
 @every
-@given(model=tables(sentences=4, max_vocabulary=3), order=st.permutations(range(4)))
+@in_fours
+@given(model=tables(sentences=4, max_vocabulary=3), order=st.permutations(FOUR))
 def test_a_sentence_decodes_alike_alone_in_a_batch_and_in_any_order(decoder, model, order):
-    together = decode(model, [0, 1, 2, 3], decoder, 5, ids=[70, 71, 72, 73])
+    together = decode(model, FOUR, decoder, 5, ids=[70, 71, 72, 73])
     shuffled = decode(model, order, decoder, 5, ids=[70 + i for i in order])
     assert_same(shuffled, [together[i] for i in order])
-    for i in range(4):
+    for i in FOUR:
         assert_same(decode(model, [i], decoder, 5, ids=[70 + i]), [together[i]])
 
 
@@ -147,13 +163,14 @@ class SilentAfterTheEnd:
 
 
 @every
-@given(model=tables(sentences=3, max_vocabulary=3))
+@in_fours
+@given(model=tables(sentences=4, max_vocabulary=3))
 def test_what_a_model_says_after_the_end_does_not_matter(decoder, model):
     """Looked at every eighth step, as on a GPU, so that rows go on long after they are over."""
-    expected = decode(model, [0, 1, 2], decoder, 9)
+    expected = decode(model, FOUR, decoder, 9)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("npad.search.loop.steps_between_checks", lambda device: 8)
-        assert_same(decode(SilentAfterTheEnd(model), [0, 1, 2], decoder, 9), expected)
+        assert_same(decode(SilentAfterTheEnd(model), FOUR, decoder, 9), expected)
 
 
 @every

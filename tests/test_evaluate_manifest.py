@@ -12,7 +12,7 @@ from npad import Beam, Greedy, InvalidInput
 from npad.evaluate.captioning import evaluate_captions
 from npad.evaluate.captions import CaptionBleu, Cider
 from npad.pipelines.captioning import load
-from runs import npad, printed_here, refused_here
+from runs import printed_here, refused_here
 
 CAPTIONS = [["a red kite", "the kite"], ["a blue dog .", "A dog"], ["Two dogs", "a dog on a kite"]]
 
@@ -58,19 +58,19 @@ def test_the_figures_are_those_of_the_captions(folder, pictures):
         evaluate_captions(captioner, read[:2], CAPTIONS, Greedy(), 9)
 
 
-def test_the_command_evaluates_an_archive_as_a_folder(folder, pictures, tmp_path):
+def test_the_command_evaluates_an_archive_as_a_folder(folder, pictures, tmp_path, npad_here):
     options = ("-m", folder, "-d", "greedy", "--max-length", 9)
     base = (tmp_path / "test.tsv", *options)
     out = tmp_path / "captions.tsv"
-    done = npad("evaluate", tmp_path / "images.tar", *base, "--json", "-o", out)
+    done = npad_here("evaluate", tmp_path / "images.tar", *base, "--json", "-o", out)
     archive = json.loads(done.stdout)
     captions = load(folder).caption(pictures, Greedy(), 9)
     rows = [line.split("\t") for line in out.read_text().splitlines()]
     assert rows == [[p.name, c.text] for p, c in zip(pictures, captions, strict=True)]
     assert archive["references"] == 6
-    files = json.loads(npad("evaluate", tmp_path, *base, "--json").stdout)
+    files = json.loads(npad_here("evaluate", tmp_path, *base, "--json").stdout)
     assert files | {"seconds": 0} == archive | {"seconds": 0}
-    shown = npad("evaluate", tmp_path, *base).stdout
+    shown = npad_here("evaluate", tmp_path, *base).stdout
     assert f"CIDEr-D            {archive['cider']:.3f} [" in shown
 
 

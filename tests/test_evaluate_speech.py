@@ -12,7 +12,6 @@ from npad import Greedy, InvalidInput
 from npad.evaluate.speech import evaluate_speech
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
-from runs import npad as command
 from runs import printed_here, refused_here
 from test_transcribe import RATE, saved
 from test_transcribe import whisper as whisper  # a fixture
@@ -63,7 +62,7 @@ def test_the_command_evaluates_recordings(whisper, tmp_path, capsys, monkeypatch
     (tmp_path / "said").write_text("one two\nthree\n")
     test_set = ("evaluate", tmp_path / "list", tmp_path / "said", "-m", f"hf:{whisper}")
     options = ("-d", "greedy", "--max-length", 5, "--json", "-o", tmp_path / "heard")
-    report = json.loads(command(*test_set, *options).stdout)
+    report = json.loads(printed_here(capsys, monkeypatch, *test_set, *options))
     assert (report["recordings"], report["words"]) == (2, 3)
     assert report["wer"] == pytest.approx(100 * report["errors"] / 3)
     assert len((tmp_path / "heard").read_text().splitlines()) == 2

@@ -54,6 +54,23 @@ def test_the_time_left_is_at_the_rate_of_this_run():
     assert Forecast(bench, partial(markdown_of, setup=setup)).outlook().seconds_left is None
 
 
+def test_forecasts_take_a_small_share_of_the_time():
+    now, rendered = 0.0, 0
+
+    def render(bench):
+        nonlocal now, rendered
+        now, rendered = now + 1, rendered + 1  # a second for each forecast
+
+    bench, _ = bench_of("multi30k-adadelta")
+    recorded = bench.record.results
+    forecast = Forecast(bench, render, lambda: now)
+    for count in range(100):
+        bench.record.results = dict(list(recorded.items())[:count])
+        assert forecast.outlook().done == count
+        now += 1  # and for each measurement
+    assert rendered == 10
+
+
 def test_a_log_gets_the_total_and_the_time_left_now_and_then(capsys):
     display = Display()
     with display.live():

@@ -12,7 +12,7 @@ from transformers import (
     RepetitionPenaltyLogitsProcessor,
 )
 
-from cases import EVERY, assert_same, by_name
+from cases import assert_same, with_decoders
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.engine.cuda_graphs import Graph
 from npad.model import Capabilities
@@ -22,7 +22,7 @@ from npad.models.huggingface.sources import rounded_length
 from npad.models.huggingface.static_cache import FixedState, capacity_for
 from npad.models.huggingface.suppressed import Suppressed
 from npad.search.loop import Steps
-from test_huggingface import PROMPTS, V, build, generated, kinds, source
+from test_huggingface import CONFIGS, PROMPTS, V, build, generated, kinds, source
 
 BATCHES = {"prompts of mixed lengths": PROMPTS, "prompts of one token": [[5], [7]]}
 
@@ -43,8 +43,7 @@ def plain(model, source, decoder, length):
     return decode(adapter, source, decoder, length)
 
 
-@kinds
-@pytest.mark.parametrize("decoder", **by_name(EVERY))
+@with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["marian", "llama"])
 def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 3)
     model = build(kind)
@@ -158,8 +157,7 @@ def steps_captured(model) -> bool:
 FORBIDDEN, NEVER_FIRST = [4, 9], [5]
 
 
-@pytest.mark.parametrize("decoder", **by_name(EVERY))
-@pytest.mark.parametrize("kind", ["marian", "llama"])
+@with_decoders("kind", {"marian": "marian", "llama": "llama"}, fully=["llama"])
 def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
     """It writes what a model with the processors of transformers writes."""
     model = build(kind)

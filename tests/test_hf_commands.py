@@ -12,21 +12,13 @@ from npad.cli.main import main
 from npad.pipelines.loading import defaults_of
 from npad.search.defaults import Defaults
 from runs import printed_here
-from test_huggingface import build, save
+from test_huggingface import build
+from test_huggingface import saved as saved
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """An encoder–decoder and a decoder-only model, with a tokenizer of words."""
-    folder = tmp_path_factory.mktemp("models")
-    for kind in ("bart", "llama"):
-        save(folder / kind, kind)
-    return folder
-
-
-def test_a_line_over_the_models_own_limit_is_left_empty(folders, capsys, monkeypatch):
+def test_a_line_over_the_models_own_limit_is_left_empty(saved, capsys, monkeypatch):
     """Bart has 1,024 positions, whatever --max-source allows."""
-    arguments = ["translate", "-m", f"hf:{folders / 'bart'}", "-d", "greedy", "--json"]
+    arguments = ["translate", "-m", f"hf:{saved / 'bart'}", "-d", "greedy", "--json"]
     texts = ["w5 w6", "w7 " * 1100, "w8"]
     monkeypatch.setattr("sys.argv", ["npad", *arguments, "--max-source", "5000", *texts])
     with pytest.raises(SystemExit, match="1"):
@@ -38,20 +30,20 @@ def test_a_line_over_the_models_own_limit_is_left_empty(folders, capsys, monkeyp
 
 
 @pytest.mark.parametrize(("kind", "name"), [("bart", "Bart"), ("llama", "Llama")])
-def test_info_shows_the_model(folders, kind, name, capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "info", f"hf:{folders / kind}")
+def test_info_shows_the_model(saved, kind, name, capsys, monkeypatch):
+    shown = printed_here(capsys, monkeypatch, "info", f"hf:{saved / kind}")
     parameters = sum(weight.numel() for weight in build(kind).parameters())
     for part in (f"{name}For", f"{parameters:,}", "hidden (32)", "embedding (16)"):
         assert part in shown
-    record = json.loads(printed_here(capsys, monkeypatch, "info", "--json", f"hf:{folders / kind}"))
+    record = json.loads(printed_here(capsys, monkeypatch, "info", "--json", f"hf:{saved / kind}"))
     assert (record["parameters"], record["sites"]["hidden"]) == (parameters, 32)
 
 
 @pytest.mark.parametrize("kind", ["bart", "llama"])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_noisy_chains_in_low_precision(folders, kind, precision):
+def test_noisy_chains_in_low_precision(saved, kind, precision):
     texts, decoder = ["a b c", "b"], NPAD(Greedy(), 4, Noise(0.1, relative=True))
-    name = f"hf:{folders / kind}"
+    name = f"hf:{saved / kind}"
     greedy = load(name).translate(texts, Greedy(), 8)
     found = load(name, precision=precision).translate(texts, decoder, 8)
     for translation, plain in zip(found, greedy, strict=True):
@@ -60,9 +52,9 @@ def test_noisy_chains_in_low_precision(folders, kind, precision):
 
 
 @pytest.mark.parametrize(("kind", "selector"), [("bart", MostProbable()), ("llama", WithCut())])
-def test_the_default_noise_is_the_models(folders, kind, selector, capsys, monkeypatch):
+def test_the_default_noise_is_the_models(saved, kind, selector, capsys, monkeypatch):
     """Relative noise of 0.1, as in npad.hf; the same by name, loaded, and in low precision."""
-    name = f"hf:{folders / kind}"
+    name = f"hf:{saved / kind}"
     expected = Defaults(Noise(0.1, relative=True), selector, chains=10)
     assert defaults_of(name) == expected
     assert Defaults.of(load(name).model) == expected
@@ -87,10 +79,10 @@ def test_the_default_noise_of_npads_own_models():
 
 
 @pytest.mark.parametrize("kind", ["bart", "llama"])
-def test_calibrate_prints_a_line_that_runs(folders, kind, tmp_path, capsys, monkeypatch):
+def test_calibrate_prints_a_line_that_runs(saved, kind, tmp_path, capsys, monkeypatch):
     """With the model's own noise and order; without references, by log-probability."""
     (tmp_path / "few").write_text("w5 w6\nw7\nw8 w9\nw5\n")
-    options = ["-m", f"hf:{folders / kind}", "--calls", "14", "--max-length", "4", "--json"]
+    options = ["-m", f"hf:{saved / kind}", "--calls", "14", "--max-length", "4", "--json"]
     search = ["calibrate", str(tmp_path / "few"), *options]
     data = json.loads(printed_here(capsys, monkeypatch, *search))
     assert data["metric"] == "log p"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoTokenizer, MambaConfig, MambaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaModel, MambaConfig, MambaForCausalLM
 
-from npad import InvalidInput, hf, load
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf, load
+from npad.models.huggingface.adapter import HuggingFace
 from npad.scale.worker import fingerprint
 from runs import printed_here, refused_here
-from test_huggingface import build, save
+from test_huggingface import PROMPTS, V, build, save, tensors
+from test_huggingface import saved as saved
 
 PROMPT = torch.tensor([[5, 6]])
 TEMPLATE = (
@@ -94,3 +96,61 @@ def test_a_chat_needs_a_template(folder):
         load(f"chat:{folder / 'plain'}")
     with pytest.raises(InvalidInput, match="chat: needs a model's name or folder, such as chat:"):
         load("chat:")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
+def test_mistakes_are_named(saved, capsys, monkeypatch):
+    config = LlamaConfig(
+        vocab_size=V,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
+        HuggingFace(LlamaModel(config))
+    model = build("llama")
+    with pytest.raises(
+        InvalidInput, match="no noise site 'layer'; it offers 'hidden', 'embedding', 'output'"
+    ):
+        hf.generate(model, **tensors("llama"), decoder=NPAD(noise=Noise(0.1, site="layer")))
+    with pytest.raises(InvalidInput, match="is compiled, and noise cannot enter it"):
+        HuggingFace(torch.compile(model))
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    with pytest.raises(InvalidInput, match="must be padded on the left"):
+        hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=mask)
+    model.config.max_position_embeddings = 5
+    with pytest.raises(
+        InvalidInput, match=r"a prompt has 6 tokens and .* holds at most 5; make it shorter"
+    ):
+        decode(HuggingFace(model), PROMPTS, Beam(2))
+    model.config.max_position_embeddings = 7
+    with pytest.raises(InvalidInput, match=r"an output with its prefix has 8 tokens"):
+        decode(HuggingFace(model), PROMPTS, Beam(2), 12)
+    with pytest.raises(InvalidInput, match="a source has 1,030 tokens"):
+        decode(HuggingFace(build("bart")), [[5] * 1030], Greedy(), 3)
+    with pytest.raises(
+        InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"
+    ):
+        hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=torch.ones(1, 3))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InvalidInput, match="has no choice of languages; leave out :w5-w6"):
+        load(f"hf:{saved / 'bart'}:w5-w6")
+    message = refused_here(capsys, monkeypatch, "translate", "--model", "hf:nobody/nothing", "x")
+    assert "cannot load 'nobody/nothing' as a model of Hugging Face" in message
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
+def test_a_model_that_cannot_be_hooked_is_refused():
+    model = build("llama")
+    model.model.layers[0].compile()
+    with pytest.raises(
+        InvalidInput, match="LlamaForCausalLM is compiled, and noise cannot enter it"
+    ):
+        HuggingFace(model)
+    model = build("llama")
+    model.lm_head.weight = torch.nn.Parameter(
+        torch.zeros(V // 2, 16, dtype=torch.uint8), requires_grad=False
+    )
+    with pytest.raises(InvalidInput, match="the head of LlamaForCausalLM is quantised"):
+        HuggingFace(model)

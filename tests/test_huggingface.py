@@ -114,6 +114,21 @@ def source(kind: str, dtype=torch.float64):
     return PROMPTS
 
 
+def tensors(kind: str):
+    """The source as `generate` takes it."""
+    given = source(kind)
+    return given.tensors if kind == "whisper" else HuggingFace(build(kind))._padded(given).tensors
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Two tiny random models with a tokenizer of words, saved as people save them."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind in ("bart", "llama"):
+        save(folder / kind, kind)
+    return folder
+
+
 @kinds
 def test_it_keeps_the_contract(kind):
     check_model(HuggingFace(build(kind)), source(kind))

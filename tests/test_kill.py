@@ -54,7 +54,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsy
         command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     while process.poll() is None and not any(path for sign in signs for path in run.glob(sign)):
-        pass
+        time.sleep(0.001)
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"

@@ -18,8 +18,7 @@ from npad.pipelines.subtitles import FORMATS
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translation
 from npad.search.hypotheses import Hypothesis
-from runs import npad as command
-from runs import refused_here
+from runs import printed_here, refused_here
 from test_transcribe import RATE, saved, tone
 from test_transcribe import whisper as whisper  # a fixture
 
@@ -212,20 +211,18 @@ def test_json_is_one_line():
 # Files as people have them
 
 
-def run(whisper, *arguments):
-    return command(
-        "transcribe", "-m", f"hf:{whisper}", "-d", "greedy", "--max-length", 6, *arguments
-    )
+def arguments(whisper, *more):
+    return ("transcribe", "-m", f"hf:{whisper}", "-d", "greedy", "--max-length", 6, *more)
 
 
-def test_a_mess_of_files_is_transcribed(whisper, tmp_path):
+def test_a_mess_of_files_is_transcribed(whisper, tmp_path, npad_here):
     noise = torch.rand(22050, generator=torch.Generator().manual_seed(0)) - 0.5
     stereo = saved(tmp_path / "stereo.wav", noise, 44100, channels=2)
     bits = saved(tmp_path / "bits.wav", noise[:8000], 8000, size=1)
     silence = saved(tmp_path / "silence.wav", torch.zeros(RATE * 5), RATE)
     truncated = saved(tmp_path / "truncated.wav", noise[:16000], RATE)
     truncated.write_bytes(truncated.read_bytes()[:16044])
-    done = run(whisper, stereo, bits, silence, truncated)
+    done = npad_here(*arguments(whisper, stereo, bits, silence, truncated))
     lines = done.stdout.splitlines()
     assert len(lines) == 4
     assert lines[2] == ""
@@ -249,7 +246,7 @@ def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, mo
     files = [saved(tmp_path / f"{name}.wav", noise, RATE) for name in "ab"]
     folder = tmp_path / "subtitles"
     folder.mkdir()
-    run(whisper, *files, "--format", "srt", "-o", folder)
+    printed_here(capsys, monkeypatch, *arguments(whisper, *files, "--format", "srt", "-o", folder))
     assert sorted(path.name for path in folder.iterdir()) == ["a.srt", "b.srt"]
     assert (folder / "a.srt").read_text().startswith("1\n00:00:00")
     (folder / "a.wav").write_bytes(files[0].read_bytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
@@ -11,33 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import (
+    FOUR,
     PLAIN,
     RANDOM,
     assert_same,
     by_name,
+    in_fours,
     key,
     npad,
-    one_warning,
     recurrent,
     summaries,
     tables,
 )
 from npad import (
     NPAD,
-    Antithetic,
     Beam,
     Constant,
-    Counted,
     Diverse,
-    Exact,
-    Fixed,
-    Gaussian,
     Greedy,
     LengthNormalised,
     Noise,
     Noisy,
-    Orthogonal,
-    OutOfMemory,
     Sampling,
     decode,
     score,
@@ -55,36 +48,44 @@ def distinct(hypotheses):
 
 @inners
 @pytest.mark.parametrize("chains", [1, 4])
-@given(model=tables(sentences=3, max_vocabulary=3), max_length=st.integers(1, 5))
+@in_fours
+@given(model=tables(sentences=4, max_vocabulary=3), max_length=st.integers(1, 5))
 def test_noiseless_npad_is_its_inner_decoder(inner, chains, model, max_length):
     if isinstance(inner, RANDOM):
         chains = 1  # each chain draws on its own
-    source = [0, 1, 2]
-    plain = decode(model, source, inner, max_length)
-    found = decode(model, source, NPAD(inner, chains, Noise(0.0)), max_length)
+    plain = decode(model, FOUR, inner, max_length)
+    found = decode(model, FOUR, NPAD(inner, chains, Noise(0.0)), max_length)
     assert [distinct(one) for one in found] == [distinct(one) for one in plain]
     assert all(one.chain == 0 for hypotheses in found for one in hypotheses)
 
 
 @inners
+@in_fours
 @given(
-    model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 5)
+    model=tables(sentences=4),
+    sigma=st.floats(0, 3),
+    seed=st.integers(0, 2**63),
+    max_length=st.integers(1, 5),
 )
 def test_npad_is_never_below_its_inner_decoder(inner, model, sigma, seed, max_length):
     """Also when the inner one is cut at max_length: most of these tables are deeper than that."""
-    plain = decode(model, [0], inner, max_length, ids=[9])[0][0]
-    found = decode(model, [0], NPAD(inner, 6, Noise(sigma), seed=seed), max_length, ids=[9])[0][0]
-    assert key(found) >= (plain.finished, plain.log_prob - 1e-9)
+    ids = [9, 10, 11, 12]
+    plain = decode(model, FOUR, inner, max_length, ids=ids)
+    noisy = decode(model, FOUR, NPAD(inner, 6, Noise(sigma), seed=seed), max_length, ids=ids)
+    for (own, *_), (found, *_) in zip(plain, noisy, strict=True):
+        assert key(found) >= (own.finished, own.log_prob - 1e-9)
 
 
 @inners
-@given(model=tables(), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
+@in_fours
+@given(model=tables(sentences=4), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
 def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
-    best = [
-        decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed), 5)[0][0]
-        for m in (1, 2, 3, 5, 8)
+    runs = [
+        decode(model, FOUR, NPAD(inner, m, Noise(sigma), seed=seed), 5) for m in (1, 2, 3, 5, 8)
     ]
-    assert [key(one) for one in best] == sorted(key(one) for one in best)
+    for found in zip(*runs, strict=True):
+        best = [key(hypotheses[0]) for hypotheses in found]
+        assert best == sorted(best)
 
 
 @inners
@@ -238,128 +239,6 @@ def test_combinations_compose():
     ]
 
 
-@pytest.mark.parametrize(
-    "inner", [Greedy(), Beam(3, nbest=2), Sampling(3)], ids=["greedy", "beam", "sampling"]
-)
-def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monkeypatch):
-    model, source = recurrent(vocabulary=20), summaries(3)
-    whole = decode(model, source, npad(inner, chains=13), max_length=9)
-    seen = set()
-
-    def room_for(rows):
-        def ensure_fits(asked, bytes_each, device):
-            seen.add(asked)
-            if asked > rows:
-                raise OutOfMemory("too many")
-
-        monkeypatch.setattr("npad.search.loop.ensure_fits", ensure_fits)
-
-    room_for(3 * 4 * inner.rows)
-    with one_warning():
-        assert_same(decode(model, source, npad(inner, chains=13), max_length=9), whole)
-    assert max(seen) == 3 * 13 * inner.rows
-    assert 3 * 4 * inner.rows in seen
-    room_for(3 * inner.rows - 1)
-    with one_warning(), pytest.raises(OutOfMemory):
-        decode(model, source, npad(inner, chains=13), max_length=9)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [torch.OutOfMemoryError("out"), RuntimeError("can't allocate memory: 9 bytes")],
-    ids=["gpu", "cpu"],
-)
-@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
-def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, monkeypatch):
-    model, source = recurrent(vocabulary=20), summaries(3)
-    decoder = npad(Beam(2), chains=12, candidates="all", noise=Noise(1.0))
-    whole = decode(model, source, decoder, max_length=7)
-    assert max(map(len, whole)) > 5
-
-    class Small:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
-
-        def step(self, state, tokens, perturb=None):
-            if len(tokens) > 10:
-                raise error
-            return model.step(state, tokens, perturb)
-
-    small: Any = Small()
-    if forced:
-
-        def reads(state, tokens):
-            if len(tokens) > 4:
-                raise error
-            return model.forced(state, tokens)
-
-        small.forced = reads
-    with one_warning():
-        assert_same(decode(small, source, decoder, max_length=7), whole)
-    with one_warning(), pytest.raises(OutOfMemory):
-        decode(small, summaries(11), decoder, max_length=7)
-
-
-@pytest.mark.parametrize(
-    "inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"]
-)
-def test_sentences_are_dropped_whole_with_all_their_chains(inner):
-    """Chains end at different steps; at every step all live sentences have as many rows."""
-    model, source = recurrent(vocabulary=6), summaries(6)
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] += 2.0  # sooner or later
-    rows = []
-
-    class Watched(Counted):
-        def step(self, state, tokens, perturb=None):
-            rows.append(torch.bincount(state.sentence).tolist())
-            return super().step(state, tokens, perturb)
-
-    decode(Watched(model), source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
-    searched = [[count for count in counts if count] for counts in rows]
-    assert {count for counts in searched for count in counts} == {4, 4 * inner.rows}
-    assert all(len(set(counts)) == 1 for counts in searched)
-    assert min(map(len, searched)) < 6
-
-
-def test_calls_and_rescoring_are_counted_apart():
-    """Two certain tokens and the end: 5 chains · 3 steps, one distinct hypothesis read in 3."""
-    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
-    decode(model, [0], NPAD(Greedy(), 5, Noise(0.0)))
-    assert (model.calls, model.rescored) == (15, 3)
-
-
-def test_a_judge_of_the_models_own_is_asked_and_counted():
-    """A model may name another to re-score; Counted must not put itself in its place."""
-    model, source = recurrent(), summaries(2)
-    model.judge = recurrent(seed=1)
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] += 2.0  # so that some end
-    plain = decode(model, source, npad(Greedy()), max_length=30)
-    counted = Counted(model)
-    assert_same(decode(counted, source, npad(Greedy()), max_length=30), plain)
-    assert counted.rescored > 0
-    for sentence, hypotheses in enumerate(plain):
-        ended = [one for one in hypotheses if one.finished]
-        assert ended
-        for one in ended:
-            with torch.no_grad():
-                expected = read_by(
-                    model.judge, model.start(source[sentence : sentence + 1]), one.tokens
-                )
-            assert one.log_prob == pytest.approx(expected, abs=1e-9)
-
-
-def read_by(judge, state, tokens) -> float:
-    """log p of tokens and the end, step by step, from a state that may be another model's."""
-    total = 0.0
-    for read, written in zip(
-        [judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True
-    ):
-        logits, state = judge.step(state, torch.tensor([read]))
-        total += logits.log_softmax(-1)[0, written].item()
-    return total
-
-
 def test_a_sigma_for_each_chain():
     model, source = recurrent(), summaries(3)
     one, many = (
@@ -371,34 +250,3 @@ def test_a_sigma_for_each_chain():
     assert all(h.chain == 0 for s in quiet for h in s)
     mixed = decode(model, source, NPAD(chains=4, noise=Noise([0.0, 0.0, 0.7, 0.0])), max_length=7)
     assert {h.chain for s in mixed for h in s} <= {0, 2}
-
-
-KINDS = [Gaussian(), Antithetic(), Orthogonal(), Fixed()]
-
-
-@inners
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
-def test_chains_in_parts_find_what_they_find_together(inner, kind):
-    model, source = recurrent(), summaries(3)
-    decoder = NPAD(inner, 7, Noise(0.8, distribution=kind))
-    together = decode(model, source, decoder, 6)
-    seen = []
-
-    class Watched(Counted):
-        def step(self, state, tokens, perturb=None):
-            seen.append(len(tokens))
-            return super().step(state, tokens, perturb)
-
-    for most in (1, 3 * 2 * inner.rows):
-        parts = decode(Watched(model), source, decoder, 6, max_rows=most)
-        if isinstance(
-            kind, Orthogonal
-        ):  # the same up to rounding, which its matrix product decides
-            written = [
-                [[one.tokens for one in each] for each in found] for found in (parts, together)
-            ]
-            assert written[0] == written[1]
-        else:
-            assert_same(parts, together)
-    if not isinstance(inner, Exact):
-        assert max(seen) <= 3 * 2 * inner.rows

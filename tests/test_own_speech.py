@@ -16,7 +16,7 @@ from npad.pipelines.audio import read
 from npad.pipelines.sound import log_mel
 from npad.pipelines.transcription import LONGEST, load
 from npad.storage import checkpoint
-from runs import npad, printed_here, refused_here
+from runs import printed_here, refused_here
 
 RATE, BINS = OPTIONS["sound"]["rate"], OPTIONS["sound"]["bins"]
 NOISY = NPAD(Beam(2), 4, Noise(0.5))
@@ -72,10 +72,10 @@ def test_ten_minutes_of_silence_are_an_empty_line_at_once(folder, tmp_path, caps
     assert time.perf_counter() - start < 30
 
 
-def test_a_truncated_recording_is_transcribed_as_far_as_it_goes(folder, tmp_path):
+def test_a_truncated_recording_is_transcribed_as_far_as_it_goes(folder, tmp_path, npad_here):
     path = record(tmp_path / "cut.wav", tone(500, 1.0, RATE), RATE)
     path.write_bytes(path.read_bytes()[: 44 + RATE])
-    done = npad("transcribe", "-m", folder, path, "--max-length", 9, "--json")
+    done = npad_here("transcribe", "-m", folder, path, "--max-length", 9, "--json")
     record_ = json.loads(done.stdout)
     assert "ends early: 0.5 of 1.0 seconds are there" in done.stderr
     expected = load(folder).transcribe([read(path, RATE)], Beam(), 9)[0][0]

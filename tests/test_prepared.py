@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import npad
-from cases import EVERY, assert_same, by_name
+from cases import assert_same, with_decoders
 from npad import NPAD, Beam, GNMTLength, Greedy, Noise, decode, score
 from npad.models.cgru import fast as module
 from npad.models.cgru.fast import Prepared, gru, prepared
@@ -36,8 +36,7 @@ def test_it_keeps_the_contract(how):
     check_model(pair(**how)[1], SOURCE)
 
 
-@kinds
-@pytest.mark.parametrize("decoder", **by_name(EVERY))
+@with_decoders("how", KINDS, fully=["one layer"])
 def test_it_finds_what_the_plain_one_finds(how, decoder):
     plain, fast = pair(**how)
     assert_same(decode(fast, SOURCE, decoder, 8), decode(plain, SOURCE, decoder, 8))

@@ -15,7 +15,7 @@ from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.scale import Corpus, Distributed, Local, ModelSpec, Translate, chains, translate_corpus
 from npad.scale.units import Failed, Task, Unit
 from npad.scale.worker import Worker, fingerprint, is_near_tie
-from runs import lines, npad, printed_here, refused, refused_here
+from runs import lines, printed_here, refused_here
 
 SPEC = ModelSpec("toy", "cpu")
 TEXTS = ["danke", "na ja", "", "ich verstehe nur bahnhof", "danke", "das ist mir wurst"] * 3
@@ -285,13 +285,13 @@ def test_the_command_writes_what_it_writes_without_an_engine(source, tmp_path, c
     assert [json.loads(line)["id"] for line in lines(tmp_path / "o.jsonl")] == list(range(18))
 
 
-def test_the_command_reports_lines_and_continues(tmp_path):
+def test_the_command_reports_lines_and_continues(tmp_path, capsys, monkeypatch, npad_here):
     poisoned(tmp_path / "in")
     arguments = command(tmp_path / "in", tmp_path / "out", "--engine", "local", "--window", 1)
-    line = refused(*arguments, "--on-error", "fail")
+    line = refused_here(capsys, monkeypatch, *arguments, "--on-error", "fail")
     assert "line 2" in line
     assert line.endswith("1 texts are finished: the same command continues after them")
-    done = npad(*arguments, code=1)
+    done = npad_here(*arguments, code=1)
     told = done.stderr.splitlines()
     assert [text.split(":")[1].split()[:2] for text in told[:4]] == [
         ["line", number] for number in "2456"

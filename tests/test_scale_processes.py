@@ -16,54 +16,39 @@ from npad import InvalidInput
 from npad.scale import ModelSpec, Processes
 from npad.scale.processes import available_cpus, default_workers
 from npad.scale.units import units_of
-from runs import lines, refused
-from scale_cases import (
-    SPEC,
-    TASK,
-    driver,
-    expected,
-    kill_after,
-    kill_ten,
-    sentences,
-    translations,
-)
+from runs import lines, refused_here
+from scale_cases import SPEC, TASK, driver, expected, kill_after, kill_ten, sentences, translations
 
 
 def test_ten_killed_workers_lose_and_double_nothing():
-    texts = sentences(320)
+    texts = sentences(96)
     with Processes(SPEC, workers=2) as engine:
-        outputs, kills = kill_ten(engine, texts, 10)
+        outputs, kills = kill_ten(engine, texts, 3)
     assert kills == engine.deaths == 10
-    assert outputs == expected(texts, 10)
+    assert outputs == expected(texts, 3)
 
 
 def test_sentences_and_chains_may_be_divided_in_any_way():
-    texts = sentences(30)
+    texts = sentences(12)
     with Processes(SPEC, workers=2) as engine:
-        found = [translations(engine, texts, *division) for division in [(7,), (30,), (3, 4)]]
-    assert found == [expected(texts, 30)] * 3
+        found = [translations(engine, texts, *division) for division in [(5,), (12,), (2, 4)]]
+    assert found == [expected(texts, 12)] * 3
 
 
-def test_a_killed_driver_continues_where_it_stopped(tmp_path):
+def test_a_killed_driver_continues_where_it_stopped(tmp_path, capsys, monkeypatch):
     source, output = tmp_path / "in", tmp_path / "out"
-    texts = sentences(300)
+    texts = sentences(160)
     source.write_text("\n".join(texts) + "\n")
     command = driver(source, output, "--engine", "processes", "--workers", 2)
     kill_after(command, tmp_path / "out.manifest.jsonl", units=4)
     assert not output.exists()
-    (line,) = refused_lines([*command, "--sigma", "0.5"])
+    line = refused_here(capsys, monkeypatch, *command[3:], "--sigma", "0.5")
     assert "was begun with the decoder" in line
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "of 300 lines were finished by an earlier run" in done.stderr
+    assert "of 160 lines were finished by an earlier run" in done.stderr
     assert int(done.stderr.split("npad: ")[1].split(" of")[0]) >= 40
     assert lines(output) == expected(texts, 10)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
-
-
-def refused_lines(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    return done.stderr.splitlines()
 
 
 def test_workers_end_when_their_driver_is_killed(tmp_path):
@@ -88,14 +73,14 @@ def test_workers_end_when_their_driver_is_killed(tmp_path):
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_two_drivers_on_one_output_are_refused(tmp_path):
+def test_two_drivers_on_one_output_are_refused(tmp_path, capsys, monkeypatch):
     (tmp_path / "in").write_text("\n".join(sentences(20_000)))
     command = driver(tmp_path / "in", tmp_path / "out", "--engine", "local")
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
         while not (tmp_path / "out.manifest.jsonl").exists():
             assert first.poll() is None
             time.sleep(0.02)
-        (line,) = refused_lines(command)
+        line = refused_here(capsys, monkeypatch, *command[3:])
         first.kill()
     assert "another process is writing" in line
     assert "choose another output" in line
@@ -124,16 +109,17 @@ def test_an_interrupt_is_one_line_and_says_how_to_continue(tmp_path):
     assert line.endswith("texts are finished: the same command continues after them")
 
 
-def test_a_model_that_no_worker_can_load_is_one_line(tmp_path):
+def test_a_model_that_no_worker_can_load_is_one_line(tmp_path, capsys, monkeypatch):
     with (
-        Processes(ModelSpec(str(tmp_path / "nowhere"), "cpu"), 2) as engine,
+        Processes(ModelSpec(str(tmp_path / "nowhere"), "cpu"), 1) as engine,
         pytest.raises(InvalidInput, match="a worker cannot load the model: there is no model"),
     ):
         engine.start()
     (tmp_path / "in").write_text("danke\n")
     files = ("-i", tmp_path / "in", "-o", tmp_path / "out", "--engine", "processes")
-    assert "there is no model" in refused("translate", "-m", tmp_path / "nowhere", *files)
-    line = refused("translate", "-m", "toy", *files, "--device", "cuda:7", "--workers", 1)
+    here = partial(refused_here, capsys, monkeypatch, "translate")
+    assert "there is no model" in here("-m", tmp_path / "nowhere", *files)
+    line = here("-m", "toy", *files, "--device", "cuda:7", "--workers", 1)
     assert "a worker cannot load the model" in line
 
 

@@ -13,7 +13,7 @@ from npad.cli.main import main
 from npad.experiments import speed
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
-from runs import npad, printed_here
+from runs import printed_here
 
 SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3, "sentences": 2}
 
@@ -60,9 +60,9 @@ def test_every_strategy_is_measured(precision):
     assert chains.row_steps == pytest.approx(50 * chains.tokens)
 
 
-def test_the_command_prints_a_row_a_strategy():
+def test_the_command_prints_a_row_a_strategy(npad_here):
     options = [f"--{name}={value}" for name, value in SMALL.items()]
-    done = npad("bench", "--device", "cpu", *options)
+    done = npad_here("bench", "--device", "cpu", *options)
     assert all(name in done.stdout for name in speed.STRATEGIES)
     assert "TFLOP/s" in done.stderr
     assert "vocabulary 10" in done.stdout
@@ -110,8 +110,8 @@ def test_the_old_name_of_vocabulary_still_works_and_is_not_in_the_help(capsys, m
         ("--rows=0", "rows"),
     ],
 )
-def test_mistakes_are_one_line(option, message):
-    done = npad("bench", "--device=cpu", option, code=2)
+def test_mistakes_are_one_line(option, message, npad_here):
+    done = npad_here("bench", "--device=cpu", option, code=2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -35,3 +37,14 @@ def test_bench_says_how_threads_wait():
     sizes = ["--units", "8", "--embedding", "4", "--vocabulary", "20", "--sentences", "1"]
     done = npad("bench", "-d", "greedy", *sizes, "--source", "3", "--length", "3")
     assert "CPU, 1 threads, GOMP_SPINCOUNT=1000; float32 chains" in done.stderr
+
+
+def test_translating_imports_no_compiler():
+    """torch's compiler takes as long to import as all the rest."""
+    code = (
+        "import sys, npad\n"
+        "npad.load('en-de').translate(['Yes.'], npad.NPAD(npad.Beam(2), 2))\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

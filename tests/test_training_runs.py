@@ -95,11 +95,14 @@ def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"dropout": 0.3}, {"cell": "lstm", "layers": 2}, {"attention": False, "tied": True}],
-    ids=["dropout", "lstm", "fixed"],
+    ("optimiser", "options"),
+    [
+        ("adam", {"dropout": 0.3}),
+        ("adadelta", {"cell": "lstm", "layers": 2}),
+        ("sgd", {"attention": False, "tied": True}),
+    ],
+    ids=["adam-dropout", "adadelta-lstm", "sgd-fixed"],
 )
-@pytest.mark.parametrize("optimiser", ["adam", "adadelta", "sgd"])
 def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, optimiser):
     recipe = Recipe(
         optimiser=optimiser,
@@ -214,31 +217,23 @@ def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
     assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
 
 
-def test_two_processes_train_as_one(tmp_path, store):
+def test_two_processes_train_as_one(tmp_path, store, npad_here):
     """The command itself: begun, then resumed."""
-    recipe = TWO_RUN.split()
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    for name, start in (("one", [sys.executable]), ("two", torchrun)):
-        for how in (
-            ["--data", str(store.folder), *recipe, "--epochs", "1"],
-            ["--resume", "--epochs", "2", "--device", "cpu"],
-        ):
-            command = [*start, "-m", "npad", "train", str(tmp_path / name), *how]
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                timeout=600,
-            )
-            assert done.returncode == 0, done.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun += ["--nproc-per-node", "2", "-m", "npad", "train", str(tmp_path / "two")]
+    for how in (
+        ["--data", str(store.folder), *TWO_RUN.split(), "--epochs", "1"],
+        ["--resume", "--epochs", "2", "--device", "cpu"],
+    ):
+        npad_here("train", tmp_path / "one", *how)
+        done = subprocess.run(
+            [*torchrun, *how],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
     one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
     assert [record["update"] for record in one] == [record["update"] for record in two]
     assert one[-1]["valid_nll"] == pytest.approx(two[-1]["valid_nll"], rel=1e-4)

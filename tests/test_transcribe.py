@@ -23,7 +23,6 @@ from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.pipelines import audio
 from npad.pipelines import transcription as transcribe
-from runs import npad as command
 from runs import refused_here
 from test_huggingface import build
 
@@ -186,16 +185,16 @@ def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
     ].tokens  # the features follow the weights
 
 
-def test_the_command_writes_a_line_a_recording(whisper, tmp_path):
+def test_the_command_writes_a_line_a_recording(whisper, tmp_path, npad_here):
     files = [
         saved(tmp_path / f"{i}.wav", sound[: RATE // 4], RATE)
         for i, sound in enumerate(recordings()[:2])
     ]
-    done = command(
+    done = npad_here(
         "transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "-d", "greedy", *files
     )
     assert len(done.stdout.splitlines()) == 2
-    done = command("transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "--json", *files)
+    done = npad_here("transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "--json", *files)
     first, second = map(json.loads, done.stdout.splitlines())
     assert (first["source"], second["source"]) == tuple(map(str, files))
 

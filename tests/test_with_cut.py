@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npad
-from cases import PLAIN, by_name, recurrent, summaries, tables
+from cases import FOUR, PLAIN, by_name, in_fours, recurrent, summaries, tables
 from npad import (
     MBR,
     NPAD,
@@ -39,26 +39,35 @@ def by_log_prob(hypotheses):
 
 
 @inners
+@in_fours
 @given(
-    model=tables(), sigma=st.floats(0, 3), seed=st.integers(0, 2**63), max_length=st.integers(1, 4)
+    model=tables(sentences=4),
+    sigma=st.floats(0, 3),
+    seed=st.integers(0, 2**63),
+    max_length=st.integers(1, 4),
 )
 def test_npad_is_never_below_its_inner_decoder_in_this_order(inner, model, sigma, seed, max_length):
     """By log-probability alone, and all that is returned comes in that order."""
-    plain = decode(model, [0], inner, max_length, ids=[9])[0]
+    ids = [9, 10, 11, 12]
+    plain = decode(model, FOUR, inner, max_length, ids=ids)
     decoder = NPAD(inner, 6, Noise(sigma), seed=seed, selector=WithCut())
-    found = decode(model, [0], decoder, max_length, ids=[9])[0]
-    assert [one.log_prob for one in found] == by_log_prob(found)
-    assert found[0].log_prob >= max(one.log_prob for one in plain) - 1e-9
+    noisy = decode(model, FOUR, decoder, max_length, ids=ids)
+    for own, found in zip(plain, noisy, strict=True):
+        assert [one.log_prob for one in found] == by_log_prob(found)
+        assert found[0].log_prob >= max(one.log_prob for one in own) - 1e-9
 
 
 @inners
-@given(model=tables(), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
+@in_fours
+@given(model=tables(sentences=4), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
 def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
-    best = [
-        decode(model, [0], NPAD(inner, m, Noise(sigma), seed=seed, selector=WithCut()), 3)[0][0]
+    runs = [
+        decode(model, FOUR, NPAD(inner, m, Noise(sigma), seed=seed, selector=WithCut()), 3)
         for m in (1, 2, 4, 8)
     ]
-    assert [one.log_prob for one in best] == sorted(one.log_prob for one in best)
+    for found in zip(*runs, strict=True):
+        best = [hypotheses[0].log_prob for hypotheses in found]
+        assert best == sorted(best)
 
 
 @given(model=tables(max_vocabulary=3, max_depth=4), max_length=st.integers(1, 4))

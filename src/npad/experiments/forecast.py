@@ -1,14 +1,14 @@
 """How much of a report has been measured, and how long the rest takes.
 
 The report is rendered with placeholders for what is not measured yet, which shows what it asks for.
-Choices that rest on placeholders may turn out otherwise, so the forecast is made anew every time.
+Choices that rest on placeholders may turn out otherwise, so the forecast is made anew now and then.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from npad.evaluate.bootstrap import Difference
@@ -16,6 +16,7 @@ from npad.experiments.bench import Bench
 from npad.experiments.rows import FIGURES, Row
 from npad.search.decoder import Decoder
 
+PAUSE = 10  # times what a forecast took, before the next: it takes a tenth of a second or more
 CALLS_PER_ROW = 20  # model calls of one row of a search, about the length of an output
 
 
@@ -102,9 +103,18 @@ class Forecast:
     ) -> None:
         self.bench, self.render, self.clock = bench, render, clock
         self.start, self.begun = clock(), set(bench.record.results)
+        self._latest, self._due = Outlook(0, 0, None), self.start
 
     def outlook(self) -> Outlook:
         """Return the measurements done, their total, and the time left at the rate so far."""
+        now, done = self.clock(), len(self.bench.record.results)
+        if now >= self._due:
+            self._latest = self._rehearse()
+            end = self.clock()
+            self._due = end + PAUSE * (end - now)
+        return replace(self._latest, done=done, total=max(done, self._latest.total))
+
+    def _rehearse(self) -> Outlook:
         rehearsal = Rehearsal(self.bench)
         self.render(rehearsal)
         work, done = rehearsal.work, self.bench.record.results

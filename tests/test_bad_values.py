@@ -1,0 +1,172 @@
+"""A decoder, noise, schedule or selector made of a wrong value: one line names it and its rule."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from npad import (
+    MBR,
+    NPAD,
+    Adaptive,
+    Antithetic,
+    Beam,
+    BestOf,
+    Constant,
+    Cosine,
+    Diverse,
+    Dropout,
+    Exact,
+    Exponential,
+    FirstSteps,
+    Fixed,
+    GNMTLength,
+    Greedy,
+    InvalidInput,
+    Laplace,
+    LengthNormalised,
+    Linear,
+    Noise,
+    Noisy,
+    NpadError,
+    Orthogonal,
+    Power,
+    Rerank,
+    Sampling,
+    StudentT,
+)
+from npad.models.table import TableModel
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NPAD(chains=0), "chains must be a whole number of at least 1, not 0"),
+        (lambda: NPAD(chains=2.5), "chains must be a whole number of at least 1, not 2.5"),
+        (lambda: NPAD(candidates="some"), "candidates must be one of 'best', 'all', not 'some'"),
+        (lambda: NPAD("beam"), "inner must be a Decoder, such as Beam"),
+        (lambda: NPAD(Beam), r"write Beam\(\), not Beam"),
+        (lambda: NPAD(noise=0.3), r"noise must be a Noise, such as Noise\(0.3\), not 0.3"),
+        (lambda: NPAD(NPAD()), "NPAD cannot be its own inner decoder; use more chains"),
+        (lambda: BestOf(Greedy()), "BestOf needs a tuple of decoders"),
+        (lambda: BestOf((Greedy(), "beam")), "each of BestOf's decoders must be a Decoder"),
+        (lambda: BestOf((NPAD(),)), "BestOf cannot hold NPAD; put it inside"),
+        (lambda: NPAD(chains=3, noise=Noise([0.1, 0.2])), "one for each of 3 chains"),
+        (
+            lambda: NPAD(Exact(), selector=LengthNormalised()),
+            "Exact proves the most probable hypothesis",
+        ),
+        (lambda: NPAD(seed="x"), "seed must be a whole number"),
+        (lambda: NPAD(clean_chain="no"), "clean_chain must be True or False, not 'no'"),
+        (lambda: NPAD(share_noise=1), "share_noise must be True or False, not 1"),
+        (
+            lambda: NPAD(selector=MBR),
+            r"selector must be a function of the candidates, .*: write MBR\(\), not MBR",
+        ),
+        (
+            lambda: NPAD(selector="mbr"),
+            "selector must be a function of the candidates, .* not 'mbr'",
+        ),
+        (lambda: Exact(beam=5), r"Exact's beam must be a Beam, such as Beam\(5\), not 5"),
+        (
+            lambda: Noise(0.3, Constant),
+            r"schedule must be a function of step .*: write Constant\(\), not Constant",
+        ),
+        (
+            lambda: Noise(0.3, "constant"),
+            r"schedule must be a function of step and entropy, such as Constant\(\), not 'con",
+        ),
+        (
+            lambda: Noise(0.3, Laplace()),
+            r"schedule must be a function of step and entropy.* not Laplace\(\)",
+        ),
+        (
+            lambda: Noise(0.3, distribution=Laplace),
+            r"distribution must be a distribution: write Laplace\(\), not Laplace",
+        ),
+        (
+            lambda: Noise(0.3, distribution="laplace"),
+            r"distribution must be a distribution, such as Gaussian\(\)",
+        ),
+        (lambda: Noise(0.3, relative="no"), "relative must be True or False, not 'no'"),
+        (lambda: Fixed(Laplace), r"Fixed's base must be a distribution: write Laplace\(\)"),
+        (lambda: Antithetic("x"), "Antithetic's base must be a distribution"),
+        (lambda: Beam(0), "width must be a whole number of at least 1, not 0"),
+        (lambda: Beam(True), "width must be a whole number of at least 1, not True"),
+        (lambda: Beam(3, "stop"), "finish must be one of 'shrink', 'compete', 'pool', not 'stop'"),
+        (lambda: Beam(3, nbest=4), "nbest must be at most the width, 3, not 4"),
+        (lambda: Beam(3, nbest=0), "nbest must be a whole number of at least 1, not 0"),
+        (lambda: Diverse(0), "width must be"),
+        (lambda: Diverse(3, eta=-0.1), "eta must be a finite number of at least 0, not -0.1"),
+        (lambda: Diverse(3, nbest=4), "nbest must be at most the width"),
+        (lambda: Sampling(0), "samples must be a whole number of at least 1, not 0"),
+        (lambda: Sampling(temperature=0), "temperature must be a finite number above 0, not 0"),
+        (
+            lambda: Sampling(temperature=-1.0),
+            "temperature must be a finite number above 0, not -1.0",
+        ),
+        (
+            lambda: Sampling(temperature=math.nan),
+            "temperature must be a finite number above 0, not nan",
+        ),
+        (lambda: Sampling(top_k=0), "top_k must be a whole number of at least 1, not 0"),
+        (lambda: Sampling(top_p=0.0), "top_p must be a finite number above 0, not 0.0"),
+        (lambda: Sampling(top_p=1.5), "top_p must be a share of at most 1, not 1.5"),
+        (lambda: Sampling(seed=0.5), "seed must be a whole number"),
+        (lambda: Exact(0), "budget must be a whole number of at least 1, not 0"),
+        (lambda: Noise(-0.1), "sigma must be a finite number of at least 0, not -0.1"),
+        (lambda: Noise(math.nan), "sigma must be a finite number of at least 0, not nan"),
+        (lambda: Noise(math.inf), "sigma must be a finite number of at least 0, not inf"),
+        (lambda: Noise("0.3"), "sigma must be a finite number of at least 0, not '0.3'"),
+        (lambda: Noise((0.1, -1)), "sigma must be a finite number of at least 0, not -1"),
+        (lambda: Noise(()), "it is empty"),
+        (lambda: Noise(np.array(0.3)), "sigma must be a finite number"),
+        (lambda: Noise(torch.tensor(0.3)), "sigma must be a finite number"),
+        (
+            lambda: Noise(0.3, lambda step: step),
+            "schedule must be a function of step and entropy: too many positional",
+        ),
+        (
+            lambda: Noise(0.3, distribution=Dropout()),
+            r"Dropout is relative to what it perturbs: write Noise\(0.3, …, rel",
+        ),
+        (lambda: Noise(0.3, distribution=Fixed(Dropout())), "is relative to what it perturbs"),
+        (lambda: Antithetic(Dropout()), "Antithetic needs additive noise; Dropout has no negative"),
+        (lambda: StudentT(2.0), "StudentT's nu must be a finite number above 2, not 2.0"),
+        (lambda: Orthogonal(17), "Orthogonal's block must be at most 16, not 17"),
+        (lambda: Orthogonal(0), "Orthogonal's block must be a whole number of at least 1, not 0"),
+        (lambda: Power(-1), "Power's p must be a finite number of at least 0, not -1"),
+        (lambda: Linear(0), "Linear's steps must be"),
+        (lambda: Cosine(0), "Cosine's steps must be"),
+        (lambda: Exponential(0), "Exponential's decay must be a finite number above 0, not 0"),
+        (lambda: FirstSteps(0), "FirstSteps' n must be"),
+        (lambda: Adaptive(0), "Adaptive's power must be"),
+        (lambda: LengthNormalised(-1), "alpha must be"),
+        (lambda: GNMTLength(0.6, -1), "beta must be"),
+        (
+            lambda: MBR("rouge"),
+            "utility must be 'chrf', 'bleu', 'wer' or a function of two texts, not 'rouge'",
+        ),
+        (lambda: Noisy(TableModel, Noise(0.3)), "TableModel"),
+        (lambda: Noisy(object(), Noise(0.3)), "object"),
+        (
+            lambda: Noisy(TableModel.random(3, 2), Noise(0.3), share_noise=1),
+            "share_noise must be True or False, not 1",
+        ),
+        (lambda: Rerank(3), "Rerank needs a function of a Hypothesis, not 3"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_rule(make, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        make()
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, NpadError)
+    assert "\n" not in str(caught.value)
+
+
+def test_sigmas_may_come_as_an_array():
+    assert Noise(torch.linspace(0, 1, 3).tolist()).sigma == (0.0, 0.5, 1.0)
+    assert Noise(np.array([0.0, 0.5])).sigma == (0.0, 0.5)

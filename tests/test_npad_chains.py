@@ -1,0 +1,182 @@
+"""How NPAD's chains are run and judged: together, in turn where memory is short, and counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cases import PLAIN, assert_same, by_name, npad, one_warning, recurrent, summaries
+from npad import (
+    NPAD,
+    Antithetic,
+    Beam,
+    Constant,
+    Counted,
+    Exact,
+    Fixed,
+    Gaussian,
+    Greedy,
+    Noise,
+    Orthogonal,
+    OutOfMemory,
+    Sampling,
+    decode,
+)
+from npad.models.table import TableModel
+
+inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
+
+
+@pytest.mark.parametrize(
+    "inner", [Greedy(), Beam(3, nbest=2), Sampling(3)], ids=["greedy", "beam", "sampling"]
+)
+def test_chains_that_do_not_fit_together_run_in_turn_to_the_same_end(inner, monkeypatch):
+    model, source = recurrent(vocabulary=20), summaries(3)
+    whole = decode(model, source, npad(inner, chains=13), max_length=9)
+    seen = set()
+
+    def room_for(rows):
+        def ensure_fits(asked, bytes_each, device):
+            seen.add(asked)
+            if asked > rows:
+                raise OutOfMemory("too many")
+
+        monkeypatch.setattr("npad.search.loop.ensure_fits", ensure_fits)
+
+    room_for(3 * 4 * inner.rows)
+    with one_warning():
+        assert_same(decode(model, source, npad(inner, chains=13), max_length=9), whole)
+    assert max(seen) == 3 * 13 * inner.rows
+    assert 3 * 4 * inner.rows in seen
+    room_for(3 * inner.rows - 1)
+    with one_warning(), pytest.raises(OutOfMemory):
+        decode(model, source, npad(inner, chains=13), max_length=9)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("out"), RuntimeError("can't allocate memory: 9 bytes")],
+    ids=["gpu", "cpu"],
+)
+@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, monkeypatch):
+    model, source = recurrent(vocabulary=20), summaries(3)
+    decoder = npad(Beam(2), chains=12, candidates="all", noise=Noise(1.0))
+    whole = decode(model, source, decoder, max_length=7)
+    assert max(map(len, whole)) > 5
+
+    class Small:
+        special, sites, start, select = model.special, model.sites, model.start, model.select
+
+        def step(self, state, tokens, perturb=None):
+            if len(tokens) > 10:
+                raise error
+            return model.step(state, tokens, perturb)
+
+    small: Any = Small()
+    if forced:
+
+        def reads(state, tokens):
+            if len(tokens) > 4:
+                raise error
+            return model.forced(state, tokens)
+
+        small.forced = reads
+    with one_warning():
+        assert_same(decode(small, source, decoder, max_length=7), whole)
+    with one_warning(), pytest.raises(OutOfMemory):
+        decode(small, summaries(11), decoder, max_length=7)
+
+
+@pytest.mark.parametrize(
+    "inner", [Greedy(), Beam(2), Sampling(2)], ids=["greedy", "beam", "sampling"]
+)
+def test_sentences_are_dropped_whole_with_all_their_chains(inner):
+    """Chains end at different steps; at every step all live sentences have as many rows."""
+    model, source = recurrent(vocabulary=6), summaries(6)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 2.0  # sooner or later
+    rows = []
+
+    class Watched(Counted):
+        def step(self, state, tokens, perturb=None):
+            rows.append(torch.bincount(state.sentence).tolist())
+            return super().step(state, tokens, perturb)
+
+    decode(Watched(model), source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
+    searched = [[count for count in counts if count] for counts in rows]
+    assert {count for counts in searched for count in counts} == {4, 4 * inner.rows}
+    assert all(len(set(counts)) == 1 for counts in searched)
+    assert min(map(len, searched)) < 6
+
+
+def test_calls_and_rescoring_are_counted_apart():
+    """Two certain tokens and the end: 5 chains · 3 steps, one distinct hypothesis read in 3."""
+    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
+    decode(model, [0], NPAD(Greedy(), 5, Noise(0.0)))
+    assert (model.calls, model.rescored) == (15, 3)
+
+
+def test_a_judge_of_the_models_own_is_asked_and_counted():
+    """A model may name another to re-score; Counted must not put itself in its place."""
+    model, source = recurrent(), summaries(2)
+    model.judge = recurrent(seed=1)
+    with torch.no_grad():
+        model.logits.bias[model.special.eos] += 2.0  # so that some end
+    plain = decode(model, source, npad(Greedy()), max_length=30)
+    counted = Counted(model)
+    assert_same(decode(counted, source, npad(Greedy()), max_length=30), plain)
+    assert counted.rescored > 0
+    for sentence, hypotheses in enumerate(plain):
+        ended = [one for one in hypotheses if one.finished]
+        assert ended
+        for one in ended:
+            with torch.no_grad():
+                expected = read_by(
+                    model.judge, model.start(source[sentence : sentence + 1]), one.tokens
+                )
+            assert one.log_prob == pytest.approx(expected, abs=1e-9)
+
+
+def read_by(judge, state, tokens) -> float:
+    """log p of tokens and the end, step by step, from a state that may be another model's."""
+    total = 0.0
+    for read, written in zip(
+        [judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True
+    ):
+        logits, state = judge.step(state, torch.tensor([read]))
+        total += logits.log_softmax(-1)[0, written].item()
+    return total
+
+
+KINDS = [Gaussian(), Antithetic(), Orthogonal(), Fixed()]
+
+
+@inners
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_chains_in_parts_find_what_they_find_together(inner, kind):
+    model, source = recurrent(), summaries(3)
+    decoder = NPAD(inner, 7, Noise(0.8, distribution=kind))
+    together = decode(model, source, decoder, 6)
+    seen = []
+
+    class Watched(Counted):
+        def step(self, state, tokens, perturb=None):
+            seen.append(len(tokens))
+            return super().step(state, tokens, perturb)
+
+    for most in (1, 3 * 2 * inner.rows):
+        parts = decode(Watched(model), source, decoder, 6, max_rows=most)
+        if isinstance(
+            kind, Orthogonal
+        ):  # the same up to rounding, which its matrix product decides
+            written = [
+                [[one.tokens for one in each] for each in found] for found in (parts, together)
+            ]
+            assert written[0] == written[1]
+        else:
+            assert_same(parts, together)
+    if not isinstance(inner, Exact):
+        assert max(seen) <= 3 * 2 * inner.rows
