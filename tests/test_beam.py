@@ -18,18 +18,23 @@ from plain import plain_beam
 RULES = ["shrink", "compete", "pool"]
 
 
-@pytest.mark.parametrize("finish", RULES)
-@given(model=tables(), width=st.integers(1, 7), max_length=st.integers(1, 5), data=st.data())
-def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
-    nbest = data.draw(st.integers(1, width))
-    expected = plain_beam(model, width, finish, nbest, max_length)
-    found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
+def assert_plain(beam, model, max_length):
+    """A beam finds what its plain transcription finds, in the same order."""
+    found = decode(model, [0], beam, max_length)[0]
+    expected = plain_beam(model, beam.width, beam.finish, beam.nbest, max_length)
     assert [(one.tokens, one.finished) for one in found] == [
         (tokens, ended) for tokens, _, ended in expected
     ]
     assert [one.log_prob for one in found] == pytest.approx(
         [log_prob for _, log_prob, _ in expected], abs=1e-9
     )
+
+
+@pytest.mark.parametrize("finish", RULES)
+@given(model=tables(), width=st.integers(1, 7), max_length=st.integers(1, 5), data=st.data())
+def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
+    nbest = data.draw(st.integers(1, width))
+    assert_plain(Beam(width, finish, nbest), model, max_length)
 
 
 @pytest.mark.parametrize("finish", RULES)
@@ -41,14 +46,7 @@ def test_it_is_its_plain_transcription_with_many_tokens(finish):
         model = with_zeros(model, seed) if seed % 2 else model
         width, max_length = draw.randint(1, 4), draw.randint(2, 4)
         nbest = draw.randint(1, width)
-        expected = plain_beam(model, width, finish, nbest, max_length)
-        found = decode(model, [0], Beam(width, finish, nbest), max_length)[0]
-        assert [(one.tokens, one.finished) for one in found] == [
-            (tokens, ended) for tokens, _, ended in expected
-        ]
-        assert [one.log_prob for one in found] == pytest.approx(
-            [log_prob for _, log_prob, _ in expected], abs=1e-9
-        )
+        assert_plain(Beam(width, finish, nbest), model, max_length)
 
 
 @pytest.mark.parametrize("finish", RULES)
