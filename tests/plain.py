@@ -1,4 +1,4 @@
-"""Decoders as one would write them for one sentence with lists: slow, and easy to believe."""
+"""Algorithms as one would write them with lists: slow, and easy to believe."""
 
 from __future__ import annotations
 
@@ -106,3 +106,13 @@ def plain_cuts(sizes, groups, start, stop):
 
 def count(sizes):
     return sum(size > 0 for size in sizes)
+
+
+def edits(found: list[str], expected: list[str]) -> int:
+    """Substitutions, insertions and deletions from one list of words to another."""
+    row = list(range(len(expected) + 1))
+    for i, word in enumerate(found, 1):
+        before, row = row, [i]
+        for j, other in enumerate(expected, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (word != other)))
+    return row[-1]

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from npad.cli.main import main
 from npad.models.cgru.model import AttentionModel
 from npad.training import run
+from npad.training.loop import Watch
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
 from npad.training.store import Store
@@ -78,6 +79,18 @@ def updater(store: Store, recipe: Recipe = SHORT, **changes) -> Updater:
 def train(folder: Path, store: Store, recipe: Recipe = SHORT, **options):
     """Train a tiny model in a folder; its progress, and why it stopped."""
     return run.train(folder, store.folder, TINY | options, recipe)
+
+
+class Enough(Exception):
+    pass
+
+
+class Stopping(Watch):
+    """Dies at a report of the second epoch."""
+
+    def report(self, record):
+        if record["epoch"] > 1:
+            raise Enough
 
 
 def lines(path: Path) -> list[str]:

@@ -19,12 +19,11 @@ from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.sealed import seal
 from npad.training import run
-from npad.training.loop import Watch
 from npad.training.media import prepare_media, write_store
 from npad.training.sources import Pictures
 from npad.training.store import Store
 from npad.training.tasks import Task
-from runs import weights
+from runs import Enough, Stopping, weights
 
 tasks = pytest.mark.parametrize("task", ["caption", "speech"])
 
@@ -116,16 +115,6 @@ def test_captions_begin_with_the_frequencies_of_tokens(tmp_path, stores):
     assert counts.max() > 10 * counts.min()
     probabilities = model.logits.bias.softmax(0).detach().numpy()
     np.testing.assert_allclose(probabilities, counts / counts.sum(), rtol=1e-4)
-
-
-class Enough(Exception):
-    pass
-
-
-class Stopping(Watch):
-    def report(self, record):
-        if record["epoch"] > 1:
-            raise Enough
 
 
 @tasks

@@ -18,6 +18,7 @@ from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.pipelines import audio
 from npad.pipelines import transcription as transcribe
 from npad.pipelines.fetching import RELEASES, is_complete
+from plain import edits
 from runs import ROOT
 
 WHISPER = os.environ.get("NPAD_WHISPER_DIR")
@@ -52,16 +53,6 @@ def speech(heard):
 def words(text: str) -> list[str]:
     plain = re.sub(r"[^a-z' ]", " ", text.lower()).split()
     return [SPELLINGS.get(word, word) for word in plain]
-
-
-def edits(found: list[str], expected: list[str]) -> int:
-    """Substitutions, insertions and deletions from one list of words to another."""
-    row = list(range(len(expected) + 1))
-    for i, word in enumerate(found, 1):
-        before, row = row, [i]
-        for j, other in enumerate(expected, 1):
-            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (word != other)))
-    return row[-1]
 
 
 def test_the_folder_is_complete():

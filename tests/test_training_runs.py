@@ -21,7 +21,7 @@ from npad.training import run
 from npad.training.loop import Loop, Watch
 from npad.training.recipe import Recipe
 from npad.training.update import Updater
-from runs import SHORT, TINY, tiny, train, updater, weights
+from runs import SHORT, TINY, Enough, Stopping, tiny, train, updater, weights
 
 TWO_RUN = "--units 8 --embedding 6 --dropout 0 --batch 300 --optimiser sgd --device cpu"
 
@@ -122,18 +122,6 @@ def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, 
     assert weights(tmp_path / "two") == whole
     assert weights(tmp_path / "two", "best") == weights(tmp_path / "one", "best")
     assert _without_time(tmp_path / "two") == _without_time(tmp_path / "one")
-
-
-class Enough(Exception):
-    pass
-
-
-class Stopping(Watch):
-    """Dies at a report of the second epoch."""
-
-    def report(self, record):
-        if record["epoch"] > 1:
-            raise Enough
 
 
 def _without_time(folder):

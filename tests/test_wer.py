@@ -17,16 +17,7 @@ from npad.search import word_errors as module
 from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.word_errors import word_errors
 from npad.text.english import spoken
-
-
-def edits(found, expected):
-    """The distance by its definition, cell by cell."""
-    row = list(range(len(expected) + 1))
-    for i, word in enumerate(found, 1):
-        before, row = row, [i]
-        for j, other in enumerate(expected, 1):
-            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (word != other)))
-    return row[-1]
+from plain import edits
 
 
 def texts(count, seed):
