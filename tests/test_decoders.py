@@ -22,6 +22,7 @@ from cases import (
     recurrent,
     summaries,
     tables,
+    with_decoders,
 )
 from npad import NPAD, BestOf, Counted, Exact, Fallback, Noise, SharedSampling, decode, score
 from npad.models.table import TableModel
@@ -78,8 +79,7 @@ def test_a_sentence_decodes_alike_alone_in_a_batch_and_in_any_order(decoder, mod
         assert_same(decode(model, [i], decoder, 5, ids=[70 + i]), [together[i]])
 
 
-@every
-@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+@with_decoders("cell", {"rnn": "rnn", "gru": "gru", "lstm": "lstm"}, fully=["lstm"])
 def test_a_network_decodes_alike_alone_and_in_a_batch(decoder, cell):
     model, source = recurrent(cell, layers=2), summaries(5)
     together = decode(model, source, decoder, max_length=10)

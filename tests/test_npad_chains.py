@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from cases import PLAIN, assert_same, by_name, npad, one_warning, recurrent, summaries
+from cases import PLAIN, assert_same, npad, one_warning, recurrent, summaries
 from npad import (
     NPAD,
     Antithetic,
@@ -25,8 +25,6 @@ from npad import (
     decode,
 )
 from npad.models.table import TableModel
-
-inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
 
 
 @pytest.mark.parametrize(
@@ -151,11 +149,19 @@ def read_by(judge, state, tokens) -> float:
     return total
 
 
-KINDS = [Gaussian(), Antithetic(), Orthogonal(), Fixed()]
+# Gaussian noise in every decoder; noise that chains have in common in one decoder of each sort.
+PARTS = [(name, Gaussian()) for name in PLAIN]
+PARTS += [
+    (name, kind)
+    for name in ("greedy", "sampling", "nbest", "tight")
+    for kind in (Antithetic(), Orthogonal(), Fixed())
+]
+PARAMS = [
+    pytest.param(PLAIN[name], kind, id=f"{type(kind).__name__}-{name}") for name, kind in PARTS
+]
 
 
-@inners
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize(("inner", "kind"), PARAMS)
 def test_chains_in_parts_find_what_they_find_together(inner, kind):
     model, source = recurrent(), summaries(3)
     decoder = NPAD(inner, 7, Noise(0.8, distribution=kind))

@@ -128,9 +128,9 @@ def test_the_rows_decoded_at_a_time_do_not_matter(decoder):
 @decoders
 @pytest.mark.parametrize("window", [None, 1, 7, 60, 1000])
 def test_a_stream_is_translated_as_a_list_is(decoder, window):
-    texts, translator = sentences(120 if window == 1 else 300), untrained()
+    texts, translator = sentences({1: 30, 7: 60}.get(window, 130)), untrained()
     expected = translator.translate(texts, decoder, max_length=8)
-    found = translator.stream(iter(texts), decoder, max_length=8, max_rows=90, window=window)
+    found = translator.stream(iter(texts), decoder, max_length=8, max_rows=40, window=window)
     assert_alike(found, expected)
 
 
@@ -160,11 +160,11 @@ def test_a_stream_ends_where_its_texts_end():
 
 @decoders
 def test_sentences_that_do_not_fit_together_are_translated_in_turn_with_one_warning(decoder):
-    texts, translator = sentences(200), untrained()
+    texts, translator = sentences(100), untrained()
     expected = translator.translate(texts, decoder, max_length=8)
     small = replace(translator, model=Small(translator.model, 13))
     with one_warning():
-        found = list(small.stream(texts, decoder, max_length=8, max_rows=100, window=80))
+        found = list(small.stream(texts, decoder, max_length=8, max_rows=50, window=40))
     for one, other in zip(found, expected, strict=True):
         assert one.text == other.text
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
