@@ -9,7 +9,7 @@ import threading
 import pytest
 import torch
 
-from cases import EVERY, assert_same, by_name, tokens
+from cases import EVERY, assert_same, tokens, with_decoders
 from npad import (
     NPAD,
     Antithetic,
@@ -41,8 +41,7 @@ def graphs(model):
     return [one for one in model._graphs.entries.values() if isinstance(one, Graph)]
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("decoder", **by_name(EVERY))
+@with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
 def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
     expected = decode(build(), SOURCE, decoder, 8)

@@ -155,8 +155,7 @@ def test_a_prepared_model_is_steered_alike(decoder, actor):
     assert_same(decode(Steered(Prepared(model), actor), SOURCE, decoder, 8), expected)
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("decoder", **by_name(EVERY))
+@with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
 def test_captured_steps_find_the_same(decoder, steps, monkeypatch):
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
     monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
