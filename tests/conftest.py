@@ -1,12 +1,12 @@
 import os
-import re
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from extras import needing_transformers
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # which Triton reads when it is imported
@@ -14,15 +14,7 @@ torch.set_num_threads(1)  # two workers share two cores
 settings.register_profile("npad", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("npad")
 
-# The Makefile has the same pattern.
-NEEDS_TRANSFORMERS = r"^from (transformers|test_huggingface|npad import .*\bhf$)"
-collect_ignore: list[str] = []
-if find_spec("transformers") is None:  # without the extra hf
-    collect_ignore += [
-        path.name
-        for path in Path(__file__).parent.glob("*.py")
-        if re.search(NEEDS_TRANSFORMERS, path.read_text(), re.MULTILINE)
-    ]
+collect_ignore = needing_transformers() if find_spec("transformers") is None else []
 collect_ignore_glob = ["test_serve_*.py", "web/*"] if find_spec("starlette") is None else []
 
 
