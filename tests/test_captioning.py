@@ -186,6 +186,9 @@ def test_the_overlay_is_an_image_of_each_picture(folder, photos, tmp_path, capsy
     assert file.read_bytes().startswith(b"\x89PNG")
     printed_here(capsys, monkeypatch, *base, *photos[:2], "--overlay", tmp_path)
     assert {path.name for path in tmp_path.glob("*.png")} == {"one.png", "0.png", "1.png"}
+    monkeypatch.setattr("npad.evaluate.overlays.MAX_WORDS", 1)  # a long caption is drawn in part
+    printed_here(capsys, monkeypatch, *base, photos[0], "--overlay", tmp_path / "part.png")
+    assert (tmp_path / "part.png").stat().st_size < file.stat().st_size
     wrong = refused_here(capsys, monkeypatch, *base, *photos, "--overlay", file)
     assert wrong.endswith("would hold one of 5 pictures; name an existing folder")
 

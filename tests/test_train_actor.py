@@ -229,6 +229,9 @@ def test_the_command_trains_and_installs_an_actor(
     assert "stopped after 1 epochs" in again
     line = refused_here(capsys, monkeypatch, *arguments(run, model_copy, small_corpus))
     assert "holds a run already; continue it with --resume" in line
+    shipped = arguments(tmp_path / "other", "en-de", small_corpus, "--install")
+    assert "en-de is part of npad" in refused_here(capsys, monkeypatch, *shipped)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_killed_run_goes_on_to_the_same_actor(

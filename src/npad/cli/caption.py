@@ -18,7 +18,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
 from npad.evaluate.plots import ensure_matplotlib
-from npad.pipelines.captioning import load
+from npad.pipelines.captioning import MAX_CAPTION, load
 from npad.pipelines.pictures import SUFFIXES
 from npad.pipelines.progress import on_decoded
 from npad.search.decoder import Decoder
@@ -63,7 +63,7 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    max_length: MaxLength = 200,
+    max_length: MaxLength = MAX_CAPTION,
     max_rows: MaxRows = 1024,
     *,
     decoder: Decoder,

@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "prepare": "Turn parallel text into a token store to train from.",
     "train": "Train the paper's model to translate, to caption pictures or to transcribe speech.",
-    "train-actor": "Train an actor: with it, greedy search finds what a beam finds.",
+    "train-actor": "Train an actor, which brings greedy search nearer to a beam.",
     "reproduce": "Reproduce the paper's tables on your data, with a report.",
     "info": "Show a model's sizes, noise sites, and how it was trained.",
     "pack": "Copy a model with its matrices in int8: a quarter of the size.",

@@ -15,9 +15,9 @@ from npad.cli.evaluate_manifest import evaluate_manifest
 from npad.cli.evaluate_speech import are_recordings, evaluate_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
+    MAX_LENGTH,
     OUTPUT,
     Device,
-    MaxLength,
     MaxRows,
     MaxSource,
     ModelName,
@@ -78,7 +78,12 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
-    max_length: MaxLength = 200,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens an output may have, its end token included. [200; captions 40]", min=1
+        ),
+    ] = None,
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
     engine: EngineName = None,
@@ -123,13 +128,14 @@ def command(
             max_rows,
         )
         return
+    limit = MAX_LENGTH if max_length is None else max_length
     sources, references = read_pairs(source, reference)
     if are_recordings(sources):
         if engine is not None or precision != "float32":
             option = "--precision" if engine is None else "--engine"
             raise InvalidInput(f"recordings are evaluated without {option}; leave it out")
         evaluate_recordings(
-            sources, references, model, device, decoder, output, as_json, max_length, max_rows
+            sources, references, model, device, decoder, output, as_json, limit, max_rows
         )
         return
     where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
@@ -145,7 +151,7 @@ def command(
                 sources,
                 references,
                 decoder,
-                max_length,
+                limit,
                 max_rows,
                 lambda done, total: decoded.reach(done),
             )

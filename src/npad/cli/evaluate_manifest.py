@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from npad.cli.evaluate_speech import evaluate_samples
+from npad.cli.options import MAX_LENGTH
 from npad.cli.outputs import one_line, opened
 from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
@@ -43,7 +44,7 @@ def evaluate_manifest(
     decoder: Decoder,
     output: Path | None,
     as_json: bool,
-    max_length: int,
+    max_length: int | None,
     max_rows: int,
 ) -> None:
     """Decode the files that a manifest names, and print the figures of the model's task."""
@@ -63,7 +64,7 @@ def evaluate_manifest(
                     [read[name] for name in texts],
                     list(texts.values()),
                     decoder,
-                    max_length,
+                    captioning.MAX_CAPTION if max_length is None else max_length,
                     max_rows,
                 )
             if out is not None:
@@ -90,7 +91,7 @@ def evaluate_manifest(
         decoder,
         output,
         as_json,
-        max_length,
+        MAX_LENGTH if max_length is None else max_length,
         max_rows,
     )
 

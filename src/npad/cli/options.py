@@ -35,6 +35,7 @@ Precision = Annotated[
         "Scores stay in float32.",
     ),
 ]
+MAX_LENGTH = 200
 MaxLength = Annotated[
     int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]

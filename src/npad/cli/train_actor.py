@@ -1,4 +1,4 @@
-"""npad train-actor: train a small network that makes greedy search find what a beam finds."""
+"""npad train-actor: train a small network that brings greedy search nearer to a beam."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from npad.cli.options import DEFAULT_MODEL, Device, ModelName
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.pipelines.names import SHIPPED
 from npad.storage.actors import install_actor
 from npad.training.actor_loop import BEST, ActorWatch
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
@@ -82,7 +83,7 @@ def command(
     ] = None,
     seed: Annotated[int, _recipe("Seed of weights and order.")] = 0,
 ) -> None:
-    """Train an actor: with it, greedy search finds what a beam finds.
+    """Train an actor, which brings greedy search nearer to a beam.
 
     The model decodes --data with a beam, once. The actor, a small network that pushes the model's
     state before every transition, then learns these outputs; the model stays as it is.
@@ -98,6 +99,8 @@ def command(
         npad translate -m runs/en-cs --decoder steered "How are you?"
     """
     resolved = device_named(device, "--device")
+    if install:
+        _refuse_shipped(ActorPlan.load(folder).model if resume else model)
     with bar("decoding sources") as progress, resumable("npad train-actor", folder):
         watch = Display(progress)
         if resume:
@@ -139,11 +142,22 @@ def command(
     if reached.best_update <= 0:
         note("no actor was better than greedy search without one; there is none to install")
         return
-    print(f"the best actor is {folder / BEST}")
-    if install:
+    if not install:
+        steer = f"npad train-actor {folder} --resume --install puts it beside the model"
+        print(f"the best actor is {folder / BEST}; {steer}")
+    else:
         place = model_folder(ActorPlan.load(folder).model)
         install_actor(folder / BEST, place)
         print(f"it steers {place}: npad translate --decoder steered")
+
+
+def _refuse_shipped(model: str) -> None:
+    """Raise InvalidInput for a model that is part of npad, which stays as it is."""
+    if model in SHIPPED:
+        raise InvalidInput(
+            f"{model} is part of npad, and --install would change it; copy the folder "
+            f"{SHIPPED[model]} and give the copy with --model"
+        )
 
 
 class Display(ActorWatch):

@@ -14,7 +14,7 @@ from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import paired
 from npad.evaluate.captions import CaptionBleu, Cider, paired_cider
 from npad.evaluate.report import distinct, distinct_texts
-from npad.pipelines.captioning import Captioner
+from npad.pipelines.captioning import MAX_CAPTION, Captioner
 from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
 
@@ -50,7 +50,7 @@ def evaluate_captions(
     pictures: Iterable[Tensor],
     references: Sequence[Sequence[str]],
     decoder: Decoder,
-    max_length: int = 200,
+    max_length: int = MAX_CAPTION,
     max_rows: int = 1024,
 ) -> tuple[CaptionReport, list[Translation]]:
     """Caption pictures and compute the figures.

@@ -32,7 +32,7 @@ Array = NDArray[np.generic]
 def overlay_caption(
     captioner: Captioner, picture: Tensor, caption: Translation, path: Path
 ) -> None:
-    """Draw what a model attended to while it wrote a caption.
+    """Draw what a model attended to while it wrote a caption, or the first words of a long one.
 
     Args:
         captioner: the model.
@@ -48,8 +48,11 @@ def overlay_caption(
     side = math.isqrt(weights.shape[1])
     if side * side != weights.shape[1] or side == 1:
         raise InvalidInput("the model was trained without attention: there is no overlay")
-    grid = weights.view(-1, side, side).numpy()
-    attention_over_picture(picture.numpy(), words, grid, path, caption.text)
+    grid = weights.view(-1, side, side).numpy()[:MAX_WORDS]
+    title = caption.text
+    if len(words) > MAX_WORDS:
+        title = f"the first {MAX_WORDS} words of {len(words)}"
+    attention_over_picture(picture.numpy(), words[:MAX_WORDS], grid, path, title)
 
 
 def overlay_transcript(

@@ -26,6 +26,7 @@ from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_callable, ensure_choice, ensure_integer
 
 MAX_PICTURES = 128  # at a time: the first features of one of 80 × 80 pixels take 0.4 MB
+MAX_CAPTION = 40  # tokens: a model that goes on repeats itself
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Captioner:
         self,
         pictures: Iterable[Tensor | str | Path],
         decoder: Decoder | None = None,
-        max_length: int = 200,
+        max_length: int = MAX_CAPTION,
         max_rows: int = 1024,
     ) -> list[Translation]:
         """Caption pictures and return the captions in the same order.
@@ -82,7 +83,7 @@ class Captioner:
         self,
         pictures: Iterable[Tensor | str | Path],
         decoder: Decoder | None = None,
-        max_length: int = 200,
+        max_length: int = MAX_CAPTION,
         max_rows: int = 1024,
     ) -> Iterator[Translation]:
         """Yield captions in order, with one batch of pictures in memory at a time.
@@ -99,7 +100,7 @@ class Captioner:
         self,
         pictures: Iterable[Tensor | str | Path],
         decoder: Decoder | None = None,
-        max_length: int = 200,
+        max_length: int = MAX_CAPTION,
         max_rows: int = 1024,
     ) -> Iterator[Translation | InvalidInput]:
         """Caption pictures as `stream` does, but yield an error in the place of a bad file."""

@@ -109,8 +109,9 @@ def _answer(sets: Sequence[SetResults]) -> str:
     second = "reached" if held == len(sets) else "missed"
     return (
         f"Steered greedy search is within {NEAR} BLEU of a beam of 5 on {close} of {len(sets)} "
-        f"data sets, and takes at most {SLOWER} times greedy search's time on {quick} of the "
-        f"{len(timed)} that were timed: the aim, both on {SETS_NEEDED} sets, is **{first}**. "
+        f"data sets, and takes at most {SLOWER} times greedy search's time, on a GPU if it was "
+        f"timed there, on {quick} of the {len(timed)} that were timed: the aim, both on "
+        f"{SETS_NEEDED} sets, is **{first}**. "
         "NPAD-5 over it is at or above a beam of 10, both length-normalised, for no more calls, "
         f"on {held} of {len(sets)}: the aim, all of them, is **{second}**.\n"
     )

@@ -1,6 +1,6 @@
-"""`python -m npad.experiments.tasks`."""
+"""Run the experiment on captions and speech."""
 
-from npad.experiments.tasks.experiment import main
+from npad.experiments.tasks.experiment import run
 
 if __name__ == "__main__":
-    main()
+    run()

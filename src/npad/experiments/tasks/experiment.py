@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, NpadError
 from npad.experiments import beyond, report
 from npad.experiments.hypotheses import append_entry, read_entries, resume_entries
 from npad.experiments.measured_task import TASKS
@@ -184,5 +184,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.command(options)
 
 
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Decode, or report; a mistake is one line."""
+    try:
+        main(arguments)
+    except NpadError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
 if __name__ == "__main__":
-    main()
+    run()
