@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 
 import pytest
 import torch
@@ -203,7 +204,13 @@ def test_there_is_no_overlay_without_attention(photos, tmp_path, capsys, monkeyp
 
 def test_folders_and_models_that_do_not_fit_are_one_line(tmp_path, photos, capsys, monkeypatch):
     (tmp_path / "notes.txt").touch()
+    (tmp_path / "album.png").mkdir()
     wrong = refused_here(capsys, monkeypatch, "caption", "-m", "x", tmp_path)
     assert f"the folder {tmp_path} has no pictures" in wrong
+    archive = tmp_path / "photos.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(photos[0], "0.png")
+    wrong = refused_here(capsys, monkeypatch, "caption", "-m", "x", archive)
+    assert wrong == f"{archive} is an archive; unpack it, and give the folder"
     wrong = refused_here(capsys, monkeypatch, "caption", "-m", "en-de", photos[0])
     assert wrong == "en-de is a model of texts, not of pictures; use it with npad translate"

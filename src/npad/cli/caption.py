@@ -19,6 +19,7 @@ from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
 from npad.evaluate.plots import ensure_matplotlib
 from npad.pipelines.captioning import MAX_CAPTION, load
+from npad.pipelines.manifests import holds_files
 from npad.pipelines.pictures import SUFFIXES
 from npad.pipelines.progress import on_decoded
 from npad.search.decoder import Decoder
@@ -114,15 +115,21 @@ def picture_files(paths: Sequence[Path]) -> list[Path]:
     """Return the files, and in the place of each folder the pictures in it, by name.
 
     Raises:
-        InvalidInput: a folder has no picture, or cannot be read.
+        InvalidInput: a folder has no picture, or cannot be read; a path is an archive.
     """
     files = []
     for path in paths:
         if not path.is_dir():
+            if holds_files(path):
+                raise InvalidInput(f"{path} is an archive; unpack it, and give the folder")
             files.append(path)
             continue
         try:
-            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+            inside = sorted(
+                file
+                for file in path.iterdir()
+                if file.suffix.lower() in SUFFIXES and not file.is_dir()
+            )
         except OSError as error:
             raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
         if not inside:
