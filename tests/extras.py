@@ -7,7 +7,9 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 IMPORT = re.compile(r"^from (\w+)", re.MULTILINE)
-PACKAGE = re.compile(r"^from npad import .*\bhf$", re.MULTILINE)
+PACKAGE = re.compile(
+    r"^(from npad import .*\bhf$|pytest.importorskip\(.transformers)", re.MULTILINE
+)
 
 
 def needing_transformers() -> list[str]:

@@ -13,9 +13,9 @@ from npad.models.huggingface import hub
 
 @pytest.fixture(autouse=True)
 def forget():
-    hub._has_address.cache_clear()
+    hub._failed.clear()
     yield
-    hub._has_address.cache_clear()
+    hub._failed.clear()
 
 
 @pytest.fixture
@@ -49,6 +49,32 @@ def test_a_proxy_may_know_the_hub_and_an_endpoint_is_another_hub(asked, monkeypa
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.example:8443/path")
     assert hub.out_of_reach("nobody/nothing")
     assert asked == ["hub.example"]
-    hub._has_address.cache_clear()
     monkeypatch.setattr(hub, "getproxies", lambda: {"https": "http://proxy:3128"})
     assert not hub.out_of_reach("nobody/nothing")
+    monkeypatch.setattr(hub, "getproxies", lambda: {"no": "localhost"})  # NO_PROXY alone
+    assert hub.out_of_reach("nobody/nothing")
+
+
+def test_a_network_may_come_back(asked, monkeypatch):
+    assert hub.out_of_reach("nobody/nothing")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *rest: ["an address"])
+    assert hub.out_of_reach("nobody/nothing")  # for a while
+    now = hub.time.monotonic()
+    monkeypatch.setattr(hub.time, "monotonic", lambda: now + 60)
+    assert not hub.out_of_reach("nobody/nothing")
+
+
+def test_what_is_wrong_with_a_cached_model_is_still_said(asked, monkeypatch, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "never-heard-of"}')
+
+    def cached_file(name, file, **rest):
+        return str(config) if file == "config.json" else None
+
+    monkeypatch.setattr("transformers.utils.cached_file", cached_file)
+    monkeypatch.setattr(
+        "transformers.AutoConfig.from_pretrained",
+        lambda *rest, **more: (_ for _ in ()).throw(ValueError("never-heard-of is unknown")),
+    )
+    with pytest.raises(InvalidInput, match="never-heard-of is unknown"):
+        npad.load("hf:nobody/nothing")

@@ -143,21 +143,26 @@ def command(
         note("no actor was better than greedy search without one; there is none to install")
         return
     if not install:
-        steer = f"npad train-actor {folder} --resume --install puts it beside the model"
-        print(f"the best actor is {folder / BEST}; {steer}")
+        print(f"the best actor is {folder / BEST}")
+        if not _is_shipped(ActorPlan.load(folder).model):
+            print(f"npad train-actor {folder} --resume --install puts it beside the model")
     else:
         place = model_folder(ActorPlan.load(folder).model)
         install_actor(folder / BEST, place)
-        print(f"it steers {place}: npad translate --decoder steered")
+        print(f"the best actor steers {place}: npad translate --decoder steered")
 
 
 def _refuse_shipped(model: str) -> None:
     """Raise InvalidInput for a model that is part of npad, which stays as it is."""
-    if model in SHIPPED:
+    if _is_shipped(model):
         raise InvalidInput(
             f"{model} is part of npad, and --install would change it; copy the folder "
-            f"{SHIPPED[model]} and give the copy with --model"
+            f"{model_folder(model)}, and train an actor for the copy with --model"
         )
+
+
+def _is_shipped(model: str) -> bool:
+    return model_folder(model).resolve() in {path.resolve() for path in SHIPPED.values()}
 
 
 class Display(ActorWatch):

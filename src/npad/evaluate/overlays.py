@@ -41,7 +41,7 @@ def overlay_caption(
         path: the image file; its suffix is the format.
 
     Raises:
-        InvalidInput: the model was trained without attention, or as `attention_over_picture`.
+        InvalidInput: the model was trained without attention, or matplotlib is not installed.
         StorageError: the file cannot be written.
     """
     words, weights = _word_weights(captioner, [picture], caption)

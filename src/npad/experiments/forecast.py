@@ -103,16 +103,20 @@ class Forecast:
     ) -> None:
         self.bench, self.render, self.clock = bench, render, clock
         self.start, self.begun = clock(), set(bench.record.results)
-        self._latest, self._due = Outlook(0, 0, None), self.start
+        self._latest, self._due, self._made = Outlook(0, 0, None), self.start, self.start
 
     def outlook(self) -> Outlook:
         """Return the measurements done, their total, and the time left at the rate so far."""
         now, done = self.clock(), len(self.bench.record.results)
         if now >= self._due:
             self._latest = self._rehearse()
-            end = self.clock()
-            self._due = end + PAUSE * (end - now)
-        return replace(self._latest, done=done, total=max(done, self._latest.total))
+            self._made = self.clock()
+            self._due = self._made + PAUSE * (self._made - now)
+        left = self._latest.seconds_left
+        if left is not None:
+            left = max(0.0, left - max(0.0, now - self._made))
+        total = max(done, self._latest.total)
+        return replace(self._latest, done=done, total=total, seconds_left=left)
 
     def _rehearse(self) -> Outlook:
         rehearsal = Rehearsal(self.bench)

@@ -105,6 +105,7 @@ class Setup:
             "digests": isinstance(self.digests, dict),
             "task": self.task in TASKS,
             "controls": all(isinstance(name, str) for name in self.controls),
+            "descriptions": all(isinstance(text, str) for text in self.descriptions),
         }
         for name, kept in rules.items():
             if not kept:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from npad.engine.cost import add_calls
 from npad.model import Perturb, State, untouched
@@ -17,27 +15,6 @@ from npad.models.steered import Steered
 
 MAX_SIZE = 2**24  # tokens or units; the entries of a larger weight matrix overflow 64 bits
 MAX_SIZES = {"layers": 1000}  # layers, which are built one by one
-
-
-class _Undrawn(TorchFunctionMode):
-    """Leaves weights as they were allocated: the functions of torch.nn.init do nothing."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if getattr(function, "__module__", None) == "torch.nn.init":
-            return args[0] if args else kwargs["tensor"]
-        return function(*args, **(kwargs or {}))
-
-
-@contextmanager
-def without_weights() -> Iterator[None]:
-    """Build networks on the meta device, whose weights have shapes and take no memory.
-
-    Drawing values there would do nothing, but import torch's compiler: a second of CPU time.
-    """
-    with torch.device("meta"), _Undrawn():
-        yield
 
 
 class Network(nn.Module, Generic[State]):

@@ -27,7 +27,7 @@ from torch import Tensor
 from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
-from npad.models.network import without_weights
+from npad.models.shapes import without_weights
 from npad.storage.atomic import atomic_folder, remove
 from npad.storage.int8 import SCALE, pack, unpack
 from npad.storage.regular import ensure_regular, file_digest, read_json

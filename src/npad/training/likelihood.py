@@ -1,11 +1,10 @@
-"""The training loss: the negative log-likelihood of the targets, and where it begins."""
+"""The training loss: the negative log-likelihood of the targets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,7 +12,6 @@ from torch.nn import functional as F
 from npad.model import untouched
 from npad.models.cgru.model import AttentionModel
 from npad.training.batches import Batch
-from npad.training.sources import Side
 
 
 def nll(
@@ -35,15 +33,3 @@ def nll(
     logits = model.logits(hidden.flatten(0, 1)[batch.positions])
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(precise, batch.outputs, reduction="sum")
-
-
-@torch.no_grad()
-def begin_with_frequencies(model: AttentionModel, target: Side) -> None:
-    """Set the output's bias to the logarithm of each token's frequency, plus one.
-
-    Otherwise it is learnt slowly, and meanwhile an encoder of pictures learns to give all of them
-    the same large annotations instead.
-    """
-    counts = np.bincount(target.tokens, minlength=model.logits.out_features) + 1.0
-    counts[model.special.eos] += len(target.ends)
-    model.logits.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))

@@ -35,7 +35,7 @@ from npad.training.tasks import NETWORK_FILE, Task
 from npad.validation import as_list, brief, ensure_integer, ensure_path, one_line
 
 Encode = Callable[[Tensor], Tensor]  # [pictures, 3, size, size] to [pictures, cells, channels]
-ENCODED_PICTURES = 64  # at a time, by a frozen network
+BATCH = 64  # items that are written at a time; a frozen network encodes them together
 Items = Iterable[tuple[Tensor, Sequence[str]]]  # pictures or features of sounds, with their texts
 
 
@@ -108,6 +108,9 @@ def check_media(
     for file in [*named, *([] if tokenizer is None else [tokenizer]), *at_hand]:
         if not Path(file).exists():
             raise InvalidInput(f"cannot read {file}: there is no such file")
+    for file in at_hand:
+        if Path(file).is_dir():
+            raise InvalidInput(f"cannot read {file}: it is a folder, and must be a wheel or a file")
     for _, manifest in pairs:
         if Path(manifest).is_dir():
             raise InvalidInput(f"cannot read {manifest}: it is a folder, and must be a manifest")
@@ -215,7 +218,7 @@ def _write_source(folder: Path, task: Task, items: Items, encode: Encode | None)
     written, ends = Written(), []
     pairs = enumerate(items)
     with open(folder / task.files[1], "wb") as file:
-        while batch := list(islice(pairs, ENCODED_PICTURES)):
+        while batch := list(islice(pairs, BATCH)):
             tensors = [_checked(task, item, number) for number, (item, _) in batch]
             stored = tensors if encode is None else encode(torch.stack(tensors)).half()
             for item, tensor, (_, (_, texts)) in zip(tensors, stored, batch, strict=True):

@@ -29,7 +29,7 @@ from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json
 from npad.storage.sealed import seal, unseal
-from npad.training.likelihood import begin_with_frequencies
+from npad.training.frequencies import begin_with_frequencies
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.media import check_media, prepare_media
 from npad.training.prepare import check, prepare

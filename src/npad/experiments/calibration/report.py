@@ -186,7 +186,10 @@ def verdict(data: Data) -> list[str]:
     lines = []
     if data["first"] != data["winner"]:
         cost = by_name(data)[data["first"]]["held_out"]["cost"]
-        why = "is beaten" if cost <= data["budget"] else f"needs {cost:.4g} {data['unit']}"
+        why = "is beaten"
+        if cost > data["budget"]:
+            spent = f"{cost:.1f} {data['unit']} a sentence"
+            why = f"needs {spent}, over the budget of {data['budget']:g},"
         lines.append(
             f"{data['first']} was best in the search, but {why} on the held-out sentences."
         )

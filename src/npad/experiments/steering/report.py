@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from npad.experiments.steering.findings import findings
 from npad.experiments.steering.grid import grid_table
 from npad.experiments.steering.scores import score_outputs
 from npad.experiments.steering.steps import OUTPUTS, Note, Plan
+from npad.experiments.steering.variant import Variant
 from npad.experiments.tables import markdown
 from npad.storage.atomic import exclusive_lock, write_atomic
 
@@ -155,7 +157,7 @@ def _setup(data: SetResults) -> str:
     ]
     actors = [value for key, value in found.items() if key[:2] == ("actor", "actor")]
     if actors:
-        variant = actors[0]["variant"]
+        variant = asdict(Variant(**actors[0]["variant"]))  # with fields that are newer
         best = [max(point["criterion"] for point in actor["curve"]) for actor in actors]
         settings = ", ".join(f"{name} {variant[name]}" for name in SETTINGS)
         lines.append(

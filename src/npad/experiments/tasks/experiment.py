@@ -2,7 +2,7 @@
 
 python -m npad.experiments.tasks decode caption --model RUN --data DIR --out FILE.jsonl.gz
 python -m npad.experiments.tasks decode speech --model RUN --data DIR --out FILE.jsonl.gz
-python -m npad.experiments.tasks report FILE.jsonl.gz FOLDER
+python -m npad.experiments.tasks report FILE.jsonl.gz FOLDER [--descriptions PICTURES.txt]
 
 `decode` runs the report to learn what it asks for, and writes the hypotheses; it needs torch,
 tokenizers, NumPy and Pillow only. If it is stopped, the same command continues. `report` measures
@@ -31,6 +31,7 @@ from npad.experiments.report import Setup
 from npad.experiments.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
 from npad.experiments.tasks.sets import caption_sets, speech_sets
 from npad.model import name_of
+from npad.pipelines.captioning import MAX_CAPTION
 from npad.storage import checkpoint
 from npad.text.files import read_lines
 
@@ -38,7 +39,7 @@ TITLES = {
     "caption": "Flickr8k, captions of photographs",
     "speech": "Free Spoken Digit Dataset, strings of digits",
 }
-MAX_LENGTH = {"caption": 40, "speech": 40}  # tokens; the longest captions have about 35
+MAX_LENGTH = {"caption": MAX_CAPTION, "speech": 40}  # tokens; the longest captions have about 35
 SIZES = {"caption": (1000, 1000), "speech": (100, 500)}  # validation (each level of noise), test
 EXACT = {"caption": 100, "speech": 500}  # sources to search exactly
 BUDGET = 500  # model calls of exact search for each
@@ -130,7 +131,8 @@ def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> 
     Args:
         file: of hypotheses.
         folder: of the report.
-        descriptions: a line for each picture that the report shows, instead of its references.
+        descriptions: a line for each picture that the report shows, instead of its references;
+            those of an earlier report in the folder, unless given.
 
     Raises:
         InvalidInput: the file has no hypotheses.
@@ -142,11 +144,13 @@ def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> 
     setup = setups[-1]
     if descriptions is not None:
         setup = replace(setup, descriptions=tuple(read_lines(descriptions)))
+    elif (folder / "setup.json").exists():
+        setup = replace(setup, descriptions=Setup.load(folder).descriptions)
     bench = DecodedBench(
         folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
     )
-    setup.save(folder)
     report.write(bench, setup)
+    setup.save(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

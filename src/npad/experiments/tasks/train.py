@@ -31,6 +31,7 @@ from torch import Tensor
 
 from npad.decoding import decode
 from npad.engine.devices import device_named
+from npad.errors import InvalidInput
 from npad.evaluate.wer import wer, wer_counts
 from npad.experiments.digits import (
     RATE,
@@ -147,6 +148,9 @@ def data_of(kind: str, data: Path, out: Path, given: Path | None) -> Path:
         original = Store.open(given) if given else write("caption", data, out / "pictures")
         shuffle(original, folder)
     elif given is not None:
+        task = Store.open(given).task
+        if task is None or task.network != FEATURES[kind].get("network"):
+            raise InvalidInput(f"{given} is no store for {kind}; leave out --store to write one")
         return given
     else:
         write(kind, data, folder)

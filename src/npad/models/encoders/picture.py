@@ -1,11 +1,11 @@
 """The encoder of a picture: a convolutional network whose grid of features attention looks at.
 
 Every stage halves the picture by a convolution of stride 2, followed by a residual block (He et
-al., 2016) that normalises and rectifies its input only: from pixels to the last grid there is a
-linear path, on which pictures stay as different as they are. Rectified after every convolution,
-their features would be nearly the same at first, and stay so. Group normalisation (Wu & He, 2018)
-makes a picture's features independent of the others in its batch. The cells of the last stage's
-grid, row by row, are the annotations, in (−1, 1) as those of a recurrent encoder.
+al., 2016) whose convolutions normalise and rectify their inputs: from pixels to the last grid there
+is a linear path, on which pictures stay as different as they are. Rectified after every
+convolution, their features would be nearly the same at first, and stay so. Group normalisation (Wu
+& He, 2018) makes a picture's features independent of the others in its batch. The cells of the last
+stage's grid, row by row, are the annotations, in (−1, 1) as those of a recurrent encoder.
 """
 
 from __future__ import annotations

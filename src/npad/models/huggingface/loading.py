@@ -285,7 +285,16 @@ def _needs_code(name: str) -> InvalidInput:
 
 def _json(name: str, file: str) -> dict[str, Any]:
     """Read a JSON object from a folder or repository; empty if the file does not exist."""
-    path = transformers.utils.cached_file(
+    path = _cached(name, file)
+    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{file} must hold a JSON object, not {type(content).__name__}")
+    return content
+
+
+def _cached(name: str, file: str) -> str | None:
+    """Return the path of a file, downloaded if it can be; None if there is none."""
+    path: str | None = transformers.utils.cached_file(
         name,
         file,
         local_files_only=out_of_reach(name),
@@ -293,10 +302,7 @@ def _json(name: str, file: str) -> dict[str, Any]:
         _raise_exceptions_for_connection_errors=False,
         _raise_exceptions_for_gated_repo=False,
     )
-    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise InvalidInput(f"{file} must hold a JSON object, not {type(content).__name__}")
-    return content
+    return path
 
 
 def _loaded(kind: Any, name: str, **options: Any) -> Any:
@@ -330,7 +336,7 @@ def _refusal(name: str, error: Exception) -> InvalidInput:
     if "trust_remote_code" in text:
         return _needs_code(name)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
-    if out_of_reach(name):
+    if out_of_reach(name) and _cached(name, "config.json") is None:
         reason = "the hub cannot be reached, and the cache lacks it; connect, or give a folder"
     if isinstance(error, OSError) and "model.safetensors" in reason:
         reason = f"it has no model.safetensors; {SAFETENSORS_ONLY}"
