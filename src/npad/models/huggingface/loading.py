@@ -336,11 +336,19 @@ def _refusal(name: str, error: Exception) -> InvalidInput:
     if "trust_remote_code" in text:
         return _needs_code(name)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
-    if out_of_reach(name) and _cached(name, "config.json") is None:
+    if out_of_reach(name) and not _has_config(name):
         reason = "the hub cannot be reached, and the cache lacks it; connect, or give a folder"
     if isinstance(error, OSError) and "model.safetensors" in reason:
         reason = f"it has no model.safetensors; {SAFETENSORS_ONLY}"
     return InvalidInput(f"cannot load {name!r} as a model of Hugging Face: {reason}")
+
+
+def _has_config(name: str) -> bool:
+    """Return whether the cache has a model's configuration, or the name is no name of the hub."""
+    try:
+        return _cached(name, "config.json") is not None
+    except OSError:  # what was raised before says what is wrong with the name
+        return True
 
 
 @contextmanager
