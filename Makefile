@@ -71,11 +71,11 @@ test-lowest:
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	$(LOWEST)/bin/pytest $(OLD)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/hf.txt
-	$(LOWEST)/bin/pytest $(OLD) $$($(PYTHON) tests/extras.py)
+	$(LOWEST)/bin/pytest $(OLD) $$($(PYTHON) tests/helpers/extras.py)
 
 # Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts anew.
 mutants: .venv/.ready
-	$(BIN)/python tests/mutants.py $(MUTANTS)
+	$(BIN)/python tests/helpers/mutants.py $(MUTANTS)
 
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -23,8 +23,8 @@ from rich.table import Table
 
 import npad
 from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Sampling, Selected, Translation
+from npad.calibrate.confidence import scores_and_chrf
 from npad.evaluate.calibration import BINS, calibration_error, rank_correlation
-from npad.experiments.confidence import scores_and_chrf
 from npad.storage.confidence import Confidence
 from npad.text.files import read_lines
 

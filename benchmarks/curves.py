@@ -21,8 +21,8 @@ import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.evaluate.plots import Curve, Panel, Point, curves
-from npad.experiments.speed import Sizes, clock, untrained
 from npad.models.cgru.fast import Prepared
+from npad.reproduce.speed import Sizes, clock, untrained
 
 CHAINS = (1, 2, 5, 10, 20, 50, 100)
 BATCHES = (1, 4, 16, 64, 128)

@@ -24,9 +24,9 @@ from rich.table import Table
 
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.engine.cost import count_calls
-from npad.experiments.speed import untrained
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
+from npad.reproduce.speed import untrained
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems

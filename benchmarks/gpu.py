@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
-from npad.experiments import speed
-from npad.experiments.speed import Sizes, matrix_rate, untrained
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.noise.noisy import Noisy
+from npad.reproduce import speed
+from npad.reproduce.speed import Sizes, matrix_rate, untrained
 from npad.rescoring.strategies import rescore
 from npad.search.rows import Problems, repeat
 

@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 from npad import NPAD, Greedy, Noise, load
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
-from npad.experiments import speed
+from npad.reproduce import speed
 from npad.rescoring.strategies import rescore
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems

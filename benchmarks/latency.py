@@ -15,7 +15,7 @@ import time
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
-from npad.experiments.speed import untrained
+from npad.reproduce.speed import untrained
 
 try:
     from npad.models.cgru.fast import Prepared

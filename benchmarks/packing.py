@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import NPAD, Beam, Greedy, decode
-from npad.experiments.speed import matrix_rate, untrained
 from npad.models import linear as product
 from npad.models.cgru.fast import Prepared
+from npad.reproduce.speed import matrix_rate, untrained
 
 
 def plain_and_packed(work: Callable[[], Any]) -> list[float]:

@@ -37,8 +37,8 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import Beam, Greedy, decode
-from npad.experiments.speed import untrained
 from npad.models.cgru.fast import Prepared
+from npad.reproduce.speed import untrained
 
 SIZES = {
     "units": 1024,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import npad
-from npad.engine import chains
+from npad.search import chains
 from npad.text.files import read_lines
 
 

@@ -42,8 +42,8 @@ from rich.console import Console
 from rich.table import Table
 
 from npad import NPAD, Greedy, Noise, decode
-from npad.experiments.speed import untrained
 from npad.models.cgru.fast import prepared
+from npad.reproduce.speed import untrained
 from npad.storage import checkpoint
 from npad.text.files import read_lines
 from npad.text.subwords import Subwords

@@ -13,11 +13,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 from npad.serve.limits import Limits
 from serve_cases import Client, events_of, serving, toy_model, wait_until
 

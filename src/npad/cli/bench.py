@@ -20,8 +20,8 @@ from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
 from npad.errors import InvalidInput
-from npad.experiments import speed
 from npad.pipelines.loading import defaults_of, load
+from npad.reproduce import speed
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS

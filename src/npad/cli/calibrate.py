@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from npad.calibrate.calibrate import Options
+from npad.calibrate.measured_part import Unit
+from npad.calibrate.report import plot
 from npad.cli.calibration_run import Files, Setting, search_decoders
 from npad.cli.calibration_table import print_calibration
 from npad.cli.confidence import write_confidence
@@ -25,9 +28,6 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.metrics import METRICS
 from npad.evaluate.plots import ensure_plottable
-from npad.experiments.calibration.calibrate import Options
-from npad.experiments.calibration.measured_part import Unit
-from npad.experiments.calibration.report import plot
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
 from npad.validation import ensure_number

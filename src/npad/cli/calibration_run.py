@@ -10,19 +10,19 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from npad.calibrate.calibrate import Options, Pairs, calibrate
+from npad.calibrate.decoder_space import DecoderSpace
+from npad.calibrate.decoding_tasks import Task, Transcribing, Translating
+from npad.calibrate.report import Data, as_record
 from npad.cli.decoder_line import options_for
 from npad.cli.evaluate_speech import are_recordings
 from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.experiments.calibration.calibrate import Options, Pairs, calibrate
-from npad.experiments.calibration.decoder_space import DecoderSpace
-from npad.experiments.calibration.decoding_tasks import Task, Transcribing, Translating
-from npad.experiments.calibration.report import Data, as_record
-from npad.experiments.record import Record
 from npad.pipelines import transcription
 from npad.pipelines.loading import load
+from npad.reproduce.record import Record
 from npad.scale.worker import fingerprint
 from npad.search.defaults import Defaults
 from npad.search.npad import NPAD

@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from npad.cli.terminal import console
-from npad.experiments.calibration.report import (
+from npad.calibrate.report import (
     LEGEND,
     LEVEL,
     Data,
@@ -17,6 +16,7 @@ from npad.experiments.calibration.report import (
     table_rows,
     verdict,
 )
+from npad.cli.terminal import console
 
 
 def print_calibration(data: Data) -> None:

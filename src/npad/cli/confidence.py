@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from npad.calibrate.confidence import fit_confidence
 from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
-from npad.experiments.confidence import fit_confidence
 from npad.pipelines.loading import load
 from npad.pipelines.names import SHIPPED, ModelReference
 from npad.search.decoder import Decoder

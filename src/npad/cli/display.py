@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from npad.cli.terminal import SECONDS_PER_NOTE, note
-from npad.experiments.forecast import Outlook
+from npad.reproduce.forecast import Outlook
 from npad.training.loop import Progress as Position
 from npad.training.loop import Watch
 from npad.training.recipe import Recipe

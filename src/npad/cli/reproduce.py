@@ -29,12 +29,12 @@ from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.experiments import reproduce as experiment
-from npad.experiments import tables
-from npad.experiments.data import ParallelText
 from npad.experiments.steering import report as steering_report
 from npad.experiments.steering import steps as steering_steps
 from npad.models.cgru.model import PRESETS
+from npad.reproduce import reproduce as experiment
+from npad.reproduce import tables
+from npad.reproduce.data import ParallelText
 from npad.validation import ensure_choice
 
 TRAINING = "Training, without --model"  # panel of the help

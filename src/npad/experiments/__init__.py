@@ -1,1 +1,1 @@
-"""The paper's tables and figures on real data, and experiments beyond the paper."""
+"""Research questions answered once, with their reports."""

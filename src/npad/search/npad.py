@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from npad.engine.chains import ChainRunner, Chains
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rescoring.strategies import rescore
+from npad.search.chains import ChainRunner, Chains
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.defaults import CHAINS, SIGMA, TRANSFORMER_CHAINS
 from npad.search.exact import Exact

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from npad.engine.shared_prefixes import SharedPrefixes
 from npad.model import Capabilities, Model
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
+from npad.search.shared_prefixes import SharedPrefixes
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from npad.engine.cost import count_calls
 from npad.engine.deadline import Stopped, stopped_by
-from npad.engine.observing import Progress, observed_by
 from npad.errors import InvalidInput
 from npad.model import Capabilities
 from npad.noise.random import stable_hash
@@ -17,6 +16,7 @@ from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
+from npad.search.observing import Progress, observed_by
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen
 from npad.serve.reading import LOG_PROB_DIGITS, rounded

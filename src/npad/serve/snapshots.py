@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from npad.engine.observing import Progress
 from npad.search.hypotheses import Hypothesis
+from npad.search.observing import Progress
 
 
 class Prefix(NamedTuple):

@@ -17,7 +17,6 @@ from npad.answering import EncodedSource, next_stop
 from npad.decoding import decode
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at, stopped_by
-from npad.engine.observing import Progress, observed_by
 from npad.errors import InvalidInput
 from npad.noise.random import stable_hash
 from npad.search.chain_range import ChainCandidates, merge
@@ -25,6 +24,7 @@ from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
+from npad.search.observing import Progress, observed_by
 from npad.search.selected import Selected
 from npad.search.selectors import MostProbable, cut_competes, innermost_selector, with_texts
 from npad.serve.confidence import confidence_of

@@ -24,9 +24,6 @@ import torch
 
 from npad.engine.devices import device_named
 from npad.errors import NpadError
-from npad.experiments import reproduce
-from npad.experiments.data import ParallelText
-from npad.experiments.hypotheses import Entry, read_entries
 from npad.experiments.steering.rows import (
     CLEAN,
     SAMPLES,
@@ -50,6 +47,9 @@ from npad.experiments.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTi
 from npad.experiments.steering.variant import WEIGHTS, Variant
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
+from npad.reproduce import reproduce
+from npad.reproduce.data import ParallelText
+from npad.reproduce.hypotheses import Entry, read_entries
 from npad.search.beam import Beam
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis

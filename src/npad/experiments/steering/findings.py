@@ -7,7 +7,7 @@ from typing import Any
 
 from npad.experiments.steering.aims import SetResults, samples
 from npad.experiments.steering.rows import SIZES
-from npad.experiments.tables import markdown
+from npad.reproduce.tables import markdown
 
 QUESTIONS = (
     ("does steering gain?", "steered greedy", "greedy"),

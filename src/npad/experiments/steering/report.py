@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from npad.errors import InvalidInput, NpadError
-from npad.experiments.data import ParallelText
-from npad.experiments.record import Record as Results
 from npad.experiments.steering.aims import (
     DEVICES,
     NEAR,
@@ -35,7 +33,9 @@ from npad.experiments.steering.grid import grid_table
 from npad.experiments.steering.scores import score_outputs
 from npad.experiments.steering.steps import OUTPUTS, Note, Plan
 from npad.experiments.steering.variant import Variant
-from npad.experiments.tables import markdown
+from npad.reproduce.data import ParallelText
+from npad.reproduce.record import Record as Results
+from npad.reproduce.tables import markdown
 from npad.storage.atomic import exclusive_lock, write_atomic
 
 RESULTS = "figures.jsonl"

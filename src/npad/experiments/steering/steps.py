@@ -22,15 +22,15 @@ import torch
 
 from npad.errors import InvalidInput
 from npad.evaluate.word_bleu import WordBleu
-from npad.experiments import reproduce
-from npad.experiments.bench import Pairs
-from npad.experiments.data import ParallelText
-from npad.experiments.hypotheses import Entry, append_entry, resume_entries
 from npad.experiments.steering.variant import WEIGHTS, Variant, joined, without_a_word
 from npad.experiments.steering.weights import fine_tuned
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
+from npad.reproduce import reproduce
+from npad.reproduce.bench import Pairs
+from npad.reproduce.data import ParallelText
+from npad.reproduce.hypotheses import Entry, append_entry, resume_entries
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines

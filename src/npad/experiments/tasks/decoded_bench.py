@@ -21,8 +21,10 @@ from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.entropy import entropy_along
-from npad.experiments.bench import Bench, Pairs, decoder_signature, with_seed
-from npad.experiments.hypotheses import (
+from npad.model import Model
+from npad.noise.random import stable_hash
+from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
+from npad.reproduce.hypotheses import (
     Candidate,
     Entry,
     append_entry,
@@ -31,11 +33,9 @@ from npad.experiments.hypotheses import (
     read_entries,
     resume_entries,
 )
-from npad.experiments.measured_task import Task
-from npad.experiments.record import NotMeasured
-from npad.experiments.rows import Decoded, Output
-from npad.model import Model
-from npad.noise.random import stable_hash
+from npad.reproduce.measured_task import Task
+from npad.reproduce.record import NotMeasured
+from npad.reproduce.rows import Decoded, Output
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy

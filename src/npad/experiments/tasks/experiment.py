@@ -23,15 +23,15 @@ import torch
 
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
-from npad.experiments import beyond, report
-from npad.experiments.hypotheses import append_entry, read_entries, resume_entries
-from npad.experiments.measured_task import TASKS
-from npad.experiments.provenance import about_model, machine
-from npad.experiments.report import Setup
 from npad.experiments.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
 from npad.experiments.tasks.sets import caption_sets, speech_sets
 from npad.model import name_of
 from npad.pipelines.captioning import MAX_CAPTION
+from npad.reproduce import beyond, report
+from npad.reproduce.hypotheses import append_entry, read_entries, resume_entries
+from npad.reproduce.measured_task import TASKS
+from npad.reproduce.provenance import about_model, machine
+from npad.reproduce.report import Setup
 from npad.storage import checkpoint
 from npad.text.files import read_lines
 

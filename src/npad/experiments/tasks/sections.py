@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
-from npad.experiments import chosen
-from npad.experiments.bench import Bench
-from npad.experiments.beyond import tempered
-from npad.experiments.chosen import CHAINS
-from npad.experiments.claims import Finding, in_words, verdict
-from npad.experiments.tables import LabelledDecoders, comparison, markdown, quality_cells
+from npad.reproduce import chosen
+from npad.reproduce.bench import Bench
+from npad.reproduce.beyond import tempered
+from npad.reproduce.chosen import CHAINS
+from npad.reproduce.claims import Finding, in_words, verdict
+from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy

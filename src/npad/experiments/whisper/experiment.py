@@ -37,11 +37,11 @@ from npad.experiments.digits import (
     read_takes,
     utterances,
 )
-from npad.experiments.hypotheses import Entry, append_entry, candidates, resume_entries
 from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
 from npad.noise.schedules import Annealed, Constant, Schedule
 from npad.pipelines.transcription import Transcriber, load
+from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder

@@ -16,10 +16,10 @@ import numpy as np
 
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.evaluate.wer import wer
-from npad.experiments.hypotheses import Entry, keep_entries, read_entries
-from npad.experiments.tables import markdown
 from npad.experiments.whisper.findings import findings
 from npad.experiments.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
+from npad.reproduce.hypotheses import Entry, keep_entries, read_entries
+from npad.reproduce.tables import markdown
 from npad.storage.atomic import write_atomic
 
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}

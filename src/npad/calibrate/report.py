@@ -1,0 +1,314 @@
+"""What `npad calibrate` found: a record for JSON, a table, sentences, a plot and a page.
+
+python -m npad.calibrate.report FOLDER
+
+writes FOLDER/README.md and FOLDER/frontier.png from FOLDER/calibration.json, the output of
+`npad calibrate --json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from npad.calibrate.calibrate import Calibration
+from npad.errors import InvalidInput
+from npad.evaluate.plots import Curve, Panel, Point, curves
+from npad.evaluate.significance import RESAMPLES, SIGNIFICANT
+from npad.reproduce.tables import markdown
+from npad.storage.atomic import write_atomic
+from npad.storage.regular import parse_json, read_bytes
+
+# The colour and shade of each family in the plot.
+FAMILIES = {
+    "greedy": ("greedy", 1.0),
+    "beam": ("beam", 1.0),
+    "diverse": ("diverse", 1.0),
+    "stochastic beam": ("diverse", 0.6),
+    "sampling": ("sampling", 1.0),
+    "arithmetic": ("sampling", 0.7),
+    "shared sampling": ("sampling", 0.85),
+    "epsilon": ("sampling", 0.55),
+    "steered": ("steered", 1.0),
+    "NPAD": ("NPAD", 1.0),
+    "NPAD over beam": ("NPAD over beam", 1.0),
+    "NPAD over steered": ("steered", 0.6),
+}
+LEGEND = """\
+*            on the frontier: none of the last round is as good for less
+search       score and cost a sentence on the sentences of the search
+held out     the same on sentences that the search has not seen
+lead         the recommended decoder minus this one, held out, with its {level} interval
+p            of that difference, two-sided, by paired bootstrap, corrected by Holm
+"""
+LEVEL = "95 %"
+MAX_BYTES = 1 << 28
+
+Data = dict[str, Any]  # a calibration as JSON
+
+
+def as_record(
+    found: Calibration,
+    model: str,
+    options: Mapping[str, str],
+    command: Mapping[str, str],
+    made_by: str = "",
+) -> Data:
+    """Return a calibration as plain data.
+
+    Args:
+        found: the calibration.
+        model: the model's name.
+        options: the decoders' options on the command line, by name.
+        command: command lines of the recommended decoder, "best", and of a "cheaper" one.
+        made_by: the command line of the search.
+    """
+    sign = -1 if found.metric.lower_is_better else 1
+    latest: dict[str, Data] = {}
+    for rung in found.rungs:
+        for name, point in rung.points.items():
+            latest[name] = {
+                "name": name,
+                "family": found.candidates[name].family,
+                "options": options[name],
+                "sentences": rung.sentences,
+                "score": sign * point.quality,
+                "cost": point.cost,
+            }
+    for name, row in latest.items():
+        held = found.held_out.get(name)
+        row["held_out"] = held and {"score": sign * held.quality, "cost": held.cost}
+        for key, comparisons in (
+            ("on_selection", found.on_selection),
+            ("on_held_out", found.on_held_out),
+        ):
+            row[key] = asdict(comparisons[name]) if name in comparisons else None
+    return {
+        "made_by": made_by,
+        "model": model,
+        "metric": found.metric.title,
+        "lower_is_better": found.metric.lower_is_better,
+        "unit": found.options.unit,
+        "budget": found.options.budget,
+        "seed": found.options.seed,
+        "references": found.references,
+        "candidates": len(found.candidates),
+        "rungs": [
+            {"sentences": rung.sentences, "decoders": len(rung.points)} for rung in found.rungs
+        ],
+        "sentences": {"search": found.sentences[0], "held_out": found.sentences[1]},
+        "frontier": found.frontier,
+        "first": found.first,
+        "winner": found.winner,
+        "cheaper": found.cheaper,
+        "command": dict(command),
+        "calls": found.calls,
+        "seconds": round(found.seconds, 1),
+        "decoders": list(latest.values()),
+    }
+
+
+def by_name(data: Data) -> dict[str, Data]:
+    """Return the decoders that were measured within the budget."""
+    return {row["name"]: row for row in data["decoders"]}
+
+
+def shown(data: Data) -> list[str]:
+    """Return the decoders of the table, cheapest first: the frontier and the families' best."""
+    rows = by_name(data)
+    sign = 1 if data["lower_is_better"] else -1
+
+    def rank(name: str) -> tuple[int, float, float]:
+        row = rows[name]
+        return -row["sentences"], sign * row["score"], row["cost"]
+
+    checked = [name for name, row in rows.items() if row["held_out"] is not None]
+    best = {rows[name]["family"]: name for name in sorted(checked, key=rank, reverse=True)}
+    names = {*data["frontier"], *best.values(), data["winner"]}
+    return sorted(names, key=lambda name: (rows[name]["cost"], name))
+
+
+def header(data: Data) -> list[str]:
+    """Return the heads of the table's columns."""
+    unit = "ms" if data["unit"] == "milliseconds" else data["unit"]
+    metric = data["metric"]
+    return ["decoder", f"search: {metric}", unit, f"held out: {metric}", unit, "lead", "p"]
+
+
+def table_rows(data: Data) -> list[list[str]]:
+    """Return the cells of the table, one line a decoder."""
+    rows, lines = by_name(data), []
+    for name in shown(data):
+        row = rows[name]
+        held, comparison = row["held_out"], row["on_held_out"]
+        cells = [f"{name} *" if name in data["frontier"] else name]
+        last = row["sentences"] == data["sentences"]["search"]
+        cells += [f"{row['score']:.2f}" if last else "–", f"{row['cost']:.1f}" if last else "–"]
+        cells += [f"{held['score']:.2f}", f"{held['cost']:.1f}"] if held else ["–", "–"]
+        if name == data["winner"]:
+            cells += ["recommended", ""]
+        elif comparison is None:
+            cells += ["over budget" if held else "–", ""]
+        else:
+            difference = comparison["difference"]
+            low, high = difference["low"], difference["high"]
+            cells.append(f"{difference['value']:+.2f} [{low:+.2f}, {high:+.2f}]")
+            cells.append(_p(comparison["adjusted"]))
+        lines.append(cells)
+    return lines
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def summary(data: Data) -> list[str]:
+    """Return what was searched, in sentences."""
+    first, *others = data["rungs"]
+    rungs = [f"{first['decoders']} on {first['sentences']:,} sentences"]
+    rungs += [f"{rung['decoders']} on {rung['sentences']:,}" for rung in others]
+    lines = [
+        f"Of {data['candidates']} decoders, those within {data['budget']:g} {data['unit']} a "
+        f"sentence were compared: {', '.join(rungs)}."
+    ]
+    if data["references"].startswith("beam"):
+        lines.append(
+            f"Without references, outputs were compared with those of {data['references']}."
+        )
+    return lines
+
+
+def verdict(data: Data) -> list[str]:
+    """Return what the recommended decoder beats, in sentences."""
+    lines = []
+    if data["first"] != data["winner"]:
+        cost = by_name(data)[data["first"]]["held_out"]["cost"]
+        why = "is beaten"
+        if cost > data["budget"]:
+            spent = f"{cost:.1f} {data['unit']} a sentence"
+            why = f"needs {spent}, over the budget of {data['budget']:g},"
+        lines.append(
+            f"{data['first']} was best in the search, but {why} on the held-out sentences."
+        )
+    for key, where, count in (
+        ("on_held_out", "held-out sentences", data["sentences"]["held_out"]),
+        ("on_selection", "sentences of the search", data["sentences"]["search"]),
+    ):
+        comparisons = [row[key] for row in data["decoders"] if row[key] is not None]
+        if not comparisons:
+            continue
+        beaten = sum(_beats(comparison) for comparison in comparisons)
+        better = sum(_is_beaten(comparison) for comparison in comparisons)
+        by = "none beats it" if not better else f"{better} beat it"
+        lines.append(
+            f"On the {count:,} {where} it beats {beaten} of {len(comparisons)} others beyond "
+            f"chance; {by}."
+        )
+    return lines
+
+
+def method() -> str:
+    """Return how differences were tested, in one sentence."""
+    return (
+        f"Beyond chance: paired bootstrap, {RESAMPLES:,} resampled test sets, two-sided, with "
+        f"Holm's correction for the number of comparisons, at {SIGNIFICANT:.0%}."
+    )
+
+
+def _beats(comparison: Data) -> bool:
+    return bool(comparison["better"] and comparison["adjusted"] < SIGNIFICANT)
+
+
+def _is_beaten(comparison: Data) -> bool:
+    return bool(not comparison["better"] and comparison["adjusted"] < SIGNIFICANT)
+
+
+def plot(data: Data, path: Path) -> None:
+    """Draw quality against cost: every decoder of the last round, and the frontier.
+
+    Raises:
+        InvalidInput: matplotlib is not installed.
+        StorageError: the file cannot be written.
+    """
+    rows = by_name(data)
+    last = [row for row in rows.values() if row["sentences"] == data["sentences"]["search"]]
+    families: dict[str, list[Data]] = {}
+    for row in last:
+        families.setdefault(row["family"], []).append(row)
+    drawn = {
+        "frontier": Curve(
+            "frontier",
+            [Point(rows[name]["cost"], rows[name]["score"]) for name in data["frontier"]],
+        )
+    }
+    for family, members in families.items():
+        strategy, shade = FAMILIES.get(family, ("NPAD", 1.0))
+        points = [_point(row, data["winner"]) for row in members]
+        drawn[family] = Curve(strategy, points, shade, joined=False)
+    better = "lower" if data["lower_is_better"] else "higher"
+    panel = Panel(
+        x=f"{data['unit']} a sentence",
+        y=f"{data['metric']} ({better} is better)",
+        curves=drawn,
+        log=True,
+    )
+    title = f"{data['model']}, {data['sentences']['search']:,} sentences"
+    curves([panel], path, title, f"decoders within {data['budget']:g} {data['unit']} a sentence")
+
+
+def _point(row: Data, winner: str) -> Point:
+    return Point(row["cost"], row["score"], label="recommended" if row["name"] == winner else "")
+
+
+def page(data: Data) -> str:
+    """Return the report as a page of Markdown."""
+    parts = [
+        f"# Which decoder for {data['model']}?",
+        f"The best {data['metric']} within {data['budget']:g} {data['unit']} a sentence, found by",
+        f"```\n{data['made_by']}\n```",
+        " ".join(summary(data)),
+        "![quality against cost](frontier.png)",
+        markdown(header(data), table_rows(data)).strip(),
+        "```text\n" + LEGEND.format(level=LEVEL) + "```",
+        f"**Recommended: {data['winner']}.** " + " ".join([*verdict(data), method()]),
+        f"```\n{data['command']['best']}\n```",
+    ]
+    if data["cheaper"] is not None:
+        row = by_name(data)[data["cheaper"]]
+        parts.append(
+            f"The cheapest that it beats on neither part beyond chance, {data['cheaper']}, takes "
+            f"{row['held_out']['cost']:.1f} {data['unit']} a sentence:"
+        )
+        parts.append(f"```\n{data['command']['cheaper']}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def write_page(folder: Path) -> None:
+    """Write README.md and frontier.png of a folder that has calibration.json."""
+    data = read_record(folder / "calibration.json")
+    plot(data, folder / "frontier.png")
+    write_atomic(folder / "README.md", page(data))
+
+
+def read_record(path: Path) -> Data:
+    """Return what `npad calibrate --json` wrote.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    data: Data = parse_json(read_bytes(path, MAX_BYTES), str(path))
+    return data
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the report of a folder."""
+    if len(arguments) != 1:
+        raise InvalidInput("usage: python -m npad.calibrate.report FOLDER")
+    write_page(Path(arguments[0]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

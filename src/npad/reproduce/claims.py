@@ -1,0 +1,210 @@
+"""The paper's claims, each with a verdict and the figures that support it.
+
+Differences are of the first seed, with the 95 % interval of a paired bootstrap over sentences. A
+claim is confirmed if the intervals of NLL and of every metric lie entirely on its side of zero;
+"NLL only" and "BLEU only" mean that one of them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from npad.evaluate.bootstrap import Difference
+from npad.noise.noisy import Noise
+from npad.reproduce import chosen
+from npad.reproduce.bench import Bench
+from npad.reproduce.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
+from npad.reproduce.measured_task import TRANSLATION, Task
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.greedy import Greedy
+from npad.search.npad import NPAD
+from npad.search.sampling import Sampling
+
+MIN_SENTENCES = 30  # for a verdict
+MAX_COST = 2.2  # inner decodes that still count as "about two", claim (viii)
+EARLY_STEPS = 3  # "the first tokens" of claim (ix)
+MIN_ENTROPY_GAP = 0.01  # nats by which early steps must exceed later ones, claim (ix)
+MIN_SHARE = 0.05  # of the outputs: steps that fewer outputs reach are left out, claim (ix)
+NUMERALS = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]
+
+Verdict = tuple[str, str]  # in words, and the figures
+Check = Callable[[Bench, str], Verdict]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on one claim on one test set."""
+
+    claim: str
+    verdict: str
+    figures: str
+
+
+def findings(bench: Bench, set_name: str, brief: bool = False) -> list[Finding]:
+    """Return the verdicts on all claims on one test set, in the order of their numerals.
+
+    Args:
+        bench: measures the decoders.
+        set_name: the test set.
+        brief: leave out claims that the paper makes without measuring them, (ix) and (x).
+    """
+    comparisons = _comparisons(bench)
+    checks: dict[str, Check] = {
+        "(viii) it costs about two inner decodes, given a machine a chain": _cost,
+        "(xi) more chains are better at every σ₀": _every_sigma,
+    }
+    if not brief:
+        diverse = chosen.diverse(bench, WIDTHS[0])
+        npad = chosen.npad(bench, diverse, 10)
+        comparisons["(x) NPAD-10 improves diverse decoding"] = (npad, diverse)
+        checks["(ix) the first tokens are the least certain"] = _entropy
+    verdicts = {
+        claim: _compare(bench, set_name, decoders) for claim, decoders in comparisons.items()
+    }
+    verdicts |= {claim: check(bench, set_name) for claim, check in checks.items()}
+    too_few = bench.row(set_name, Greedy()).sentences < MIN_SENTENCES
+    return [
+        Finding(claim, "too few sentences" if too_few else words, figures)
+        for claim, (words, figures) in sorted(
+            verdicts.items(), key=lambda entry: _numeral_index(entry[0])
+        )
+    ]
+
+
+def _numeral_index(claim: str) -> int:
+    return NUMERALS.index(claim[1:].partition(")")[0])
+
+
+def _comparisons(bench: Bench) -> dict[str, tuple[Decoder, ...]]:
+    """Return the decoders that each claim compares, as `_compare` takes them."""
+    greedy = Greedy()
+    npad5, npad50 = chosen.npad_greedy(bench, 5), chosen.npad_greedy(bench, 50)
+    over_beam = {(m, k): chosen.npad(bench, Beam(k), m) for k in WIDTHS for m in BEAM_CHAINS}
+    narrow, wide = (Beam(width) for width in WIDTHS)
+    npad10 = {inner: chosen.npad(bench, inner, 10) for inner in (greedy, narrow, wide)}
+    return {
+        "(i) NPAD beats greedy search": (npad50, greedy),
+        "(ii) NPAD beats sampling": (npad50, Sampling(50)),
+        "(iii) more chains are better: 50 against 5": (npad50, npad5),
+        **{
+            f"(iv) NPAD-{m} improves a beam of {k}": (npad, Beam(k))
+            for (m, k), npad in over_beam.items()
+        },
+        **{
+            f"(v) NPAD-5 over a beam of {k} beats diverse decoding": (
+                over_beam[5, k],
+                chosen.diverse(bench, k),
+            )
+            for k in WIDTHS
+        },
+        "(vi) NPAD brings greedy search closer to a beam of 10": (
+            npad50,
+            npad10[wide],
+            greedy,
+            wide,
+        ),
+        "(vii) it helps greedy search more than a beam of 5": (
+            npad10[greedy],
+            greedy,
+            npad10[narrow],
+            narrow,
+        ),
+        "(vii) it helps a beam of 5 more than one of 10": (
+            npad10[narrow],
+            narrow,
+            npad10[wide],
+            wide,
+        ),
+    }
+
+
+def verdict(differences: Sequence[Difference], task: Task = TRANSLATION) -> str:
+    """Say in which of NLL and the metrics the first system is better, and in which it is worse."""
+    better, worse = [], []
+    signs = {"NLL": -1} | {metric.name: metric.sign for metric in task.metrics}
+    for (name, sign), difference in zip(signs.items(), differences, strict=True):
+        bounds = sorted((sign * difference.low, sign * difference.high))
+        better += [name] if bounds[0] > 0 else []
+        worse += [name] if bounds[1] < 0 else []
+    if len(better) == len(signs):
+        return "confirmed"
+    words = [f"{' and '.join(better)} only"] if better else ["not confirmed"]
+    return "; ".join(words + [f"{name} is worse" for name in worse])
+
+
+def _compare(bench: Bench, set_name: str, decoders: tuple[Decoder, ...]) -> Verdict:
+    """Compare two decoders, or two gains: of four, (first − second) − (third − fourth)."""
+    weights = (1, -1) if len(decoders) == 2 else (1, -1, -1, 1)
+    differences = bench.paired(set_name, decoders, weights)
+    return verdict(differences, bench.task), in_words(differences, bench.task)
+
+
+def in_words(differences: Sequence[Difference], task: Task) -> str:
+    """Format the differences in NLL and in each metric."""
+    names = ["NLL", *(metric.name for metric in task.metrics)]
+    parts = zip(names, differences, strict=True)
+    return ", ".join(f"{name} {difference}" for name, difference in parts)
+
+
+def _cost(bench: Bench, set_name: str) -> Verdict:
+    """Compute the cost of a chain on its own machine: a noisy search and re-scoring its output."""
+    greedy = bench.row(set_name, Greedy())
+    parts, highest = [], 0.0
+    for name, inner, chains in (("greedy search", Greedy(), 50), ("a beam of 5", Beam(5), 10)):
+        plain = bench.row(set_name, inner)
+        noisy = bench.row(set_name, chosen.npad(bench, inner, chains))
+        search, rescoring = noisy.calls / chains / plain.calls, greedy.calls / plain.calls
+        highest = max(highest, search + rescoring)
+        parts.append(f"over {name} {search:.2f} to search and {rescoring:.2f} to re-score")
+    figures = f"model calls of a chain, those of its inner decoder being 1: {'; '.join(parts)}"
+    return "confirmed" if highest <= MAX_COST else "not confirmed", figures
+
+
+def _entropy(bench: Bench, set_name: str) -> Verdict:
+    """Compare the entropy of early steps with that of later ones."""
+    entropies = bench.entropy(set_name)
+    steps = [(mean, count) for mean, count in entropies if count >= MIN_SHARE * entropies[0][1]]
+    early_steps, late_steps = steps[:EARLY_STEPS], steps[EARLY_STEPS:]
+    if not late_steps:
+        return "not confirmed", "outputs have no more than three tokens"
+    early, late = (
+        sum(mean * n for mean, n in part) / sum(n for _, n in part)
+        for part in (early_steps, late_steps)
+    )
+    peak = max(range(len(steps)), key=lambda t: steps[t][0]) + 1
+    figures = (
+        f"entropy of steps 1–3: {early:.2f} nats, of later ones: {late:.2f}; highest at step {peak}"
+    )
+    confirmed = early > late + MIN_ENTROPY_GAP and peak <= EARLY_STEPS
+    return "confirmed" if confirmed else "not confirmed", figures
+
+
+def _every_sigma(bench: Bench, set_name: str) -> Verdict:
+    """Check at each σ₀ whether NLL and the metrics improve with every added number of chains."""
+    measures = {"nll": ("NLL", -1)} | {m.key: (m.name, m.sign) for m in bench.task.metrics}
+    improves, parts = [], []
+    for sigma in SIGMAS:
+        decoders = (NPAD(Greedy(), chains, Noise(sigma)) for chains in CHAINS)
+        figures = [bench.figures(set_name, decoder) for decoder in decoders]
+        improves.append(
+            [
+                _increases([sign * row[key] for row in figures])
+                for key, (_, sign) in measures.items()
+            ]
+        )
+        shown = " → ".join(f"{row[bench.metric.key]:.2f}" for row in figures)
+        parts.append(f"σ₀ {sigma}: {shown}")
+    counts = [sum(column) for column in zip(*improves, strict=True)]
+    n = len(SIGMAS)
+    names = [name for name, _ in measures.values()]
+    by_measure = ", ".join(f"{name} at {k}" for name, k in zip(names, counts, strict=True))
+    words = "confirmed" if all(k == n for k in counts) else f"{by_measure} of {n}"
+    chains = ", ".join(map(str, CHAINS))
+    return words, f"mean {bench.metric.name} with {chains} chains, {'; '.join(parts)}"
+
+
+def _increases(values: list[float]) -> bool:
+    return all(later > earlier for earlier, later in pairwise(values))

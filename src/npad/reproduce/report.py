@@ -1,0 +1,253 @@
+"""The Markdown report of one model, rendered from recorded results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from npad.errors import InvalidInput, StorageError
+from npad.experiments.tasks import sections as task_sections
+from npad.reproduce import beyond, figures, tables
+from npad.reproduce.bench import Bench
+from npad.reproduce.claims import Finding, findings
+from npad.reproduce.measured_task import CAPTION, SPEECH, TASKS, TRANSLATION
+from npad.reproduce.rows import is_number
+from npad.reproduce.tables import markdown
+from npad.storage.atomic import write_atomic
+from npad.storage.regular import read_json
+
+MAX_SEEDS = 1000
+
+# The committed reports contain this text: keep its lines as they are.
+LEGEND = """\
+NLL is the mean over {unit}s of −log p of the output under the clean model, its end included; {metrics} `length` is words of output over words of reference. The last columns are of the
+first test set: `calls` are rows through one step of the model, a {unit} (a GPU is asked every eighth step whether
+a {unit} is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
+of the whole set on the machine above; `distinct` the different texts a {unit} was given; `noisy won` the share of
+{unit}s whose output a noisy chain found and the clean one did not.{seeds}
+Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} tokens count as they
+are; at least {finished:.1%} ended by themselves, in every row.
+"""  # noqa: E501
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The settings of an experiment, stored in `setup.json` beside the results."""
+
+    title: str
+    command: str
+    model: str  # name of the model, as in signatures
+    sets: dict[str, int]  # sentences of the validation set, then of the test sets
+    seeds: int = 3
+    max_length: int = 200
+    brief: bool = False  # only the paper's tables and the claims that rest on them
+    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
+    sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
+    about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
+    digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
+    task: str = "translation"  # a name in TASKS
+    controls: Sequence[str] = ()  # sets of the task's controls
+    descriptions: Sequence[str] = ()  # of the pictures that are shown; else their references are
+
+    def save(self, folder: Path) -> None:
+        """Write `setup.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        write_atomic(folder / "setup.json", text + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Setup:
+        """Read `setup.json`.
+
+        Raises:
+            InvalidInput: the folder has none.
+            StorageError: it is damaged.
+        """
+        path = folder / "setup.json"
+        if not os.path.lexists(path):
+            raise InvalidInput(f"{folder} holds no results: it has no setup.json")
+        values = read_json(path)
+        try:
+            setup = cls.of(values)
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+        setup._check(path)
+        return setup
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Setup:
+        """Return the setup of values that JSON has made lists of tuples in."""
+        tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
+        for name in ("controls", "descriptions"):
+            tuples[name] = tuple(values.get(name, ()))
+        return cls(**(dict(values) | tuples))
+
+    def _check(self, path: Path) -> None:
+        """Raise StorageError unless every field is of its type."""
+        rules = {
+            "title": isinstance(self.title, str),
+            "command": isinstance(self.command, str),
+            "model": isinstance(self.model, str),
+            "sets": isinstance(self.sets, dict)
+            and len(self.sets) >= 2
+            and all(is_number(size) for size in self.sets.values()),
+            "seeds": type(self.seeds) is int and 1 <= self.seeds <= MAX_SEEDS,
+            "max_length": is_number(self.max_length),
+            "brief": isinstance(self.brief, bool),
+            "exact": len(self.exact) == 2 and all(type(number) is int for number in self.exact),
+            "sigmas": all(map(is_number, self.sigmas)),
+            "about": isinstance(self.about, dict),
+            "digests": isinstance(self.digests, dict),
+            "task": self.task in TASKS,
+            "controls": all(isinstance(name, str) for name in self.controls),
+            "descriptions": all(isinstance(text, str) for text in self.descriptions),
+        }
+        for name, kept in rules.items():
+            if not kept:
+                value = f"{getattr(self, name)!r:.60}"
+                raise StorageError(f"{path} is damaged: {name} cannot be {value}")
+
+
+def render(folder: Path) -> str:
+    """Render the report of a folder's recorded results; no model is needed.
+
+    Raises:
+        InvalidInput: the folder has no setup.json.
+        NotMeasured: a result is missing.
+    """
+    setup = Setup.load(folder)
+    return markdown_of(_recorded(folder, setup), setup)
+
+
+def _recorded(folder: Path, setup: Setup) -> Bench:
+    """Return a bench of recorded results, which measures nothing."""
+    return Bench(
+        folder,
+        list(setup.sets),
+        seeds=setup.seeds,
+        max_length=setup.max_length,
+        task=TASKS[setup.task],
+    )
+
+
+def write(bench: Bench, setup: Setup) -> None:
+    """Write README.md and its plots into the bench's folder; measure missing results."""
+    write_atomic(bench.folder / "README.md", markdown_of(bench, setup))
+    draw(bench, setup)
+
+
+def draw(bench: Bench, setup: Setup) -> None:
+    """Draw the report's plots into the bench's folder; measure missing results."""
+    set_name = bench.tests[0]
+    sentences = f"{setup.sets[set_name]:,} {bench.task.unit}s of {set_name}"
+    title = f"{setup.title}: {setup.model} on {sentences}"
+    figures.draw(bench, bench.folder, setup.brief, title)
+
+
+def redraw(folder: Path) -> None:
+    """Draw the plots of a folder's recorded results again; no model is needed.
+
+    Raises:
+        InvalidInput: the folder has no setup.json, or matplotlib is not installed.
+        NotMeasured: a result is missing.
+    """
+    setup = Setup.load(folder)
+    draw(_recorded(folder, setup), setup)
+
+
+def markdown_of(bench: Bench, setup: Setup) -> str:
+    """Return the report; every result that it shows is asked of the bench."""
+    sections = {name: section(bench) for name, section in _sections(setup).items()}
+    # Claims come first in the report, but last here: they choose from the sections' results.
+    by_set = {name: findings(bench, name, setup.brief) for name in bench.tests}
+    claims = {f"The paper's claims, {name}": _claims(by_set[name]) for name in bench.tests}
+    if setup.task != TRANSLATION.name:
+        summary = {
+            "How much is there to find?": task_sections.to_be_found(bench),
+            "Do the paper's claims carry over?": task_sections.carried_over(bench, by_set),
+        }
+        claims = summary | claims
+    body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
+    seeds = (
+        f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
+    )
+    if bench.task.valid_seeds == 1:
+        seeds += " On the validation set it is that of the first seed."
+    legend = LEGEND.format(
+        seeds=seeds if setup.seeds > 1 else "",
+        max_length=setup.max_length,
+        finished=bench.finished(),
+        unit=bench.task.unit,
+        metrics=bench.task.legend,
+    )
+    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
+
+
+def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
+    """Return the function that renders each section, by heading, in order."""
+    task = TASKS[setup.task]
+    paper: dict[str, Callable[[Bench], str]] = {
+        "Beside the paper": lambda bench: (
+            f"{tables.beside_paper(bench)}\n![{task.measures} against model calls](calls.png)\n"
+        ),
+        "Table 1: noise": lambda bench: (
+            f"{tables.table1(bench)}\n![{task.measures} against σ₀](sigma.png)\n"
+        ),
+        "Table 2: chains": lambda bench: (
+            f"{tables.table2(bench)}\n![{task.measures} against chains](chains.png)\n"
+        ),
+        "Table 3: NPAD over beam search": tables.table3,
+        "Table 4: NPAD and diverse decoding": tables.table4,
+        "What the choices were made from": tables.grids,
+    }
+    sentences, budget = setup.exact
+    beyond_paper: dict[str, Callable[[Bench], str]] = {
+        "NPAD over diverse decoding": beyond.over_diverse,
+        "Where the model is unsure": lambda bench: (
+            "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
+        ),
+        "Equal compute": beyond.equal_compute,
+        "Sampling at lower temperatures": beyond.sampling,
+        "Schedules": beyond.schedules,
+        "Distributions": beyond.distributions,
+        "Which candidate to return": beyond.selection,
+        "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
+    }
+    if task is not TRANSLATION:
+        for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
+            del beyond_paper[name]
+        beyond_paper["Equal compute"] = task_sections.equal_rows
+    task_own: dict[str, Callable[[Bench], str]] = {}
+    if setup.controls:
+        task_own["Does it see the picture?"] = partial(task_sections.controls, names=setup.controls)
+    if task is CAPTION:
+        task_own["Ten pictures"] = partial(task_sections.examples, descriptions=setup.descriptions)
+    if task is SPEECH:
+        task_own["Word error rate by noise"] = task_sections.noise_levels
+    sections = task_own | paper | ({} if setup.brief else beyond_paper)
+    if setup.sigmas:
+        sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
+    return sections
+
+
+def _claims(verdicts: Sequence[Finding]) -> str:
+    rows = ([finding.claim, finding.verdict, finding.figures] for finding in verdicts)
+    return markdown(["claim", "verdict", "figures"], rows).replace("---:", "---")
+
+
+def _about(setup: Setup) -> str:
+    unit = TASKS[setup.task].unit
+    sets = ", ".join(f"{name} ({size:,} {unit}s)" for name, size in setup.sets.items())
+    settings = {
+        "command": f"`{setup.command}`",
+        "model": f"`{setup.model}`",
+        "sets": sets,
+        **setup.about,
+    }
+    table = markdown(["", ""], ([name, str(value)] for name, value in settings.items()))
+    return table.replace("---:", "---")

@@ -1,0 +1,256 @@
+"""Reproduction of the paper's tables: train or load a model, measure, write the report.
+
+FOLDER/
+  setup.json  results.jsonl  README.md  *.png      the report and its data
+  store/  model/  model-0.3/  outputs/              needed to resume
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npad.engine.devices import PRECISIONS, ensure_computes
+from npad.errors import InvalidInput
+from npad.evaluate import plots
+from npad.model import name_of
+from npad.noise.noisy import Noise
+from npad.pipelines.loading import load
+from npad.pipelines.names import ModelReference
+from npad.pipelines.translation import Translator
+from npad.reproduce import report
+from npad.reproduce.bench import Bench, Pairs
+from npad.reproduce.data import ParallelText, concatenate
+from npad.reproduce.forecast import Forecast, Outlook
+from npad.reproduce.provenance import about_model, machine
+from npad.reproduce.report import Setup
+from npad.storage import checkpoint
+from npad.storage.atomic import exclusive_lock
+from npad.training import run
+from npad.training.loop import Watch
+from npad.training.prepare import prepare
+from npad.training.recipe import Recipe
+from npad.validation import ensure_choice, ensure_number
+
+# Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
+RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "paper": (
+        {"initialisation": "paper", "dropout": 0.0},
+        {"optimiser": "adadelta", "batch": 2048, "validate": 500, "patience": 8},
+    ),
+    "adam": (
+        {"initialisation": "glorot", "dropout": 0.3},
+        {"optimiser": "adam", "learning_rate": 1e-3, "decay": 0.5, "batch": 2048, "patience": 4},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train a model: options of the model, recipe, and vocabulary sizes."""
+
+    options: Mapping[str, Any]
+    recipe: Recipe
+    vocabulary: tuple[int, int] = (8000, 8000)  # source and target
+
+
+def recipe_for(options: Mapping[str, Any], device: torch.device) -> Recipe:
+    """Return a recipe with matrix products in bfloat16 on a GPU."""
+    return Recipe(**options, precision="bfloat16" if device.type == "cuda" else "float32")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, and with which model."""
+
+    text: ParallelText
+    title: str
+    command: str
+    model: str | None = None  # a name or folder for `npad.load`; None: train a model
+    training: Training | None = None  # needed to train
+    sigmas: tuple[float, ...] = ()  # σ₀ of further models, trained with noise
+    seeds: int = 3
+    brief: bool = False  # only the paper's tables and the claims that rest on them
+    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
+    max_length: int = 200
+    max_rows: int = 1024
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    precision: str = "float32"  # of NPAD's noisy chains
+    engine: str = ""  # where translations run, in words; this process if empty
+    # (translator, the model's folder) -> a translator that runs there
+    place: Callable[[Translator, Path], Translator] = lambda translator, model: translator
+
+
+def reproduce(
+    folder: Path,
+    plan: Plan,
+    training_watch: Watch | None = None,
+    progress: Callable[[str, Outlook], None] = lambda key, outlook: None,
+) -> Bench:
+    """Train the models that are missing, measure missing results, and write the report.
+
+    An interrupted reproduction resumes when it is called again with the same folder.
+
+    Args:
+        folder: holds models, results and the report.
+        plan: what to measure.
+        training_watch: informed of the progress of training.
+        progress: called before each measurement with its key, and how far the report is.
+
+    Raises:
+        InvalidInput: the plan is wrong, or the folder holds results of another setup.
+    """
+    models: dict[float, Path] = {}
+    if plan.model:
+        models[0.0] = ModelReference.parse(plan.model).require_folder("be used by npad reproduce")
+    sets = plan.text.sets()
+    plots.ensure_matplotlib()
+    ensure_choice("precision", plan.precision, tuple(PRECISIONS))
+    ensure_computes(plan.device, plan.precision)
+    for sigma in plan.sigmas:
+        ensure_number("the σ₀ to train with", sigma, above=0)
+    with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
+        for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
+            models[sigma] = trained_model(folder, plan, sigma, training_watch)
+        setup = _setup(plan, models[0.0], sets)
+        _ensure_same(folder, setup)
+        setup.save(folder)
+        bench = Bench(
+            folder,
+            sets,
+            lambda sigma: _translator(plan, models[sigma], sets),
+            plan.seeds,
+            plan.max_length,
+            plan.max_rows,
+            lambda key, recorded: progress(key, forecast.outlook()),
+        )
+        forecast = Forecast(bench, partial(report.markdown_of, setup=setup))
+        with _continuable(bench):
+            report.write(bench, setup)
+        return bench
+
+
+@contextmanager
+def _continuable(bench: Bench) -> Iterator[None]:
+    """Add to an interrupt where the results are and how the measurements continue."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        count = f"{len(bench.record.results):,} results are in {bench.record.path}"
+        error.add_note(f"{count}: the same command continues after them")
+        raise
+
+
+def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translator:
+    """Load a model, check that it can read every source, and warm it up."""
+    translator = plan.place(load(model, plan.device, plan.precision), model).caching()
+    for name, pairs in sets.items():
+        for i, size in translator.too_long(pairs.sources).items():
+            raise InvalidInput(
+                f"line {i + 1} of {name} has {size}; "
+                f"at most {translator.longest:,} tokens are allowed: shorten it or leave it out"
+            )
+    first_sources = next(iter(sets.values())).sources[:2]
+    translator.translate(first_sources, max_length=5)  # before anything is timed
+    return translator
+
+
+def trained_model(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -> Path:
+    """Train a model as planned, or resume its training.
+
+    Args:
+        folder: holds the token store and the models.
+        plan: how to train.
+        sigma: σ₀ of noise in training; 0 for none.
+        watch: informed of the progress.
+
+    Returns:
+        The model's folder.
+
+    Raises:
+        InvalidInput: the plan does not say how to train, or the folder has a model of another plan.
+    """
+    if plan.training is None:
+        raise InvalidInput("there is no model to train: give a recipe, or a model")
+    model_folder = folder / (f"model-{sigma:g}" if sigma else "model")
+    store = folder / "store"
+    training = run.Plan(
+        str(store.resolve()),
+        plan.training.options,
+        replace(plan.training.recipe, noise=Noise(sigma) if sigma else None),
+    )
+    if (model_folder / "run.json").exists():
+        saved = run.Plan.load(model_folder)
+        if (saved.options, saved.recipe) != (training.options, training.recipe):
+            raise InvalidInput(
+                f"{model_folder} was trained with other options; "
+                "choose another folder, or measure it as it is with --model"
+            )
+        run.resume(model_folder, plan.device, watch)
+        return model_folder
+    if not store.exists():
+        files = concatenate(plan.text.train, folder / "text")
+        (valid,) = plan.text.valid.values()
+        progress = (watch or Watch()).preparing
+        prepare(store, files, valid, plan.training.vocabulary, progress=progress)
+    run.train(model_folder, store, training.options, training.recipe, plan.device, watch)
+    return model_folder
+
+
+def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
+    folder = checkpoint.resolve(model)
+    digests = {"weights": _digest((folder / "model.safetensors").read_bytes())}
+    digests |= {name: _digest(repr(pairs).encode()) for name, pairs in sets.items()}
+    name = name_of(checkpoint.load(folder).model)
+    name += "" if plan.precision == "float32" else f"+{plan.precision}"
+    return Setup(
+        title=plan.title,
+        command=plan.command,
+        model=name,
+        sets={name: len(pairs.sources) for name, pairs in sets.items()},
+        seeds=plan.seeds,
+        max_length=plan.max_length,
+        brief=plan.brief,
+        exact=plan.exact,
+        sigmas=plan.sigmas,
+        about=_about(plan, checkpoint.read_config(folder)),
+        digests=digests,
+    )
+
+
+def _about(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a model, its training and the machine in words."""
+    about = about_model(config)
+    rows = f"{plan.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
+    about["machine"] = machine(plan.device, rows)
+    return about
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _ensure_same(folder: Path, current: Setup) -> None:
+    """Refuse to mix results of different models, texts or machines in one folder."""
+    if not (folder / "setup.json").exists():
+        return
+    stored = Setup.load(folder)
+    for name, stored_value, value in (
+        ("the model", stored.model, current.model),
+        ("the sets", stored.sets, current.sets),
+        ("max_length", stored.max_length, current.max_length),
+        ("the weights or the text", stored.digests, current.digests),
+        ("the machine", stored.about["machine"], current.about["machine"]),
+    ):
+        if stored_value and stored_value != value:
+            raise InvalidInput(
+                f"{folder} holds results with {name} {stored_value}, not {value}; "
+                "choose another folder"
+            )

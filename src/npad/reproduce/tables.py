@@ -1,0 +1,153 @@
+"""The paper's four tables (Cho, 2016), with the cost of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from npad.noise.noisy import Noise
+from npad.reproduce import chosen
+from npad.reproduce.bench import Bench
+from npad.reproduce.chosen import BEAM_CHAINS, CHAINS, ETAS, SIGMAS, WIDTHS
+from npad.reproduce.paper import PAPER
+from npad.reproduce.rows import Figures
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.diverse import Diverse
+from npad.search.greedy import Greedy
+from npad.search.npad import NPAD
+from npad.search.sampling import Sampling
+
+LabelledDecoders = list[tuple[Sequence[str], Decoder]]  # the first cells of a row, and its decoder
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a Markdown table; the first column is aligned left, the others right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+def comparison(bench: Bench, label_columns: Sequence[str], decoders: LabelledDecoders) -> str:
+    """Format a table of decoders: quality on every set, cost on the first test set.
+
+    Args:
+        bench: measures the decoders.
+        label_columns: headers of the label cells.
+        decoders: label cells and decoder of each row.
+    """
+    header = [*label_columns]
+    for set_name in bench.set_names:
+        header += [f"{set_name}: NLL", *(metric.name for metric in bench.task.metrics)]
+        header += ["length"] if set_name != bench.valid else []
+    header += ["calls", "re-scored", "seconds", "distinct", "noisy won"]
+    return markdown(header, ([*labels, *_cells(bench, decoder)] for labels, decoder in decoders))
+
+
+def _cells(bench: Bench, decoder: Decoder) -> list[str]:
+    cells = []
+    for set_name in bench.set_names:
+        figures = bench.figures(set_name, decoder)
+        cells += quality_cells(bench, figures)
+        cells += [f"{figures['length_ratio']:.3f}"] if set_name != bench.valid else []
+    cost = bench.figures(bench.tests[0], decoder)
+    won = f"{cost['won']:.0%}" if isinstance(decoder, NPAD) and decoder.chains > 1 else "–"
+    rescored = f"{cost.per_sentence('rescored'):.0f}" if cost["rescored"] else "–"
+    return [
+        *cells,
+        f"{cost.per_sentence('calls'):.0f}",
+        rescored,
+        f"{cost['seconds']:.1f}",
+        f"{cost['distinct']:.1f}",
+        won,
+    ]
+
+
+def quality_cells(bench: Bench, figures: Figures) -> list[str]:
+    """Format the NLL and the metrics of a decoder."""
+    return [figures.format(name) for name in ("nll", *(m.key for m in bench.task.metrics))]
+
+
+def table1(bench: Bench) -> str:
+    """Format Table 1, the effect of noise: 50 chains over greedy search."""
+    rows: LabelledDecoders = [
+        (("greedy", "–"), Greedy()),
+        (("sampling, 50", "–"), Sampling(50)),
+    ]
+    rows += [(("NPAD-50", f"{sigma}"), NPAD(Greedy(), 50, Noise(sigma))) for sigma in SIGMAS]
+    return comparison(bench, ("strategy", "σ₀"), rows)
+
+
+def table2(bench: Bench) -> str:
+    """Format Table 2, the effect of the number of chains at every σ₀, and of samples."""
+    rows: LabelledDecoders = [(("greedy", "–", "1"), Greedy())]
+    rows += [(("sampling", "–", f"{samples}"), Sampling(samples)) for samples in CHAINS]
+    for sigma in SIGMAS:
+        rows += [
+            (("NPAD", f"{sigma}", f"{chains}"), NPAD(Greedy(), chains, Noise(sigma)))
+            for chains in CHAINS
+        ]
+    return comparison(bench, ("strategy", "σ₀", "chains"), rows)
+
+
+def table3(bench: Bench) -> str:
+    """Format Table 3, NPAD over beam search; σ₀ is chosen by validation NLL."""
+    over_greedy = chosen.npad_greedy(bench)
+    rows: LabelledDecoders = [(("greedy", "1", "–", "1"), Greedy())]
+    rows += [(("NPAD + greedy", "1", f"{over_greedy.noise.sigma}", "50"), over_greedy)]
+    for width in WIDTHS:
+        rows += [(("beam", f"{width}", "–", "1"), Beam(width))]
+        for chains in BEAM_CHAINS:
+            npad = chosen.npad(bench, Beam(width), chains)
+            rows += [(("NPAD + beam", f"{width}", f"{npad.noise.sigma}", f"{chains}"), npad)]
+    return comparison(bench, ("strategy", "width", "σ₀", "chains"), rows)
+
+
+def table4(bench: Bench) -> str:
+    """Format Table 4, NPAD-5 over beam search beside diverse decoding.
+
+    σ₀ is chosen by validation NLL, η by the validation metric.
+    """
+    rows: LabelledDecoders = []
+    for width in WIDTHS:
+        npad, diverse = chosen.npad(bench, Beam(width), 5), chosen.diverse(bench, width)
+        rows += [(("beam", f"{width}", "–", "1"), Beam(width))]
+        rows += [(("NPAD + beam", f"{width}", f"σ₀ {npad.noise.sigma}", f"{npad.chains}"), npad)]
+        rows += [(("diverse", f"{width}", f"η {diverse.eta}", "1"), diverse)]
+    return comparison(bench, ("strategy", "width", "noise or penalty", "chains"), rows)
+
+
+def grids(bench: Bench) -> str:
+    """Format the validation figures of every hyper-parameter tried, with the first seed."""
+    lines = []
+    for width in WIDTHS:
+        for chains in BEAM_CHAINS:
+            decoders = (NPAD(Beam(width), chains, Noise(sigma)) for sigma in SIGMAS)
+            nll = [bench.row(bench.valid, decoder).nll for decoder in decoders]
+            label = f"NPAD-{chains} + beam {width}, NLL at σ₀"
+            lines.append([label, *(f"{value:.3f}" for value in nll)])
+    for width in WIDTHS:
+        values = [bench.row(bench.valid, Diverse(width, eta))[bench.metric.key] for eta in ETAS]
+        label = f"diverse {width}, {bench.metric.name} at η"
+        lines.append([label, *(f"{value:.2f}" for value in values)])
+    columns = [f"{sigma} / {eta}" for sigma, eta in zip(SIGMAS, ETAS, strict=True)]
+    return markdown(["validation, σ₀ / η", *columns], lines)
+
+
+def beside_paper(bench: Bench) -> str:
+    """Format the figures of the first test set beside the paper's.
+
+    Data and segmentation differ from the paper's, so that only differences between rows compare.
+    """
+    set_name = bench.tests[0]
+    names = [metric.name for metric in bench.task.metrics]
+    header = ["strategy", f"{set_name}: NLL", *names, "length", "calls", "Cho (2016): NLL", "BLEU"]
+    lines = []
+    for name, factory in chosen.strategies(bench).items():
+        figures = bench.figures(set_name, factory())
+        cells = [
+            *quality_cells(bench, figures),
+            f"{figures['length_ratio']:.3f}",
+            f"{figures.per_sentence('calls'):.0f}",
+        ]
+        lines.append([name, *cells, f"{PAPER[name][2]:.2f}", f"{PAPER[name][3]:.2f}"])
+    return markdown(header, lines)

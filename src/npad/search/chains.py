@@ -1,0 +1,156 @@
+"""Execution of NPAD's chains as rows of one batch.
+
+Noisy chains run on the model's low-precision copy if it offers one, in halves where they do not fit
+in memory, with paired clean rows and CUDA graphs where those are faster, and with one row per
+distinct prefix where their noise does not outlive a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from npad.engine.cuda_graphs import graphs_of
+from npad.engine.devices import to_device
+from npad.engine.memory import RowBudget
+from npad.model import Capabilities, Model
+from npad.noise.noisy import Noisy
+from npad.search.hypotheses import Hypotheses, join
+from npad.search.loop import CAPTURED_ROWS
+from npad.search.paired_clean import MAX_PAIRED_ROWS, PairedClean
+from npad.search.rows import Problems, repeat
+from npad.search.shared_prefixes import SharedPrefixes, can_share
+
+
+class Inner(Protocol):
+    """The inner decoder: any decoder."""
+
+    @property
+    def rows(self) -> int: ...
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses: ...
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The numbers and the noise levels of NPAD's chains, the same for every sentence."""
+
+    numbers: Tensor  # [chains], 0 is the clean chain
+    sigma: Tensor  # [chains], σ₀; 0 for the clean chain
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def at(self, index: Any) -> Chains:
+        return Chains(self.numbers[index], self.sigma[index])
+
+
+@dataclass(frozen=True)
+class ChainRunner:
+    """Runs an inner decoder once per chain, all chains of all sentences as rows of one batch.
+
+    Attributes:
+        inner: the decoder.
+        perturbed: wraps a model so that its steps are noisy.
+        pairs: step clean rows beside noisy ones where that is faster than re-scoring.
+    """
+
+    inner: Inner
+    perturbed: Callable[[Model[Any]], Noisy[Any]]
+    pairs: bool = True
+
+    def run(self, model: Model[Any], state: Any, problems: Problems, chains: Chains) -> Hypotheses:
+        """Return the candidates of all chains, [sentences, n], on the CPU.
+
+        Noisy chains run on the model's low-precision copy, if it offers one; the clean chain never
+        does.
+        """
+        capabilities = Capabilities.of(model)
+        if capabilities.low_precision is None:
+            # A Transformer, whose state grows, re-scores in one pass, which is faster than pairs.
+            in_one_pass = capabilities.reserve is not None and capabilities.forced is not None
+            alone = capabilities.judge is None and not in_one_pass
+            pairable = self.pairs and capabilities.capturable and alone
+            return self._run_within_memory(model, state, problems, chains, pairable)
+        clean = chains.numbers == 0
+        candidates = []
+        if clean.any():
+            candidates.append(self._run_within_memory(model, state, problems, chains.at(clean)))
+        if not clean.all():
+            fast, fast_state = capabilities.low_precision(state)
+            noisy = self._run_within_memory(fast, fast_state, problems, chains.at(~clean))
+            candidates.append(noisy)
+        return join(candidates, model.special.pad)
+
+    def _run_within_memory(
+        self,
+        model: Model[Any],
+        state: Any,
+        problems: Problems,
+        chains: Chains,
+        pairable: bool = False,
+    ) -> Hypotheses:
+        """Run all chains together, or half of them at a time if they do not fit in memory.
+
+        pairable: `model` also re-scores, so noisy rows may be paired with its clean rows.
+        """
+
+        def run_together(numbers: Sequence[int]) -> list[Hypotheses]:
+            part = chains.at(slice(numbers[0], numbers[-1] + 1))
+            return [self._run_together(model, state, problems, part, pairable)]
+
+        budget = RowBudget(problems.max_rows)
+        rows_each = len(problems) * self.inner.rows
+        return join(budget.run(run_together, range(len(chains)), rows_each), model.special.pad)
+
+    def _run_together(
+        self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool
+    ) -> Hypotheses:
+        noisy: Any = self.perturbed(model)
+        if problems.per_sentence == 1 and can_share(model, noisy.noise.site):
+            model = SharedPrefixes(model)
+            state, noisy = model.attach(state, len(problems)), self.perturbed(model)
+        rows = len(problems) * len(chains)
+        if pairable and 0 < rows * self.inner.rows <= MAX_PAIRED_ROWS:
+            noisy = PairedClean(noisy)
+        device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
+        arguments = (
+            state,
+            problems.ids,
+            to_device(chains.numbers, device),
+            to_device(chains.sigma, device),
+        )
+        with graphs_of(noisy) as graphs:
+            if graphs is None or rows > CAPTURED_ROWS:
+                noisy_state, ids, numbers = start(*arguments)
+            else:
+                key = "start chains", problems.per_sentence
+                noisy_state, ids, numbers = graphs.call(start, noisy, key, *arguments, private=True)
+            per_sentence = problems.per_sentence * len(chains)
+            expanded = replace(problems, ids=ids, chains=numbers, per_sentence=per_sentence)
+            candidates = self.inner.search(noisy, noisy_state, expanded).cpu()
+        chain = chains.numbers.repeat(len(problems))[:, None].expand_as(candidates.lengths)
+        noisy_log_prob = candidates.log_prob
+        candidates = replace(candidates, chain=chain, noisy_log_prob=noisy_log_prob, proven=None)
+        return candidates.regroup(len(chains))
+
+
+def start_chains(
+    model: Model[Any],
+    noisy: Any,
+    problems: Problems,
+    state: Any,
+    ids: Tensor,
+    chains: Tensor,
+    sigma: Tensor,
+) -> tuple[Any, Tensor, Tensor]:
+    """Return the noisy state of every chain of every sentence, and their ids and chains [rows]."""
+    expanded = replace(problems, ids=ids).expand(chains)
+    rows = model.select(state, repeat(len(problems), len(chains), chains.device))
+    keys = expanded.ids, expanded.chains, sigma.repeat(len(problems))
+    if isinstance(noisy, PairedClean):
+        return noisy.attach(rows, *keys, expanded.per_sentence), expanded.ids, expanded.chains
+    return noisy.attach(rows, *keys), expanded.ids, expanded.chains

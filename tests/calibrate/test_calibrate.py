@@ -1,0 +1,306 @@
+"""Calibration: the best decoder within a budget, on sentences that the search has not seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+import npad
+from cases import counting_tokeniser
+from npad import Beam, Exact, Greedy, InvalidInput, Sampling, StorageError
+from npad.calibrate.calibrate import Options, Pairs, calibrate
+from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
+from npad.calibrate.decoding_tasks import Outputs, Translating
+from npad.calibrate.report import as_record, verdict
+from npad.reproduce.record import Record
+from npad.search.npad import NPAD
+
+TOY = npad.load("toy")
+PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
+MANY = Pairs(PHRASES * 12)
+BEAMS = [
+    Candidate("greedy", "greedy", Greedy(), "greedy"),
+    *(Candidate(f"beam {w}", "beam", Beam(w), "beam") for w in (2, 3, 5, 8, 12)),
+]
+FEW = 6  # sentences of the first rung
+
+
+@dataclass
+class Scripted:
+    """A task whose outputs and cost are those of a script, by decoder and source."""
+
+    script: object
+    model: object = TOY.model
+    decoded: int = 0
+    stops_after: int = 10**9
+
+    def check(self, sources):
+        pass
+
+    def decode(self, sources, decoder):
+        self.decoded += 1
+        if self.decoded > self.stops_after:
+            raise KeyboardInterrupt
+        log_probs, calls = zip(*(self.script(decoder, source) for source in sources), strict=True)
+        return Outputs(list(sources), list(log_probs), sum(calls), 0.001 * sum(calls))
+
+
+def test_the_best_configuration_of_the_toy_is_found():
+    """The most probable phrases begin with the fourth-best word: a beam of 5 is enough for all."""
+    found = calibrate(Translating(TOY), MANY, Options(100, first_rung=FEW), candidates=BEAMS)
+    optimum = [t.log_prob for t in TOY.translate(PHRASES, Exact())]
+    reached = {c.name: [t.log_prob for t in TOY.translate(PHRASES, c.decoder)] for c in BEAMS}
+    exact = [c.name for c in BEAMS if reached[c.name] == pytest.approx(optimum, abs=1e-4)]
+    assert exact[0] == found.winner == found.first == "beam 5"
+    assert found.frontier[-1] == "beam 5"
+    assert found.on_held_out["greedy"].beats
+    assert not any(comparison.is_beaten for comparison in found.on_held_out.values())
+    assert found.references == "none"
+
+
+@pytest.mark.parametrize("unit", ["calls", "milliseconds"])
+@pytest.mark.parametrize("budget", [5, 9, 14, 40])
+def test_the_recommendation_keeps_the_budget(budget, unit):
+    task = Translating(TOY)
+    try:
+        options = Options(budget, unit, first_rung=FEW)
+        found = calibrate(task, MANY, options, candidates=BEAMS)
+    except InvalidInput as error:
+        assert f"a budget of {budget} {unit} a sentence is too small" in str(error)  # noqa: PT017
+        return
+    assert found.held_out[found.winner].cost <= budget
+    last = found.rungs[-1].points
+    assert all(last[name].cost <= budget for name in (found.first, found.winner, *found.frontier))
+
+
+def test_a_smaller_budget_recommends_a_smaller_beam():
+    winners = [
+        calibrate(Translating(TOY), MANY, Options(budget, first_rung=FEW), candidates=BEAMS).winner
+        for budget in (5, 8, 100)
+    ]
+    assert winners == ["greedy", "beam 2", "beam 5"]
+
+
+def first_sentence(found):
+    """Return why the best of the search is not recommended."""
+    options = dict.fromkeys(found.candidates, "")
+    return verdict(as_record(found, "toy", options, {}))[0].removesuffix(" held-out sentences.")
+
+
+def test_costs_beyond_the_budget_on_held_out_sentences_are_not_recommended():
+    """Sources that cost ten times as much are held out: only greedy search is left."""
+
+    def script(decoder, source):
+        return float(decoder.rows), decoder.rows * (10 if source.startswith("long") else 1)
+
+    pairs, held = Pairs(["short"] * 8), Pairs(["long"] * 8)
+    found = calibrate(Scripted(script), pairs, Options(12), held, BEAMS)
+    assert (found.first, found.winner) == ("beam 12", "greedy")
+    sentence = "beam 12 was best in the search, but needs 120.0 calls a sentence, over the budget"
+    assert first_sentence(found) == f"{sentence} of 12, on the"
+    with pytest.raises(InvalidInput, match=r"cheapest decoder, greedy, takes 10\.0; give more"):
+        calibrate(Scripted(script), pairs, Options(9), held, BEAMS)
+
+
+def test_who_is_beaten_on_held_out_sentences_is_not_recommended():
+    """A beam of 3 wins the search, a beam of 8 the held-out sentences, clearly."""
+
+    def script(decoder, source):
+        best = 8 if source.startswith("held") else 3
+        return -abs(decoder.rows - best), decoder.rows
+
+    pairs, held = Pairs(["seen"] * 20), Pairs([f"held {i}" for i in range(20)])
+    found = calibrate(Scripted(script), pairs, Options(100), held, BEAMS, progress=print)
+    assert (found.first, found.winner) == ("beam 3", "beam 8")
+    assert first_sentence(found) == "beam 3 was best in the search, but is beaten on the"
+    assert not any(comparison.is_beaten for comparison in found.on_held_out.values())
+
+
+def test_all_decoders_can_be_checked():
+    def script(decoder, source):
+        return -float(decoder.rows), decoder.rows
+
+    few = calibrate(Scripted(script), MANY, Options(100, first_rung=FEW), candidates=BEAMS)
+    every = Options(100, first_rung=FEW, check_all=True)
+    checked = calibrate(Scripted(script), MANY, every, candidates=BEAMS)
+    assert set(few.held_out) == {"greedy", "beam 2"}  # the families' best
+    assert set(checked.held_out) == {candidate.name for candidate in BEAMS}
+
+
+def test_the_cheapest_tie_is_named():
+    found = calibrate(Translating(TOY), MANY, Options(100, first_rung=FEW), candidates=BEAMS[3:])
+    assert (found.winner, found.cheaper) == ("beam 5", None)
+
+    def script(decoder, source):
+        lucky = decoder.rows == 8 and source == "0"
+        return -1.0 + lucky, decoder.rows
+
+    pairs = Pairs([str(i % 4) for i in range(40)])
+    found = calibrate(Scripted(script), pairs, Options(100), pairs, BEAMS)
+    assert (found.winner, found.cheaper) == ("beam 8", None)
+    once = Pairs([str(i) for i in range(40)])
+    found = calibrate(Scripted(script), once, Options(100), once, BEAMS)
+    assert (found.winner, found.cheaper) == ("beam 8", "greedy")  # one sentence may be chance
+
+    def by_part(decoder, source):
+        return -1.0 + (decoder.rows == 8 and source != "held"), decoder.rows
+
+    held = Pairs(["held"] * 40)
+    found = calibrate(Scripted(by_part), once, Options(100), held, BEAMS)
+    assert (found.winner, found.cheaper) == ("beam 8", None)  # clear on one part
+
+
+def test_more_budget_never_lowers_the_frontier():
+    def best_within(calibration, budget):
+        points = calibration.rungs[-1].points.values()
+        return max(point.quality for point in points if point.cost <= budget)
+
+    budgets = (8, 20, 60)
+    found = [
+        calibrate(Translating(TOY), MANY, Options(budget, first_rung=FEW)) for budget in budgets
+    ]
+    for small, budget in zip(found, budgets, strict=True):
+        for large in found[budgets.index(budget) :]:
+            assert best_within(large, budget) >= best_within(small, budget)
+
+
+def test_the_seed_decides_the_answer():
+    options = Options(40, first_rung=FEW)
+    first, again = (calibrate(Translating(TOY), MANY, options, candidates=BEAMS) for _ in "ab")
+    assert replace(first, seconds=0) == replace(again, seconds=0)
+    parts = [MANY.split(seed) for seed in (0, 0, 1)]
+    assert parts[0] == parts[1] != parts[2]
+    assert sorted(parts[0][0].sources + parts[0][1].sources) == sorted(MANY.sources)
+
+
+def test_an_interrupted_search_continues(tmp_path):
+    """After any number of decodings it ends as if nothing had happened, milliseconds included."""
+
+    def script(decoder, source):
+        return -abs(decoder.rows - 5) - len(source) % 3, decoder.rows
+
+    def search(task, name):
+        record = Record(tmp_path / f"{name}.jsonl")
+        options = Options(0.1 * 120, "milliseconds", first_rung=FEW)
+        return calibrate(task, MANY, options, candidates=BEAMS, record=record)
+
+    whole = Scripted(script)
+    expected = search(whole, "whole")
+    for kills in range(1, whole.decoded, 4):
+        with pytest.raises(KeyboardInterrupt):
+            search(Scripted(script, stops_after=kills), f"cut {kills}")
+        path = tmp_path / f"cut {kills}.jsonl"
+        if path.exists():
+            path.write_bytes(path.read_bytes() + b'{"key": ["outp')  # a line that was cut off
+        rest = Scripted(script)
+        assert search(rest, f"cut {kills}") == expected
+        assert rest.decoded <= whole.decoded - kills + 5  # the warm-up, and the batches of a part
+
+
+def test_a_record_of_other_sentences_is_not_used(tmp_path):
+    def script(decoder, source):
+        return -1.0, decoder.rows
+
+    record = tmp_path / "outputs.jsonl"
+    tasks = [Scripted(script), Scripted(script), Scripted(script)]
+    for task, pairs, identity in zip(
+        tasks, (MANY, MANY, Pairs(["other"] * 40)), ("m", "n", "m"), strict=True
+    ):
+        calibrate(task, pairs, Options(100), None, BEAMS, Record(record), identity)
+    assert all(task.decoded > 0 for task in tasks)
+    again = Scripted(script)
+    calibrate(again, MANY, Options(100), None, BEAMS, Record(record), "m")
+    assert again.decoded == 0
+    first, *others = record.read_text().splitlines()
+    entry = json.loads(first)
+    entry["value"]["texts"].pop()
+    record.write_text("\n".join([json.dumps(entry), *others, ""]))
+    with pytest.raises(StorageError, match="delete its line to measure it again"):
+        calibrate(Scripted(script), MANY, Options(100), None, BEAMS, Record(record), "m")
+
+
+def test_a_wide_beam_stands_in_for_references():
+    found = calibrate(
+        Translating(TOY), MANY, Options(100, metric="chrf", first_rung=FEW), candidates=BEAMS
+    )
+    assert found.references == f"beam {TEACHER.width}"
+    assert found.held_out["beam 5"].quality == pytest.approx(100)  # it finds the same
+    given = Pairs(MANY.sources, [t.text for t in TOY.translate(MANY.sources, TEACHER)])
+    same = calibrate(
+        Translating(TOY), given, Options(100, metric="chrf", first_rung=FEW), candidates=BEAMS
+    )
+    assert (same.references, same.held_out) == ("given", found.held_out)
+
+
+def test_every_sentence_is_tokenised_once():
+    translator, read = counting_tokeniser(TOY)
+    calibrate(Translating(translator.caching()), MANY, Options(60), candidates=BEAMS)
+    assert sorted(read) == sorted(PHRASES)
+
+
+def test_progress_ends_where_it_said():
+    steps = []
+    calibrate(
+        Translating(TOY),
+        MANY,
+        Options(60, first_rung=FEW),
+        candidates=BEAMS,
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    done, totals = zip(*steps, strict=True)
+    assert list(done) == sorted(done)
+    assert all(d <= t for d, t in steps)
+    assert done[-1] == totals[-1]
+
+
+def test_sigma_alone_is_searched_for_a_given_npad():
+    """0.01 leaves all chains where greedy search is, and costs as much as 30, which finds more."""
+    space = DecoderSpace(TOY.model, "logprob", sigmas=[0.01, 30.0])
+    candidates = space.sigma_candidates(NPAD(Greedy(), 8))
+    found = calibrate(Translating(TOY), MANY, Options(200, first_rung=FEW), candidates=candidates)
+    assert found.winner == "σ₀ = 30"
+    assert found.on_held_out["without noise"].beats
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda: Pairs.checked([], None), "nothing to calibrate with: the sources are empty"),
+        (lambda: Pairs.checked(["", " "], ["a", "b"]), "nothing to calibrate with"),
+        (lambda: Pairs.checked(["a"], ["a", "b"]), "there are 1 sources and 2 references"),
+        (lambda: Pairs.checked(["danke"], None).split(0), "there is one sentence"),
+        (lambda: Options(0), "budget must be a finite number above 0"),
+        (lambda: Options(5, "joules"), "unit must be one of 'calls', 'milliseconds'"),
+        (lambda: search(metric="comet"), "metric must be one of"),
+        (lambda: search(candidates=BEAMS * 2), "each with a name of its own"),
+        (lambda: search(candidates=[]), "candidates must be one or more"),
+        (
+            lambda: search(budget=2),
+            "a budget of 2 calls a sentence is too small: the cheapest decoder, greedy, takes 3",
+        ),
+        (lambda: search(sources=["x" * 10**6]), "sentence 1 has 1,000,000 characters"),
+    ],
+)
+def test_a_mistake_is_one_line(change, message):
+    with pytest.raises(InvalidInput, match=message) as error:
+        change()
+    assert "\n" not in str(error.value)
+
+
+def search(budget=50, metric=None, sources=(), candidates=BEAMS):
+    translator = npad.load("en-de") if sources else TOY
+    pairs = Pairs([*sources, *PHRASES])
+    options = Options(budget, metric=metric)
+    return calibrate(Translating(translator), pairs, options, Pairs(PHRASES), candidates)
+
+
+def test_the_noise_of_samples_does_not_depend_on_the_rung():
+    """A rung decodes only what is new, and finds what decoding all would find."""
+    sampling = [Candidate("sampling 5", "sampling", Sampling(5), "sampling 5")]
+    found = calibrate(Translating(TOY), MANY, Options(100, first_rung=3), MANY, sampling)
+    assert len(found.rungs) == 5
+    assert found.rungs[-1].points["sampling 5"].quality == pytest.approx(
+        found.held_out["sampling 5"].quality
+    )

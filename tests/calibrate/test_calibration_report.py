@@ -1,0 +1,102 @@
+"""The report of a calibration: its table, its plot, and the committed one on the shipped model."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from npad.calibrate.report import (
+    _beats,
+    _is_beaten,
+    by_name,
+    page,
+    plot,
+    read_record,
+    shown,
+    table_rows,
+    verdict,
+)
+from npad.evaluate import plots
+from runs import ROOT
+
+FOLDER = ROOT / "docs/results/calibrate"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return read_record(FOLDER / "calibration.json")
+
+
+def test_the_page_is_what_the_record_renders(data):
+    assert (FOLDER / "README.md").read_text() == page(data)
+
+
+def test_the_recommendation_is_within_the_budget_and_beaten_by_none(data):
+    winner = by_name(data)[data["winner"]]
+    assert winner["cost"] <= data["budget"]
+    assert winner["held_out"]["cost"] <= data["budget"]
+    compared = [row for row in data["decoders"] if row["on_held_out"] is not None]
+    assert len(compared) >= 10
+    assert not any(_is_beaten(row["on_held_out"]) for row in compared)
+    assert "none beats it" in " ".join(verdict(data))
+
+
+def test_a_correction_only_takes_away(data):
+    for row in data["decoders"]:
+        for key in ("on_held_out", "on_selection"):
+            comparison = row[key]
+            if comparison is not None:
+                assert comparison["p"] <= comparison["adjusted"] <= 1
+                assert not (_beats(comparison) and _is_beaten(comparison))
+
+
+def test_the_frontier_is_pareto_and_within_the_budget(data):
+    rows = by_name(data)
+    points = [(rows[name]["cost"], rows[name]["score"]) for name in data["frontier"]]
+    assert points == sorted(set(points))
+    assert [score for _, score in points] == sorted({score for _, score in points})
+    assert points[-1][0] <= data["budget"]
+    last = [row for row in rows.values() if row["sentences"] == data["sentences"]["search"]]
+    for row in last:
+        if row["cost"] <= data["budget"]:
+            assert any(c <= row["cost"] and s >= row["score"] for c, s in points)
+
+
+def test_the_table_shows_the_frontier_and_the_best_of_every_kind(data):
+    names, rows = shown(data), by_name(data)
+    assert {*data["frontier"], data["winner"]} <= set(names)
+    checked = {row["family"] for row in data["decoders"] if row["held_out"] is not None}
+    assert {rows[name]["family"] for name in names} == checked
+    lines = {cells[0].removesuffix(" *"): cells for cells in table_rows(data)}
+    assert list(lines) == names
+    assert lines[data["winner"]][-2] == "recommended"
+    assert all(len(cells) == 7 for cells in lines.values())
+
+
+def test_the_plot_shows_every_decoder_of_the_last_round(data, monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: figures.append(figure))
+    plot(data, tmp_path / "frontier.png")
+    (axes,) = figures[0].axes
+    last = [row for row in data["decoders"] if row["sentences"] == data["sentences"]["search"]]
+    drawn = {
+        (round(float(x), 6), round(float(y), 6))
+        for line in axes.lines
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    }
+    assert {(round(row["cost"], 6), round(row["score"], 6)) for row in last} <= drawn
+    joined = [line for line in axes.lines if line.get_linestyle() == "-"]
+    assert len(joined) == 1  # the frontier alone
+    assert "recommended" in [text.get_text() for text in axes.texts]
+    assert f"{data['metric']} (higher is better)" == axes.get_ylabel()
+
+
+def test_the_guide_quotes_the_report(data):
+    guide = (ROOT / "docs/calibrating.md").read_text()
+    quoted = re.search(r"```text\n\$ (npad calibrate .*?)```", guide, re.DOTALL)
+    assert quoted
+    assert data["made_by"].removesuffix(" --json") in quoted[1]
+    assert data["command"]["best"] in quoted[1]
+    for cells in table_rows(data):
+        assert " ".join(cells).strip() in " ".join(quoted[1].split())

@@ -1,0 +1,191 @@
+"""npad calibrate: what it prints runs, what it kept is used again, and mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import npad
+from npad import NPAD, Beam, Laplace, Noise
+from npad.calibrate.report import by_name
+from npad.cli.main import main
+from runs import npad as command
+from runs import printed_here, refused_here
+
+TOY = npad.load("toy")
+PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
+QUICK = ["-m", "toy", "--calls", 30]
+
+
+@pytest.fixture
+def few(tmp_path, monkeypatch):
+    """A folder to work in, with sources and references."""
+    (tmp_path / "few.de").write_text("\n".join(PHRASES * 14) + "\n")
+    references = [t.text for t in TOY.translate(PHRASES, Beam(5))]
+    (tmp_path / "few.en").write_text("\n".join(references * 14) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def recorded(capsys, monkeypatch, *arguments):
+    return json.loads(printed_here(capsys, monkeypatch, "calibrate", *arguments, "--json"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["few.de", "few.en", "--metric", "chrf"],
+        ["few.de", "few.en", "--calls", 4],
+        ["few.de", "--max-length", 9],
+    ],
+    ids=["chrf", "greedy's budget", "log p"],
+)
+def test_the_line_runs_as_printed(few, options, capsys, monkeypatch):
+    """And is the decoder that was measured: greedy search is all that four calls pay for."""
+    data = recorded(capsys, monkeypatch, *QUICK, *options)
+    for key, name in (("best", data["winner"]), ("cheaper", data["cheaper"])):
+        if name is None:
+            continue
+        assert data["command"][key].startswith("npad translate --model toy")
+        words = shlex.split(data["command"][key])[1:]
+        lines = printed_here(capsys, monkeypatch, *words, "--json").splitlines()
+        assert len(lines) == len(PHRASES) * 14
+        row = by_name(data)[name]
+        assert row["options"] in data["command"][key]
+        log_probs = [json.loads(line)["log_prob"] for line in lines]
+        if data["metric"] == "log p":  # the two halves have the mean of all
+            parts = row["score"] + row["held_out"]["score"]
+            assert sum(log_probs) / len(lines) == pytest.approx(parts / 2, abs=1e-3)
+    if options[-1] == 4:
+        assert data["winner"] == "greedy"
+
+
+def test_it_prints_the_frontier_the_line_and_what_it_beats(few, capsys, monkeypatch):
+    options = ["few.de", *QUICK, "--records", "kept.jsonl", "--plot", "frontier.png"]
+    shown = printed_here(capsys, monkeypatch, "calibrate", *options)
+    data = recorded(capsys, monkeypatch, *options)
+    assert f"Recommended: {data['winner']}\n  {data['command']['best']}\n" in shown
+    for name in data["frontier"]:
+        assert f"{name} *" in shown
+    words = " ".join(shown.split())
+    for part in ("28 held-out sentences it beats", "none beats it", "Holm's correction"):
+        assert part in words
+    assert (few / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    costs = [by_name(data)[name]["cost"] for name in data["frontier"]]
+    scores = [by_name(data)[name]["score"] for name in data["frontier"]]
+    assert costs == sorted(costs)
+    assert scores == sorted(set(scores))
+    assert max(costs) <= 30
+    assert by_name(data)[data["winner"]]["held_out"]["cost"] <= 30
+
+
+def test_killed_and_started_again_it_gives_the_same_answer(few, capsys, monkeypatch):
+    """kill -9 while it decodes; milliseconds are those of the record."""
+    arguments = ["calibrate", "few.de", "-m", "toy", "--ms", "1000", "--json"]
+    arguments += ["--records", "kept.jsonl"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npad", *arguments],
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    kept = few / "kept.jsonl"
+    while process.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") >= 40):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+    lines = kept.read_text().splitlines()
+    data = json.loads(printed_here(capsys, monkeypatch, *arguments))
+    assert kept.read_text().splitlines()[:40] == lines[:40]
+    assert data == json.loads(printed_here(capsys, monkeypatch, *arguments))
+
+
+def test_sigma_alone_is_searched_for_a_given_npad(few, capsys, monkeypatch):
+    chosen = ["-M", 6, "--relative", "--inner", "beam(width=1)", "--noise", "laplace"]
+    options = ["few.de", "-m", "toy", "--sigmas", "0.2,2", "-d", "npad", *chosen]
+    data = recorded(capsys, monkeypatch, *options)
+    assert {row["name"] for row in data["decoders"]} == {"without noise", "σ₀ = 0.2", "σ₀ = 2"}
+    assert all(row["held_out"] is not None for row in data["decoders"])
+    words = shlex.split(data["command"]["best"])[1:]
+    again = printed_here(capsys, monkeypatch, *words, "--json").splitlines()
+    sigma = float(data["winner"].removeprefix("σ₀ = "))
+    noise = Noise(sigma, distribution=Laplace(), relative=True)
+    expected = npad.signature(NPAD(Beam(1), 6, noise), TOY.model)
+    assert json.loads(again[0])["signature"] == expected
+
+
+def test_held_out_lines_may_have_a_file(few, capsys, monkeypatch):
+    (few / "other.de").write_text("danke\nna ja\n")
+    (few / "other.en").write_text("thanks\noh well\n")
+    files = ["--held-out", "other.de", "--held-out-reference", "other.en"]
+    data = recorded(capsys, monkeypatch, "few.de", "few.en", *QUICK, *files, "--check-all")
+    assert data["sentences"] == {"search": 56, "held_out": 2}
+    assert data["metric"] == "BLEU"
+    assert all(row["held_out"] is not None for row in data["decoders"] if row["cost"] <= 30)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (["empty"], "there is nothing to calibrate with: the sources are empty"),
+        (["few.de", "empty"], "few.de has 56 lines and empty has 0"),
+        (["few.de", "--calls", 3], "a budget of 3 calls a sentence is too small: the cheapest"),
+        (["few.de", "--calls", 0], "--calls must be a finite number above 0, not 0.0"),
+        (["few.de", "--ms", -1], "--milliseconds must be a finite number above 0, not -1.0"),
+        (["few.de", "--plot", "x.foo"], "its name must end in .png, .svg or .pdf"),
+        (["few.de", "--plot", "no/x.png"], "cannot write no/x.png: there is no folder no"),
+        (["few.de", "--plot", "."], "its name must end in .png, .svg or .pdf"),
+        (["few.de", "--calls", 9, "--ms", 9], "the budget is --calls or --milliseconds, not both"),
+        (["few.de", "--metric", "comet"], "metric must be one of bleu, chrf, logprob, wer"),
+        (["few.de", "--sigmas", "a,b"], "--sigmas must be numbers separated by commas"),
+        (["few.de", "--sigmas", "-1"], "sigma must be a finite number above 0"),
+        (["few.de", "-d", "beam"], "only NPAD has a σ₀ to calibrate; leave out --decoder"),
+        (["few.de", "--chains", 5], "--chains belongs to a decoder; choose it with --decoder"),
+        (["few.de", "--held-out-reference", "few.en"], "--held-out-reference needs --held-out"),
+        (["few.de", "few.en", "--held-out", "few.de"], "give references of both SOURCE and"),
+        (["few.de", "--confidence", "few.en", "--calls", 9], "--calls goes with the choice"),
+        (["missing.de"], "cannot read missing.de"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line(few, options, rule, capsys, monkeypatch):
+    (few / "empty").write_text("")
+    message = refused_here(capsys, monkeypatch, "calibrate", "-m", "toy", *options)
+    assert rule in message
+
+
+def test_a_damaged_record_is_one_line(few, capsys, monkeypatch):
+    (few / "kept.jsonl").write_text("nonsense\n")
+    options = ["few.de", *QUICK, "--records", "kept.jsonl"]
+    message = refused_here(capsys, monkeypatch, "calibrate", *options, code=1)
+    assert "kept.jsonl, line 1, is damaged; delete the line" in message
+
+
+def test_without_a_terminal_it_is_quiet(few):
+    done = command("calibrate", "few.de", *QUICK)
+    assert "Recommended: " in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ([], "with --records FILE, the same command continues after an interrupt"),
+        (["--records", "kept.jsonl"], "the same command continues"),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on(few, options, hint, capsys, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npad.cli.calibration_run.calibrate", interrupted)
+    monkeypatch.setattr(sys, "argv", ["npad", "calibrate", "few.de", "-m", "toy", *options])
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    assert hint in capsys.readouterr().err

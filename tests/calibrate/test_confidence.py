@@ -1,0 +1,210 @@
+"""Confidence: an isotonic map from log-probability per token to chrF, stored beside its model."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics.chrf import CHRF
+from test_checkpoint import SUBWORDS, tiny
+from test_damage import faults
+
+import npad
+from damage import damages
+from npad import Beam, Greedy, Hypothesis, InvalidInput, Translator
+from npad.calibrate.confidence import fit_confidence
+from npad.errors import StorageError
+from npad.evaluate.calibration import calibration_error, isotonic, rank_correlation
+from npad.scale.worker import fingerprint
+from npad.storage import checkpoint
+from npad.storage.confidence import FILE, Confidence, log_prob_per_token
+from runs import printed_here
+
+FIT = Confidence(
+    log_prob_per_token=(-2.0, -1.0, -0.5),
+    chrf=(10.0, 30.0, 90.0),
+    decoder="beam|width:5",
+    data="valid.en, valid.de",
+    data_sha256="0" * 64,
+    sentences=100,
+    metric="chrF2",
+    rank_correlation=0.5,
+    error=1.0,
+    constant_error=9.0,
+)
+NUMBERS = st.lists(
+    st.tuples(st.integers(-6, 6), st.integers(0, 100)), min_size=1, max_size=12
+)  # few scores, so that some are equal
+
+
+def hypothesis_of(log_prob, tokens=1, finished=False):
+    return Hypothesis(tuple(range(1, tokens + 1)), log_prob, finished)
+
+
+@given(NUMBERS)
+def test_the_regression_is_the_max_of_min_means(pairs):
+    """Over the intervals of scores around a score, as the theory of isotonic regression has it."""
+    scores, values = zip(*pairs, strict=True)
+    knots, heights = isotonic(scores, values)
+    assert list(knots) == sorted(set(knots))
+    assert list(heights) == sorted(heights)
+    distinct = sorted(set(scores))
+    for i, score in enumerate(distinct):
+        means = [
+            [np.mean([v for s, v in pairs if low <= s <= high]) for high in distinct[i:]]
+            for low in distinct[: i + 1]
+        ]
+        assert np.interp(score, knots, heights) == pytest.approx(max(map(min, means)))
+
+
+def test_rank_correlation_is_spearmans():
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 25, 90]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    ranks = np.corrcoef([1, 2.5, 2.5, 4], [2, 1, 3, 4])[0, 1]  # equal values share their rank
+    assert rank_correlation([0, 7, 7, 9], [5, 1, 6, 8]) == pytest.approx(ranks)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) == 0
+
+
+def test_calibration_error_is_the_mean_gap_of_bins():
+    scores, values = np.arange(20.0), np.arange(20.0)
+    assert calibration_error(scores, values, values) == 0
+    assert calibration_error(scores[::-1], values[::-1] + 3, values[::-1]) == pytest.approx(3)
+    within = values + np.tile([1.0, -1.0], 10)  # wrong on every sentence, right on each bin
+    assert calibration_error(scores, within, values) == pytest.approx(0)
+    assert calibration_error(scores, 9.5, values, bins=2) == pytest.approx(5)
+
+
+def test_the_map_is_linear_between_knots_and_constant_beyond():
+    expected = {-9.0: 10, -2.0: 10, -1.5: 20, -1.0: 30, -0.75: 60, -0.5: 90, 0.0: 90}
+    for score, chrf in expected.items():
+        assert FIT(hypothesis_of(score)) == pytest.approx(chrf)
+    constant = replace(FIT, log_prob_per_token=(-1.0,), chrf=(40.0,))
+    assert {constant(hypothesis_of(score)) for score in (-2.0, -1.0, 0.0)} == {40.0}
+    assert FIT(hypothesis_of(-np.inf)) == 10
+
+
+def test_the_end_token_counts_if_the_hypothesis_is_finished():
+    assert log_prob_per_token(hypothesis_of(-6.0, 2, finished=True)) == -2
+    assert log_prob_per_token(hypothesis_of(-6.0, 2)) == -3
+    assert log_prob_per_token(hypothesis_of(-6.0, 0, finished=True)) == -6
+
+
+def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
+    """Isotonic regression keeps the mean; the fit is that of the decoder it was given."""
+    translator = npad.load("en-de")
+    sources = [f"I have {n} {thing}." for n, thing in product(range(20), ("cats", "dogs"))] * 3
+    references = [f"Ich habe {n % 7} Katzen." for n in range(len(sources))]
+    for decoder in (None, Greedy()):
+        fit = fit_confidence(translator, sources, references, decoder, "cats")
+        outputs = replace(translator, confidence=fit).translate(sources, decoder)
+        chrf = [
+            CHRF().sentence_score(output.text, [reference]).score
+            for output, reference in zip(outputs, references, strict=True)
+        ]
+        predicted = [output.confidence for output in outputs]
+        assert np.mean(predicted) == pytest.approx(np.mean(chrf), abs=0.01)
+        assert fit.decoder == outputs[0].signature
+        assert (fit.sentences, fit.data) == (120, "cats")
+        assert fit.metric.startswith("nrefs:1|")
+    again = fit_confidence(translator, [" ", *sources], ["x", *references], Greedy(), "cats")
+    assert (again.chrf, again.data_sha256) == (fit.chrf, fit.data_sha256)  # blank: not decoded
+
+
+@pytest.mark.parametrize(
+    ("sources", "references", "rule"),
+    [
+        (["danke"] * 99, ["thanks"] * 99, "at least 100 pairs to be fitted to, not 99"),
+        (["danke"] * 3, ["thanks"], "there are 3 sources and 1 references"),
+    ],
+)
+def test_too_few_pairs_are_refused(sources, references, rule):
+    with pytest.raises(InvalidInput, match=rule):
+        fit_confidence(npad.load("toy"), sources, references)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The folder of a tiny model with a confidence."""
+    folder = tmp_path / "model"
+    checkpoint.save(folder, tiny(), (SUBWORDS, SUBWORDS), {})
+    FIT.write(folder, checkpoint.weights_digest(folder))
+    return folder
+
+
+def test_a_confidence_is_read_with_its_model(model):
+    translator = npad.load(model)
+    assert translator.confidence == FIT
+    translation = translator.translate(["a b"], Beam(3, nbest=2), max_length=5)[0]
+    assert translation.confidence == FIT(translation.hypothesis)
+    assert translation.alternatives[0].confidence is None  # it holds for best outputs alone
+    assert translator.translate([" "])[0].confidence is None
+    (model / FILE).unlink()
+    assert npad.load(model).translate(["a b"], max_length=5)[0].confidence is None
+
+
+def test_a_translator_may_have_ones_own():
+    toy = npad.load("toy")
+    assert toy.translate(["danke"])[0].confidence is None
+    own = replace(toy, confidence=lambda hypothesis: 7.0)
+    assert own.limited_to(10).translate(["danke"])[0].confidence == 7.0
+    with pytest.raises(InvalidInput, match="confidence must be a function of a hypothesis"):
+        Translator(toy.model, toy.encode, toy.detokenise, confidence=50)
+
+
+def test_a_damaged_confidence_is_refused_or_the_same(model, tmp_path):
+    """Without the file there is none, which is no damage."""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for name in (FILE, checkpoint.CONFIG):
+        shutil.copy(model / name, alone)
+    weights = checkpoint.weights_digest(model)
+    found = faults(
+        alone, tmp_path, lambda folder: Confidence.read(folder, weights) or FIT, FIT, 5, 200
+    )
+    assert found == []
+    assert any("flip" in description for description, _ in damages(alone, 5, 200))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"chrf": (30.0, 10.0, 90.0)}, "'chrf' must not fall"),
+        ({"chrf": (10.0, 30.0)}, "its two lists differ in length"),
+        ({"chrf": (10.0, 30.0, 101.0)}, "chrF lies between 0 and 100"),
+        ({"chrf": ()}, "'chrf' must be a list of numbers"),
+        ({"log_prob_per_token": (-np.inf, -1.0, -0.5)}, "must be a list of numbers"),
+        ({"sentences": "many"}, "'sentences' must be a number"),
+        ({"decoder": 3}, "'decoder' must be a text"),
+    ],
+    ids=str,
+)
+def test_a_file_with_a_true_digest_and_false_content_is_refused(changes, rule, model):
+    weights = checkpoint.weights_digest(model)
+    replace(FIT, **changes).write(model, weights)
+    with pytest.raises(StorageError, match=rule):
+        npad.load(model)
+
+
+def test_a_confidence_of_other_weights_is_refused(model):
+    FIT.write(model, "1" * 64)
+    with pytest.raises(StorageError, match="fitted to other weights than the model's; remove it"):
+        npad.load(model)
+
+
+def test_packing_keeps_the_confidence(model, tmp_path, capsys, monkeypatch):
+    printed_here(capsys, monkeypatch, "pack", model, tmp_path / "small")
+    assert npad.load(tmp_path / "small").confidence == FIT
+
+
+def test_a_new_confidence_is_another_model_for_workers(model):
+    """A corpus is not continued with outputs of another confidence."""
+    before = fingerprint(str(model))
+    replace(FIT, error=2.0).write(model, checkpoint.weights_digest(model))
+    changed = fingerprint(str(model))
+    (model / FILE).unlink()
+    assert len({before, changed, fingerprint(str(model))}) == 3

@@ -1,0 +1,203 @@
+"""Captured searches return what eager ones do; on a CPU a replay is a second call."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+
+from cases import EVERY, assert_same, tokens, with_decoders
+from npad import (
+    NPAD,
+    Antithetic,
+    Beam,
+    BestOf,
+    Exact,
+    Fixed,
+    Greedy,
+    Noise,
+    Orthogonal,
+    Sampling,
+    decode,
+)
+from npad.engine.cuda_graphs import Graph
+from npad.engine.pytree import tree_leaves
+from npad.models.cgru.fast import Prepared
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """A model whose steps may be captured, at the second time they are met."""
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+    return Prepared(build())
+
+
+def graphs(model):
+    return [one for one in model._graphs.entries.values() if isinstance(one, Graph)]
+
+
+@with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
+def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(3):
+        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+    other = [[7, 2], [1], [5, 5, 5]]
+    assert_same(decode(fast, other, decoder, 8), decode(build(), other, decoder, 8))
+
+
+OTHERS = [NPAD(BestOf((Greedy(), Sampling(2))), 3, Noise(0.4)), NPAD(Exact(50), 3, Noise(0.4))]
+
+
+@pytest.mark.parametrize("decoder", [*EVERY.values(), *OTHERS], ids=repr)
+def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, decoder, monkeypatch):
+    """Graphs share a memory pool, so an earlier one may overwrite a later one's results."""
+    made, replay = [], Graph.replay
+
+    def spoil(graph):
+        kept = {id(x) for x in graph.inputs}
+        for x in tree_leaves(getattr(graph, "result", ())):
+            if id(x) not in kept:
+                x.copy_(x == 0)  # anything else
+
+    def replayed(self):
+        spoil(self)
+        found = replay(self)
+        made.extend([self] if self not in made else [])
+        for other in made[made.index(self) + 1 :]:
+            if other.key[0] != "start chains":
+                spoil(other)
+        return found
+
+    monkeypatch.setattr(Graph, "replay", replayed)
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(4):
+        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+
+
+@pytest.mark.parametrize(
+    "decoder", [Greedy(), Beam(3), Sampling(3), NPAD(Beam(2), 4, Noise(0.4))], ids=repr
+)
+def test_there_are_graphs_to_replay(fast, decoder):
+    for _ in range(3):
+        decode(fast, SOURCE, decoder, 8)
+    assert any(one.loops for one in graphs(fast))
+
+
+def test_the_last_steps_which_are_fewer_go_on_in_place(fast, monkeypatch):
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 3)
+    for _ in range(3):
+        decode(fast, SOURCE, Sampling(3), 8)
+    one, other = (each for each in graphs(fast) if each.loops)
+    assert [each.key[1] for each in (one, other)] == [3, 2]
+    assert all(a is b for a, b in zip(one.inputs, other.inputs, strict=True))
+
+
+def test_a_seed_has_graphs_of_its_own(fast):
+    for seed in (0, 1, 0, 1):
+        decoder = NPAD(Greedy(), 4, Noise(2.0), seed=seed)
+        assert_same(decode(fast, SOURCE, decoder, 8), decode(build(), SOURCE, decoder, 8))
+
+
+def test_what_was_returned_outlasts_the_next_search(fast):
+    first = [decode(fast, SOURCE, Beam(3, nbest=3), 8) for _ in range(3)][-1]
+    kept = copy.deepcopy(first)
+    decode(fast, [[9, 9]] * len(SOURCE), Beam(3, nbest=3), 8)
+    assert first == kept
+
+
+def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
+    decoder = NPAD(Greedy(), 8, Noise(2.0))
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(3):
+        assert_same(decode(fast, SOURCE, decoder, 8, max_rows=2 * len(SOURCE)), expected)
+
+
+def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
+    vocabulary, rows = 11, 50 * len(SOURCE)
+    monkeypatch.setattr(
+        "npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * vocabulary
+    )
+    for _ in range(4):
+        decode(fast, SOURCE, Sampling(50), 8)
+
+
+def test_a_model_that_has_decoded_can_be_copied_and_moved(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, Greedy(), 8)
+    assert graphs(pickle.loads(pickle.dumps(fast))) == []
+    fast.to(torch.float64)
+    assert "_graphs" not in fast.__dict__
+
+
+def test_other_weights_are_other_graphs(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, Greedy(), 8)
+    fast.to(torch.float32)
+    assert tokens(decode(fast, SOURCE, Greedy(), 8)) == tokens(
+        decode(build().float(), SOURCE, Greedy(), 8)
+    )
+
+
+def test_only_so_many_are_kept(fast, monkeypatch):
+    monkeypatch.setattr("npad.engine.cuda_graphs.MAX_GRAPHS", 3)
+    for length in range(1, 9):
+        decode(fast, [[1] * length], Greedy(), 8)
+    assert len(fast._graphs.entries) <= 3
+
+
+def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
+    monkeypatch.setattr("npad.search.loop.CAPTURED_ROWS", 2)
+    for _ in range(3):
+        decode(fast, SOURCE, Beam(3), 8)
+    assert not graphs(fast)
+
+
+@pytest.mark.parametrize(
+    "kind", [Orthogonal(), Fixed(Orthogonal()), Antithetic(Orthogonal())], ids=repr
+)
+def test_noise_that_asks_the_host_is_not_captured(fast, kind):
+    for _ in range(3):
+        decode(fast, SOURCE, NPAD(Greedy(), 4, Noise(0.3, distribution=kind)), 8)
+    assert not hasattr(fast, "_graphs") or not graphs(fast)
+
+
+def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):
+    def fails(*given):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr("npad.engine.cuda_graphs.Graph", fails)
+    expected = decode(build(), SOURCE, Beam(3), 8)
+    for _ in range(4):
+        assert_same(decode(fast, SOURCE, Beam(3), 8), expected)
+
+
+def test_a_copy_of_a_model_has_no_graphs(fast):
+    for _ in range(3):
+        decode(fast, SOURCE, Greedy(), 8)
+    assert graphs(fast)
+    assert not copy.deepcopy(fast)._graphs.entries
+
+
+def test_two_threads_do_not_share_a_graph(fast):
+    expected = decode(build(), SOURCE, Beam(3), 8)
+    for _ in range(3):
+        decode(fast, SOURCE, Beam(3), 8)
+    found = []
+
+    def work():
+        found.extend(decode(fast, SOURCE, Beam(3), 8) for _ in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    for one in found:
+        assert_same(one, expected)

@@ -1,0 +1,79 @@
+"""Model calls are counted by those who make them, and counting changes nothing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from test_attention import SOURCE, build
+
+from cases import EVERY, assert_same, by_name, recurrent, summaries
+from npad import NPAD, Beam, Counted, Greedy, Noise, count_calls, decode, score
+from npad.engine.cuda_graphs import Graph
+from npad.models.cgru.fast import Prepared
+
+
+class Spy:
+    """A model that notes the rows of every step; it offers nothing but the contract."""
+
+    def __init__(self, model):
+        self.model, self.rows = model, 0
+        self.special, self.sites = model.special, model.sites
+        self.start, self.select = model.start, model.select
+
+    def step(self, state, tokens, perturb=None):
+        self.rows += len(tokens)
+        return self.model.step(state, tokens, perturb)
+
+
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_calls_are_the_rows_that_went_through_a_step(decoder):
+    spy = Spy(recurrent())
+    with count_calls() as calls:
+        decode(spy, summaries(3), decoder, 7)
+    assert calls.search + calls.rescoring == spy.rows
+    assert (calls.rescoring > 0) == isinstance(decoder, NPAD)
+
+
+def test_scoring_counts_as_rescoring():
+    spy = Spy(recurrent())
+    with count_calls() as calls:
+        score(spy, summaries(2), [[[3, 4], [5]], [[2]]])
+    assert (calls.search, calls.rescoring) == (0, spy.rows)
+    assert spy.rows > 0
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(3), NPAD(Greedy(), 4, Noise(0.4))], ids=repr)
+def test_counting_leaves_graphs_on(decoder, monkeypatch):
+    """A replayed step counts as an eager one does, and a counted decoding replays."""
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+    model = Prepared(build())
+    expected = decode(model, SOURCE, decoder, 8)
+    counts = []
+    for _ in range(4):
+        with count_calls() as calls:
+            assert_same(decode(model, SOURCE, decoder, 8), expected)
+        counts.append((calls.search, calls.rescoring))
+    assert len(set(counts)) == 1
+    assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
+
+
+def test_a_counted_model_offers_what_the_model_offers():
+    model = Prepared(build())
+    counted = Counted(model)
+    assert_same(decode(counted, SOURCE, Beam(3), 8), decode(model, SOURCE, Beam(3), 8))
+    assert counted.calls > 0
+    assert counted.capabilities.prefix_reader is model
+
+
+def test_nested_counters_both_count_and_threads_count_apart():
+    model, source = recurrent(), summaries(2)
+    with count_calls() as outer:
+        with count_calls() as inner:
+            decode(model, source, Greedy(), 5)
+        thread = threading.Thread(target=decode, args=(model, source, Beam(3), 5))
+        thread.start()
+        thread.join()
+    assert outer == inner
+    assert outer.search > 0

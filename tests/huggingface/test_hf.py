@@ -1,0 +1,110 @@
+"""Hugging Face models in `npad.hf.generate`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_huggingface import PROMPTS, V, build, kinds, source, tensors
+
+from npad import NPAD, Greedy, Noise, decode, hf
+from npad.models.huggingface.adapter import HuggingFace
+from wrong_types import faults
+
+NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
+
+
+@kinds
+def test_generate_gives_what_decode_finds_as_generate_gives_it(kind):
+    model = build(kind)
+    found = hf.generate(
+        model, **tensors(kind), decoder=NOISY, num_return_sequences=3, max_new_tokens=10
+    )
+    expected = decode(HuggingFace(model), source(kind), NOISY, 10)
+    prefix = 1 if model.config.is_encoder_decoder else 5
+    for i, hypotheses in enumerate(expected):
+        wanted = [hypotheses[min(j, len(hypotheses) - 1)] for j in range(3)]
+        for row, one in zip(range(3 * i, 3 * i + 3), wanted, strict=True):
+            written = found.sequences[
+                row, prefix : prefix + len(one.tokens) + one.finished
+            ].tolist()
+            assert written == [
+                *one.tokens,
+                *([model.generation_config.eos_token_id] if one.finished else []),
+            ]
+            assert found.sequences_scores[row].item() == pytest.approx(one.log_prob)
+            assert found.noisy_scores[row].item() == pytest.approx(one.noisy_log_prob)
+            assert (found.chains[row].item(), found.finished[row].item()) == (
+                one.chain,
+                one.finished,
+            )
+        assert found.clean_won[i].item() == (hypotheses[0].chain == 0)
+    assert found.sequences.shape[0] == 12
+    assert "npad|inner:greedy|chains:8|" in found.signature
+
+
+@kinds
+def test_greedy_sequences_are_generates_own(kind):
+    model = build(kind)
+    given = tensors(kind)
+    theirs = model.generate(**given, max_new_tokens=9, do_sample=False)
+    ours = hf.generate(model, **given, decoder=Greedy(), max_new_tokens=9)
+    skip = 1 if kind == "whisper" else 0  # whose generate leaves the start token out
+    assert ours.sequences[:, skip:].tolist() == theirs.tolist()
+    assert ours.noisy_scores.isnan().all()
+
+
+def test_lengths_are_those_asked_for_or_configured():
+    model, given = build("llama"), tensors("llama")
+    longest = given["input_ids"].shape[1]
+    assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 20
+    model.generation_config.max_new_tokens = 3
+    assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 3
+    assert (
+        hf.generate(model, **given, decoder=Greedy(), max_new_tokens=1).sequences.shape[1]
+        == longest + 1
+    )
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_low_precision_models_decode(kind):
+    model = build(kind, torch.bfloat16)
+    found = hf.generate(model, **tensors(kind), decoder=NOISY, max_new_tokens=6)
+    plain = hf.generate(model, **tensors(kind), decoder=Greedy(), max_new_tokens=6)
+    assert bool(
+        (
+            (found.finished > plain.finished)
+            | (found.sequences_scores >= plain.sequences_scores - 0.3)
+        ).all()
+    )
+
+
+def test_several_end_tokens_count_as_one():
+    model = build("llama")
+    model.generation_config.eos_token_id = [2, 7, 9]
+    adapter = HuggingFace(model)
+    state = adapter.start(PROMPTS)
+    plain = HuggingFace(build("llama"))
+    first = torch.full((4,), V)
+    with torch.no_grad():
+        merged, own = adapter.step(state, first)[0], plain.step(plain.start(PROMPTS), first)[0]
+    p, q = merged.softmax(-1), own.softmax(-1)
+    torch.testing.assert_close(p[:, 2], q[:, [2, 7, 9]].sum(-1))
+    assert (p[:, [7, 9]] == 0).all()
+    torch.testing.assert_close(p.sum(-1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_generate_with_a_wrong_argument_gets_one_line():
+    given = {
+        "input_ids": torch.tensor([[5, 6, 7]]),
+        "attention_mask": torch.ones(1, 3, dtype=torch.long),
+    }
+    options = {
+        "decoder": Greedy(),
+        "num_return_sequences": 1,
+        "max_new_tokens": 3,
+        "ids": [1],
+        "max_rows": 4,
+    }
+    valid = {"model": build("llama"), "persist": True} | options | given
+    assert list(faults("generate", lambda model, **rest: hf.generate(model, **rest), valid)) == []

@@ -1,0 +1,113 @@
+"""`generate` of Hugging Face itself, with npad.hf.npad as its `custom_generate`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_huggingface import CONFIGS, build, tensors
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from npad import InvalidInput, hf
+
+OWN_GENERATE = pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "whisper"])
+STEERED = {
+    "plain": {},
+    "min": {"min_new_tokens": 6},
+    "no repeats": {"no_repeat_ngram_size": 2},
+    "penalty": {"repetition_penalty": 1.7},
+    "forbidden": {"bad_words_ids": [[6], [7, 8], [21]]},
+    "suppressed": {"suppress_tokens": [4, 5, 26]},
+    "forced end": {"forced_eos_token_id": 2},
+}
+
+
+@OWN_GENERATE
+@pytest.mark.parametrize("how", STEERED.values(), ids=STEERED)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_without_noise_it_is_generate(kind, how, beams):
+    model, given = build(kind), tensors(kind)
+    how = how | {"max_new_tokens": 9, "do_sample": False, "num_beams": beams}
+    how |= {"length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
+    expected = model.generate(**given, **how)
+    found = model.generate(**given, **how, custom_generate=hf.npad, npad_sigma=0.0, npad_chains=2)
+    prefix = 1 if model.config.is_encoder_decoder else given["input_ids"].shape[1]
+    assert trimmed(found, prefix, model) == trimmed(expected, prefix, model)
+
+
+def trimmed(sequences, prefix, model):
+    """Cut the sequences at the end token, which generate's beams repeat."""
+    eos = model.generation_config.eos_token_id
+    rows = [row[prefix:] for row in sequences.tolist()]
+    return [row[: row.index(eos)] if eos in row else row for row in rows]
+
+
+@OWN_GENERATE
+def test_with_noise_it_finds_more_probable_sequences_that_obey(kind):
+    model, given = build(kind), tensors(kind)
+    how = {
+        "max_new_tokens": 8,
+        "do_sample": False,
+        "suppress_tokens": [4, 5],
+        "return_dict_in_generate": True,
+    }
+    how |= {"num_beams": 3, "num_return_sequences": 3, "custom_generate": hf.npad}
+    plain = model.generate(**given, **how, npad_sigma=0.0, npad_chains=1)
+    found = model.generate(**given, **how, npad_sigma=0.6, npad_chains=12)
+    prefix = 1 if model.config.is_encoder_decoder else given["input_ids"].shape[1]
+    assert found.sequences.shape[0] == plain.sequences.shape[0] == 12
+    assert not bool(torch.isin(found.sequences[:, prefix:], torch.tensor([4, 5])).any())
+    eos = model.generation_config.eos_token_id
+    ends = [(one.sequences[::3, prefix:] == eos).any(1) for one in (plain, found)]
+    better = (ends[1] > ends[0]) | (
+        found.sequences_scores[::3] >= plain.sequences_scores[::3] - 1e-6
+    )
+    assert bool(better.all())
+    texts = [tuple(row) for row in trimmed(found.sequences, prefix, model)[:3]]
+    assert len(set(texts)) == 3
+
+
+class AfterThree(StoppingCriteria):
+    def __init__(self, prefix):
+        self.prefix = prefix
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.full((len(input_ids),), input_ids.shape[1] - self.prefix >= 3)
+
+
+def test_stopping_criteria_stop():
+    model, given = build("llama"), tensors("llama")
+    prefix = given["input_ids"].shape[1]
+    criteria = StoppingCriteriaList([AfterThree(prefix)])
+    how = {"max_new_tokens": 9, "do_sample": False, "stopping_criteria": criteria}
+    expected = model.generate(**given, **how)
+    found = model.generate(**given, **how, custom_generate=hf.npad, npad_sigma=0.0, npad_chains=1)
+    assert found[:, : prefix + 3].tolist() == expected[:, : prefix + 3].tolist()
+    assert found.shape[1] <= prefix + 4  # and the end token
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"do_sample": True}, "do_sample does not go with npad.hf.npad"),
+        ({"npad_site": "layer"}, "no noise site 'layer'; it offers 'hidden'"),
+    ],
+    ids=["sampling", "site"],
+)
+def test_what_it_cannot_do_it_says(how, message):
+    model, given = build("llama"), tensors("llama")
+    with pytest.raises(InvalidInput, match=message):
+        model.generate(
+            **given, **({"do_sample": False, "max_new_tokens": 3} | how), custom_generate=hf.npad
+        )
+
+
+def test_a_caller_may_name_its_variables_as_it_likes():
+    """No check reads the frame of the caller, which may have a local variable `streamer`."""
+    model, given = build("llama"), tensors("llama")
+    how = {"do_sample": False, "max_new_tokens": 3}
+
+    def wrapper(*args, streamer="a local variable", assistant_model="another", **kwargs):
+        return hf.npad(*args, **kwargs)
+
+    expected = model.generate(**given, **how, custom_generate=hf.npad)
+    assert torch.equal(model.generate(**given, **how, custom_generate=wrapper), expected)

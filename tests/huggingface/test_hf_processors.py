@@ -1,0 +1,103 @@
+"""The logits processors that a model's generation configuration asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_huggingface import saved as saved
+
+import npad
+from npad import NPAD, Beam, Greedy, Noise, Noisy, Sampling, decode
+from npad.model import Capabilities
+from npad.models.huggingface import loading as pretrained
+from npad.models.huggingface.processed import Processed
+from npad.models.table import TableModel
+
+
+def test_a_model_is_steered_as_its_configuration_says(saved):
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
+    (free,) = translator.translate(["w5 w6 w7"], Greedy(), max_length=6)
+    forbidden = free.hypothesis.tokens[0]
+    translator.model.model.generation_config.bad_words_ids = [[forbidden]]
+    steered = pretrained.steered(translator.model)
+    source = translator.encode(["w5 w6 w7"])
+    for decoder in (Greedy(), Beam(3), Sampling(4), NPAD(Greedy(), 1, Noise(0.0))):
+        (found,) = decode(steered, source, decoder, 6)
+        for one in found:
+            assert forbidden not in one.tokens
+            assert one.log_prob == pytest.approx(
+                own_score(translator.model.model, source[0], one), abs=1e-4
+            )
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [Greedy(), Beam(3, nbest=3), Sampling(4), NPAD(Beam(2), 4, Noise(0.5))],
+    ids=["greedy", "beam", "sampling", "npad"],
+)
+def test_a_model_without_teacher_forcing_judges_what_its_steered_self_writes(decoder):
+    model, forbidden = TableModel.random(4, 3, sentences=2), 2
+    assert Capabilities.of(model).forced is None
+
+    def forbid(written, scores):
+        return scores.index_fill(1, torch.tensor([forbidden]), -torch.inf)
+
+    prefix = torch.full((2, 1), model.special.bos)
+    steered = Processed(model, prefix, forbid, beam=isinstance(decoder, Beam))
+    for key, hypotheses in enumerate(decode(steered, [0, 1], decoder, 4)):
+        own = {output.tokens: output.log_prob for output in model.outputs(key, 4)}
+        for hypothesis in hypotheses:
+            assert forbidden not in hypothesis.tokens
+            assert hypothesis.log_prob == pytest.approx(own[hypothesis.tokens], abs=1e-5)
+
+
+def test_a_noisy_steered_model_returns_its_own_scores():
+    """A model that wraps a steered one is not steered itself: no judge takes its states."""
+    model = TableModel.random(4, 3, sentences=2)
+    steered = Processed(model, torch.full((2, 1), model.special.bos), lambda written, s: s / 2)
+    noisy = Noisy(steered, Noise(0.0))
+    assert not Capabilities.of(noisy).steered
+    for (own,), (halved,) in zip(
+        decode(model, [0, 1], Greedy(), 4), decode(noisy, [0, 1], Greedy(), 4), strict=True
+    ):
+        assert own.tokens == halved.tokens
+        assert own.log_prob > halved.log_prob
+
+
+def own_score(model, source, hypothesis):
+    """Teacher forcing by hand: log p of the tokens, the end token included if finished."""
+    start, eos = (
+        model.generation_config.decoder_start_token_id,
+        model.generation_config.eos_token_id,
+    )
+    written = [*hypothesis.tokens, *([eos] if hypothesis.finished else [])]
+    with torch.no_grad():
+        logits = model(
+            torch.tensor([source]), decoder_input_ids=torch.tensor([[start, *written]])
+        ).logits[0]
+    return logits.log_softmax(-1)[range(len(written)), written].sum().item()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_steered_model_decodes_as_generate_does(saved, width):
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
+    how = {"no_repeat_ngram_size": 1, "min_length": 4}
+    model = translator.model.model
+    for name, value in how.items():
+        setattr(model.generation_config, name, value)
+    steered = pretrained.steered(translator.model)
+    beams = (
+        {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
+    )
+    for text in ("w5 w6 w7", "w9", "w10 w11", "w30 w31 w12 w13"):
+        (source,) = translator.encode([text])
+        written = model.generate(
+            torch.tensor([source]), max_new_tokens=8, do_sample=False, **beams
+        )[0, 1:].tolist()
+        (found,) = decode(steered, [source], Beam(width, "pool") if width > 1 else Greedy(), 8)
+        eos = model.generation_config.eos_token_id
+        assert list(found[0].tokens) == (
+            written[: written.index(eos)] if eos in written else written
+        )

@@ -1,0 +1,119 @@
+"""Text in, text out: `npad.load("hf:…")`, also for a model of many languages."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+
+import pytest
+import torch
+from test_huggingface import saved as saved
+from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+
+import npad
+from npad import NPAD, Greedy, InvalidInput, Noise
+from runs import ROOT
+
+NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
+
+
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+def test_a_model_of_hugging_face_is_a_translator(saved, kind):
+    translator = npad.load(f"hf:{saved / kind}")
+    texts = ["w5 w6 w7", "w9", "w10 w11"]
+    found = translator.translate(texts, NOISY, max_length=8)
+    assert all(word.startswith("w") for one in found for word in one.text.split())
+    assert any(one.alternatives for one in found)
+    assert found[0].signature == npad.signature(NOISY, translator.model)
+    alone = [translator.translate([text], NOISY, max_length=8)[0].text for text in texts]
+    assert [one.text for one in found] == alone
+    pairs = [
+        (text, one)
+        for text, best in zip(texts, found, strict=True)
+        for one in (best, *best.alternatives)
+    ]
+    spelt = [
+        (text, one)
+        for text, one in pairs
+        if tuple(translator.tokenise([one.text])[0]) == one.hypothesis.tokens
+    ]
+    assert len(spelt) > 3
+    for text, one in spelt:
+        by_tokens = npad.score(
+            translator.model, translator.encode([text]), [[one.hypothesis.tokens]]
+        )[0]
+        assert translator.score([text], [one.text]) == pytest.approx(by_tokens, abs=1e-4)
+        assert not one.hypothesis.finished or by_tokens == pytest.approx([one.log_prob], abs=1e-4)
+
+
+def test_the_command_takes_it(saved, npad_here):
+    done = npad_here(
+        "translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6"
+    )
+    assert done.stdout.strip()
+
+
+def test_the_example_runs_offline(capsys):
+    runpy.run_path(str(ROOT / "examples/marian.py"))["main"]()
+    out = capsys.readouterr().out
+    assert out.count("NPAD-10") == 4
+    assert out.startswith("the man sees a dog\n")
+
+
+def test_without_the_extra_it_says_what_to_install():
+    hidden = "import sys; sys.modules['transformers'] = None; "
+    arguments = "sys.argv = ['npad', 'translate', '--model', 'hf:x', 'y']; "
+    run = arguments + "from npad.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", hidden + run], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == 'npad: models of Hugging Face need transformers: pip install "npad[hf]"\n'
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory):
+    """A tiny random NLLB: its tokenizer marks the source, its decoder begins with the target."""
+    folder = tmp_path_factory.mktemp("nllb")
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{letter}" for letter in "abcdefghij")]
+    languages = ["eng_Latn", "deu_Latn"]
+    tokenizer = NllbTokenizer(
+        {word: i for i, word in enumerate(words)}, [], extra_special_tokens=languages
+    )
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {
+        "d_model": 16,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    }
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    model = M2M100ForConditionalGeneration(
+        M2M100Config(vocab_size=len(tokenizer), **sizes, **heads, **special)
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=0.4)
+    model.save_pretrained(folder)
+    return folder, tokenizer
+
+
+def test_the_target_language_is_the_first_token(nllb):
+    folder, tokenizer = nllb
+    translator = npad.load(f"hf:{folder}:eng_Latn-deu_Latn")
+    (source,) = translator.encode(["a b"])
+    assert source[0] == tokenizer.convert_tokens_to_ids("eng_Latn")
+    german = tokenizer.convert_tokens_to_ids("deu_Latn")
+    model = M2M100ForConditionalGeneration.from_pretrained(folder)
+    written = model.generate(
+        torch.tensor([source]), forced_bos_token_id=german, max_new_tokens=7, do_sample=False
+    )
+    expected = [token for token in written[0].tolist()[2:] if token != 2]
+    (found,) = translator.translate(["a b"], Greedy(), max_length=6)
+    assert list(found.hypothesis.tokens) == expected
+    for pair in ("eng_Latn-xyz_Latn", "eng_Latn-▁a"):  # one unknown, one a word
+        with pytest.raises(InvalidInput, match="does not know the language"):
+            npad.load(f"hf:{folder}:{pair}")

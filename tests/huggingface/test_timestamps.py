@@ -1,0 +1,119 @@
+"""Whisper's timestamps: rules that every transcript keeps, whatever the model says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from test_transcribe import recordings
+from test_transcribe import whisper as whisper  # a fixture
+
+from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
+from npad.models.huggingface.timestamps import Timestamped
+from npad.pipelines import transcription as transcribe
+
+FIRST, VOCABULARY, EOS = 6, 14, 0  # tokens 1 to 5 are words, 5 is forbidden; 6 to 13 are times
+
+
+@dataclass(frozen=True)
+class Rows:
+    hidden: torch.Tensor
+
+
+class Babbler:
+    """A recurrent model with random weights, which knows no rules."""
+
+    special, sites, name = Special(VOCABULARY, EOS, VOCABULARY), {"hidden": 8}, "babbler"
+
+    def __init__(self, seed, towards_times=0.0):
+        generator = torch.Generator().manual_seed(seed)
+        self.inner = 2 * torch.randn(8, 8, generator=generator, dtype=torch.float64)
+        self.read = 2 * torch.randn(VOCABULARY + 1, 8, generator=generator, dtype=torch.float64)
+        self.write = torch.randn(8, VOCABULARY, generator=generator, dtype=torch.float64)
+        self.bias = torch.zeros(VOCABULARY, dtype=torch.float64)
+        self.bias[FIRST:] = towards_times
+
+    def start(self, source):
+        return Rows(torch.tensor([[float(x)] * 8 for x in source], dtype=torch.float64))
+
+    def step(self, state, tokens, perturb=None):
+        hidden = state.hidden if perturb is None else perturb("hidden", state.hidden)
+        hidden = torch.tanh(hidden @ self.inner + self.read[tokens])
+        return hidden @ self.write + self.bias, Rows(hidden)
+
+    def select(self, state, rows):
+        return Rows(state.hidden[rows])
+
+
+DECODERS = [Greedy(), Beam(4, nbest=4), Sampling(30), NPAD(Greedy(), 10, Noise(1.0))]
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize("towards_times", [-3.0, 0.0, 2.0])
+def test_transcripts_keep_the_rules(decoder, towards_times):
+    seen = 0
+    for seed in range(5):
+        model = Timestamped(Babbler(seed, towards_times), [5], FIRST, latest_start=2)
+        for found in decode(model, [0, 1, 2], decoder, 12):
+            for hypothesis in found:
+                seen += 1
+                check(hypothesis.tokens)
+    assert seen >= 15
+
+
+def check(tokens):
+    times = [token for token in tokens if token >= FIRST]
+    assert 5 not in tokens
+    assert FIRST <= tokens[0] <= FIRST + 2
+    assert times == sorted(times)
+    is_time = [token >= FIRST for token in tokens]
+    inner = "".join("t" if time else "w" for time in is_time)
+    # A time, words, then pairs of times with words between them, perhaps a last time.
+    assert not inner.startswith("tt")
+    assert "ttt" not in inner
+    for words in inner.strip("t").split("tt"):
+        assert set(words) <= {"w"}, inner  # no time alone but the first and the last
+    for begin, end in zip(times[::2], times[1::2], strict=False):
+        assert begin < end
+
+
+def test_a_time_follows_where_times_together_are_likelier_than_any_word():
+    model = Babbler(0)
+    model.write[:] = 0
+    model.bias[:] = 0
+    model.bias[2] = 1.0  # the word: e; each of 8 times: 1
+    steered = Timestamped(model, [5], FIRST)
+    ((best,),) = decode(steered, [0], Greedy(), 3)
+    assert best.tokens == (FIRST, 2, FIRST + 1)  # two words would be likelier one by one
+    model.bias[2] = 3.0
+    ((best,),) = decode(steered, [0], Greedy(), 3)
+    assert best.tokens == (FIRST, 2, 2)
+
+
+def test_scores_are_the_models_own():
+    model = Babbler(3)
+    steered = Timestamped(model, [5], FIRST)
+    ((best,),) = decode(steered, [1], Greedy(), 8)
+    state, token, total = model.start([1]), model.special.bos, 0.0
+    for following in (*best.tokens, EOS)[: len(best.tokens) + best.finished]:
+        logits, state = model.step(state, torch.tensor([token]))
+        total += logits.log_softmax(-1)[0, following].item()
+        token = following
+    assert best.log_prob == pytest.approx(total, abs=1e-5)
+
+
+def test_a_model_that_has_timestamps_writes_them(whisper):
+    heard = transcribe.load(f"hf:{whisper}", timestamps=True)
+    first = heard.timestamps.first
+    assert first == 33  # after <|notimestamps|>
+    wrapper: Any = heard.model
+    assert wrapper.model.decoder_prefix == [28, 29, 30]
+    (windows,) = heard.stream(recordings()[3:], Beam(2), max_length=8)
+    assert all(w.transcript.hypothesis.tokens[0] >= first for w in windows)
+    times = [time for segment in heard.segments(windows) for time in segment[:2]]
+    assert times
+    assert times == sorted(times)
+    assert times[-1] <= 1.5
+    assert transcribe.load(f"hf:{whisper}").timestamps is None

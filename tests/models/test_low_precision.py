@@ -1,0 +1,124 @@
+"""Noisy chains in lower precision: the model itself re-scores them and does all else."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+
+import npad
+from cases import PLAIN, by_name, key, recurrent, summaries
+from npad import NPAD, Beam, Counted, Greedy, InvalidInput, Noise, decode, score, signature
+from npad.engine.pytree import tree_leaves
+from npad.models.low_precision import LowPrecision, cast_state
+
+MODELS = {
+    "attention": (lambda: build(torch.float32), SOURCE),
+    "gru": (lambda: recurrent(dtype=torch.float32), None),
+}
+models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
+lower = pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
+
+
+def made(model, source):
+    return model(), summaries(4, torch.float32) if source is None else source
+
+
+@models
+@lower
+@pytest.mark.parametrize("inner", **by_name(PLAIN))
+def test_only_noisy_chains_are_in_lower_precision(model, source, precision, inner):
+    model, source = made(model, source)
+    low = LowPrecision(model, precision)
+    assert decode(low, source, inner, 8) == decode(model, source, inner, 8)
+    found = decode(low, source, NPAD(inner, 6, Noise(0.7)), 8)
+    for one, plain in zip(found, decode(model, source, inner, 8), strict=True):
+        assert key(one[0]) >= (plain[0].finished, plain[0].log_prob - 1e-4)
+        clean = [each.tokens for each in one if each.chain == 0]
+        assert set(clean) == {each.tokens for each in plain}
+    ended = [[each for each in one if each.finished] for one in found]
+    expected = score(model, source, [[each.tokens for each in one] for one in ended])
+    for one, scores in zip(ended, expected, strict=True):
+        assert [each.log_prob for each in one] == pytest.approx(scores, abs=1e-4)
+
+
+@models
+def test_the_chains_are_in_lower_precision_indeed(model, source):
+    model, source = made(model, source)
+    seen = []
+
+    low = LowPrecision(model, "bfloat16")
+    step = low.low.step
+    low.low.step = lambda state, tokens, perturb=None: (
+        seen.append(step(state, tokens, perturb)[0].dtype) or step(state, tokens, perturb)
+    )
+    counted = Counted(low)
+    decode(counted, source, NPAD(Greedy(), 5, Noise(0.3)), 6)
+    assert seen
+    assert set(seen) == {torch.bfloat16}
+    assert counted.calls == 5 * len(seen) * len(source)  # four noisy chains, and the clean one
+    assert counted.rescored > 0
+
+
+def test_what_is_no_number_stays_as_it_is():
+    state = build(torch.float32).start(SOURCE)
+    low = cast_state(state, torch.bfloat16)
+    assert (low.hidden.dtype, low.mask.dtype, low.layout) == (
+        torch.bfloat16,
+        torch.bool,
+        state.layout,
+    )
+    nested = {"a": [torch.ones(2), (torch.arange(2), 3)]}
+    assert cast_state(nested, torch.float16)["a"][0].dtype == torch.float16
+    assert cast_state(nested, torch.float16)["a"][1][1] == 3
+
+
+def test_a_translator_has_it_by_name():
+    texts = [
+        "She spends most of her money on books.",
+        "I would rather stay at home than go out tonight.",
+    ]
+    full, low = (npad.load("en-de", precision=name) for name in ("float32", "bfloat16"))
+    decoder = NPAD(Greedy(), 5, Noise(0.3))
+    found = low.translate(texts, decoder)
+    assert all(
+        one.log_prob >= plain.log_prob - 1e-4
+        for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
+    )
+    assert low.translate(texts, Beam(3))[0].text == full.translate(texts, Beam(3))[0].text
+    assert "model:en-de+bfloat16|" in found[0].signature == signature(decoder, low.model)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(
+        InvalidInput,
+        match="precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'",
+    ):
+        npad.load("en-de", precision="int4")
+    with pytest.raises(
+        InvalidInput, match="toy is no torch module: it has no weights to convert to bfloat16"
+    ):
+        npad.load("toy", precision="bfloat16")
+
+
+def test_a_state_may_be_any_dictionary():
+    state = OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3])
+    assert [x.dtype for x in tree_leaves(cast_state(state, torch.bfloat16))] == [torch.bfloat16] * 2
+
+
+def test_a_model_may_still_offer_its_copy_under_the_old_name():
+    model = recurrent()
+    copies = []
+    model.hasty = lambda state: copies.append(state) or (model, state)
+    decode(model, summaries(2), NPAD(Greedy(), 3, Noise(0.3)), 5)
+    assert len(copies) == 1
+
+
+def test_the_clean_chain_alone_makes_no_copy_of_the_state():
+    model = build(torch.float32)
+    low = LowPrecision(model, "bfloat16")
+    low.low.step = None  # whatever takes a step of the copy fails
+    found = decode(low, SOURCE, NPAD(Greedy(), 1, Noise(0.3)), 6)
+    assert [h[0].tokens for h in found] == [h[0].tokens for h in decode(model, SOURCE, Greedy(), 6)]

@@ -1,0 +1,134 @@
+"""Linear layers in whole numbers, and NPAD's noisy chains on them."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+from torch import nn
+from typer.testing import CliRunner
+
+import npad
+from cases import PLAIN, by_name, key
+from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
+from npad.cli.main import app
+from npad.models.cgru.fast import Prepared
+from npad.models.linear import Product
+from npad.models.low_precision import LowPrecision
+from npad.models.quantised import Int8Linear, ensure_int8, quantise
+from npad.testing import check_model
+
+
+def model(**how):
+    return Prepared(build(torch.float32, units=32, embedding=16, scale=0.2, **how))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "shape"), [(64, 48, (7,)), (37, 21, (2, 3)), (512, 300, (160,))]
+)
+def test_it_is_close_to_the_layer_it_replaces(inputs, outputs, shape, bias):
+    torch.manual_seed(0)
+    layer = nn.Linear(inputs, outputs, bias)
+    x = torch.randn(*shape, inputs)
+    exact = layer(x)
+    apart = Int8Linear(layer)(x) - exact
+    assert apart.shape == exact.shape
+    assert apart.norm() / exact.norm() < 0.02
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+    torch.manual_seed(0)
+    layer, x = Int8Linear(nn.Linear(96, 80)), torch.randn(300, 96)
+    loud = torch.cat([x, 1000 * x])
+    assert torch.equal(layer(loud)[:300], layer(x))
+    for rows in (1, 7, 64):
+        torch.testing.assert_close(layer(x[:rows]), layer(x)[:rows], atol=1e-6, rtol=1e-6)
+
+
+def test_zero_and_nan_stay_what_they_are():
+    layer = Int8Linear(nn.Linear(32, 32))
+    assert torch.equal(layer(torch.zeros(2, 32)), layer.bias.expand(2, 32))
+    assert layer(torch.full((1, 32), torch.nan)).isnan().all()
+
+
+def test_a_copy_computes_the_same():
+    layer, x = Int8Linear(nn.Linear(32, 24)), torch.randn(5, 32)
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+    low = LowPrecision(model(), "int8")
+    decoder = NPAD(Greedy(), 5, Noise(0.5))
+    assert decode(copy.deepcopy(low), SOURCE, decoder, 8) == decode(low, SOURCE, decoder, 8)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"layers": 2}, {"tied": True}], ids=["one layer", "two layers", "tied"]
+)
+def test_the_copy_keeps_the_contract_and_its_state_is_float32(how):
+    whole = model(**how)
+    low = LowPrecision(whole, "int8").low
+    check_model(low, SOURCE)
+    assert isinstance(low.query_and_recurrence, Int8Linear)
+    assert isinstance(low.energy, Product)  # one output
+    assert isinstance(whole.query_and_recurrence, Product)
+    logits, state = low.step(low.start(SOURCE), torch.zeros(len(SOURCE), dtype=torch.long))
+    assert (logits.dtype, state.hidden.dtype) == (torch.float32, torch.float32)
+
+
+def test_a_layer_in_two_places_stays_one():
+    layer = nn.Linear(20, 20)
+    one, other = both = nn.ModuleList([nn.Sequential(layer), nn.Sequential(layer)])
+    quantise(both)
+    assert isinstance(one[0], Int8Linear)
+    assert one[0] is other[0]
+
+
+@pytest.mark.parametrize("inner", **by_name(PLAIN))
+def test_the_clean_model_judges_and_runs_the_clean_chain(inner):
+    whole = model()
+    low = LowPrecision(whole, "int8")
+    plain = decode(whole, SOURCE, inner, 8)
+    assert decode(low, SOURCE, inner, 8) == plain
+    found = decode(low, SOURCE, NPAD(inner, 6, Noise(0.7)), 8)
+    for one, other in zip(found, plain, strict=True):
+        assert key(one[0]) >= (other[0].finished, other[0].log_prob - 1e-4)
+    ended = [[each for each in one if each.finished] for one in found]
+    expected = score(whole, SOURCE, [[each.tokens for each in one] for one in ended])
+    for one, scores in zip(ended, expected, strict=True):
+        assert [each.log_prob for each in one] == pytest.approx(scores, abs=1e-4)
+
+
+def test_a_device_without_it_is_told_what_to_do(monkeypatch):
+    with pytest.raises(
+        InvalidInput,
+        match="precision 'int8' needs a CPU and the model is on cuda:0; use 'bfloat16'",
+    ):
+        ensure_int8(SimpleNamespace(name="the model", device="cuda:0"))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(
+        InvalidInput, match="needs a torch built with oneDNN; use 'float32' with this one"
+    ):
+        LowPrecision(model(), "int8")
+
+
+def test_the_command_line_has_it():
+    texts = "She spends most of her money on books."
+    asked = [
+        "translate",
+        "--decoder",
+        "npad",
+        "--chains",
+        "4",
+        "--precision",
+        "int8",
+        "--json",
+        texts,
+    ]
+    ran = CliRunner().invoke(app, asked)
+    assert ran.exit_code == 0, ran.output
+    assert "model:en-de+int8|" in ran.output
+    translator = npad.load("en-de", precision="int8")
+    found, greedy = (translator.translate([texts], how)[0] for how in (NPAD(Greedy(), 4), Greedy()))
+    assert found.log_prob >= greedy.log_prob - 1e-4

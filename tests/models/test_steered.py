@@ -1,0 +1,317 @@
+"""A model steered by an actor: pushes at its sites, clean scores, and every decoder's theorems."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+
+from cases import (
+    EVERY,
+    NOISY,
+    PLAIN,
+    assert_same,
+    by_name,
+    key,
+    npad,
+    recurrent,
+    summaries,
+    tokens,
+    with_decoders,
+)
+from npad import (
+    NPAD,
+    Actor,
+    Beam,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    Noise,
+    Noisy,
+    Sampling,
+    Selected,
+    Steered,
+    SteeredSearch,
+    decode,
+    score,
+    signature,
+)
+from npad.model import Capabilities
+from npad.models.actors import INPUTS, KINDS, Trajectory
+from npad.models.cgru.fast import Prepared
+from npad.models.low_precision import LowPrecision
+from npad.testing import check_model
+
+ACTORS = {
+    f"{kind}-{len(inputs)}": (kind, inputs) for kind in KINDS for inputs in [["state"], INPUTS]
+}
+actors = pytest.mark.parametrize(("kind", "inputs"), ACTORS.values(), ids=ACTORS)
+# The GRU has a state of its own, which a decoder may mix up.
+actors_and_decoders = with_decoders("actor", ACTORS, fully=["gru-3"])
+
+
+def actor_for(model, kind="gru", inputs=INPUTS, sites=("hidden",), scale=0.8, seed=5) -> Actor:
+    """An actor with strong pushes, in the precision of the model."""
+    torch.manual_seed(seed)
+    actor = Actor.for_model(model, sites, kind=kind, units=7, inputs=inputs)
+    with torch.no_grad():
+        for parameter in actor.parameters():
+            parameter.normal_(std=scale)
+    return actor.to(next(model.parameters()).dtype).eval()
+
+
+def steered(model=None, **how) -> Steered:
+    model = build() if model is None else model
+    return Steered(model, actor_for(model, **how))
+
+
+def clean_scores(model, source, found):
+    ended = [[h for h in hypotheses if h.finished] for hypotheses in found]
+    expected = score(model, source, [[h.tokens for h in hypotheses] for hypotheses in ended])
+    for hypotheses, scores in zip(ended, expected, strict=True):
+        assert [h.log_prob for h in hypotheses] == pytest.approx(scores, abs=1e-9)
+
+
+@actors_and_decoders
+def test_an_untrained_actor_changes_nothing(decoder, actor):
+    model, (kind, inputs) = build(), actor
+    actor = Actor.for_model(model, ["hidden", "output"], kind=kind, inputs=inputs).double()
+    found = decode(Steered(model, actor), SOURCE, decoder, 8)
+    assert tokens(found) == tokens(decode(model, SOURCE, decoder, 8))
+
+
+@actors
+def test_an_actor_changes_what_greedy_search_finds(kind, inputs):
+    model = build()
+    found = decode(steered(model, kind=kind, inputs=inputs), SOURCE, Greedy(), 8)
+    assert tokens(found) != tokens(decode(model, SOURCE, Greedy(), 8))
+
+
+@pytest.mark.parametrize("decoder", **by_name(EVERY))
+def test_scores_are_the_clean_models(decoder):
+    model = build()
+    clean_scores(model, SOURCE, decode(steered(model), SOURCE, decoder, 12))
+
+
+@actors_and_decoders
+def test_a_sentence_alone_is_decoded_as_in_a_batch(decoder, actor):
+    kind, inputs = actor
+    model = steered(kind=kind, inputs=inputs)
+    together = decode(model, SOURCE, decoder, 8)
+    alone = [decode(model, SOURCE[i : i + 1], decoder, 8, ids=[i])[0] for i in range(len(SOURCE))]
+    assert_same(together, alone)
+
+
+@pytest.mark.parametrize("inner", **by_name(PLAIN))
+def test_npad_is_never_below_its_inner_decoder(inner):
+    model = steered()
+    plain = decode(model, SOURCE, inner, 8)
+    for found, expected in zip(decode(model, SOURCE, npad(inner), 8), plain, strict=True):
+        best = max(map(key, expected))
+        if not isinstance(inner, Sampling) and inner.returns_several is False:
+            assert key(found[0]) >= (best[0], best[1] - 1e-9)
+
+
+def test_npad_never_falls_as_chains_are_added():
+    model = steered()
+    by_chains = [decode(model, SOURCE, npad(Greedy(), chains=n), 8) for n in (1, 3, 6)]
+    for few, more in pairwise(by_chains):
+        for a, b in zip(few, more, strict=True):
+            assert key(b[0]) >= (key(a[0])[0], key(a[0])[1] - 1e-9)
+
+
+def test_noise_is_on_top_of_the_push():
+    """The order is push, then noise: relative noise is in units of what the actor returns."""
+    model, seen = build(), []
+    actor = actor_for(model, "feed-forward", ["state"])
+
+    class Spy:
+        scales = torch.ones(len(SOURCE), dtype=torch.float64)
+
+        def keys(self, site):
+            raise AssertionError
+
+        def __call__(self, site, x):
+            seen.append((site, x))
+            return x
+
+    state = Steered(model, actor).start(SOURCE)
+    hidden = state.inner.hidden[0].clone()
+    Steered(model, actor).step(state, torch.full((len(SOURCE),), model.special.bos), Spy())
+    pushed = dict(seen)["hidden.0"]
+    expected, _ = actor.parts[0](hidden, None, actor.start(len(SOURCE))[0])
+    assert torch.allclose(pushed, expected)
+    assert not torch.allclose(pushed, hidden)
+
+
+@actors_and_decoders
+def test_a_prepared_model_is_steered_alike(decoder, actor):
+    model, (kind, inputs) = build(), actor
+    actor = actor_for(model, kind, inputs, ("hidden", "output"))
+    expected = decode(Steered(model, actor), SOURCE, decoder, 8)
+    assert_same(decode(Steered(Prepared(model), actor), SOURCE, decoder, 8), expected)
+
+
+@with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
+def test_captured_steps_find_the_same(decoder, steps, monkeypatch):
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
+    model = build()
+    actor = actor_for(model)
+    expected = decode(Steered(model, actor), SOURCE, decoder, 8)
+    fast = Prepared(model)
+    for _ in range(3):
+        assert_same(decode(Steered(fast, actor), SOURCE, decoder, 8), expected)
+    if isinstance(decoder, Greedy):
+        assert any(not isinstance(entry, int) for entry in fast._graphs.entries.values())
+
+
+def test_two_actors_never_share_a_graph(monkeypatch):
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+    model = build()
+    fast, one, other = Prepared(model), actor_for(model), actor_for(model, seed=6)
+    for _ in range(3):
+        for actor in (one, other):
+            expected = decode(Steered(model, actor), SOURCE, Greedy(), 8)
+            assert_same(decode(Steered(fast, actor), SOURCE, Greedy(), 8), expected)
+
+
+@actors
+@pytest.mark.parametrize("sites", [("hidden",), ("hidden", "output"), ("cell",), ("hidden.1",)])
+def test_teacher_forcing_with_pushes_is_the_steered_models_steps(kind, inputs, sites):
+    model = build(cell="lstm", layers=2)
+    actor = actor_for(model, kind, inputs, sites)
+    read = torch.tensor([[11, 3, 4], [11, 5, 6], [11, 7, 1], [11, 2, 2], [11, 9, 8]])
+    with torch.no_grad():
+        forced = model.logits(model.features(model.start(SOURCE), read, Trajectory(actor)))
+        wrapped = Steered(model, actor)
+        state, logits = wrapped.start(SOURCE), []
+        for t in range(read.shape[1]):
+            step, state = wrapped.step(state, read[:, t])
+            logits.append(step)
+    assert torch.allclose(forced, torch.stack(logits, 1))
+
+
+@pytest.mark.parametrize("model", ["attention", "prepared", "recurrent"])
+def test_a_steered_model_keeps_the_contract(model):
+    inner = {"attention": build, "prepared": lambda: Prepared(build()), "recurrent": recurrent}[
+        model
+    ]
+    source = summaries(3) if model == "recurrent" else SOURCE
+    check_model(steered(inner()), source)
+
+
+@pytest.mark.parametrize("decoder", **by_name(PLAIN))
+def test_the_search_with_a_models_own_actor_is_the_search_over_the_steered_model(decoder):
+    model = build()
+    model.actor = actor_for(model)
+    expected = decode(Steered(model, model.actor), SOURCE, decoder, 8)
+    found = decode(model, SOURCE, SteeredSearch(decoder), 8)
+    assert [{h.tokens for h in one} for one in found] == [
+        {h.tokens for h in one} for one in expected
+    ]
+    clean_scores(model, SOURCE, found)
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_npad_over_the_steered_search_is_npad_over_the_steered_model(name):
+    decoder = NOISY[name]
+    model = Prepared(build())
+    model.actor = actor_for(model)
+    over = NPAD(
+        SteeredSearch(decoder.inner),
+        decoder.chains,
+        decoder.noise,
+        decoder.clean_chain,
+        candidates=decoder.candidates,
+        share_noise=decoder.share_noise,
+    )
+    assert_same(
+        decode(model, SOURCE, over, 8), decode(Steered(model, model.actor), SOURCE, decoder, 8)
+    )
+
+
+def test_chains_of_lower_precision_are_steered_too():
+    model = Prepared(build(torch.float32))
+    model.actor = actor_for(model)
+    low = LowPrecision(model, "bfloat16")
+    assert low.low.actor.weight.dtype == torch.bfloat16
+    plain = decode(model, SOURCE, SteeredSearch(), 8)
+    assert tokens(decode(low, SOURCE, SteeredSearch(), 8)) == tokens(plain)
+    found = decode(low, SOURCE, NPAD(SteeredSearch(), 4, Noise(0.4)), 8)
+    for one, expected in zip(found, plain, strict=True):
+        assert key(one[0]) >= (expected[0].finished, expected[0].log_prob - 1e-4)
+
+
+def test_a_copy_of_a_model_has_a_copy_of_its_actor():
+    model = Prepared(build())
+    model.actor = actor_for(model)
+    assert Capabilities.of(model).steer is not None
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.actor.parameters():
+            parameter.zero_()
+    steering, _ = Capabilities.of(twin).steer(twin.start(SOURCE), len(SOURCE))
+    assert steering.model is twin
+    assert steering.actor is twin.actor is not model.actor
+
+
+def test_a_selector_ranks_a_steered_beam():
+    model = build()
+    model.actor = actor_for(model)
+    decoder = Selected(SteeredSearch(Beam(4)), LengthNormalised())
+    expected = decode(Steered(model, model.actor), SOURCE, Selected(Beam(4), LengthNormalised()), 8)
+    assert_same(decode(model, SOURCE, decoder, 8), expected)
+
+
+def test_a_noisy_model_may_be_steered_and_a_steered_one_noisy():
+    model = build()
+    actor = actor_for(model)
+    for both in (
+        Noisy(Steered(model, actor), Noise(0.3)),
+        Steered(Noisy(model, Noise(0.3)), actor),
+    ):
+        assert len(decode(both, SOURCE, Greedy(), 6)) == len(SOURCE)
+
+
+def test_the_signature_names_the_decoder():
+    assert signature(SteeredSearch(), build()).startswith("steered|inner:greedy|model:")
+    assert "Steered(" in signature(Greedy(), steered())
+    assert SteeredSearch(Beam(3)).title == "steered beam, 3"
+
+
+MISTAKES = {
+    "AttentionModel has no actor; train one with npad train-actor": lambda: decode(
+        build(), SOURCE, SteeredSearch(), 8
+    ),
+    "actor must be an Actor, not 3": lambda: Steered(build(), 3),
+    "it pushes 6 units at 'hidden.0', where AttentionModel has 9": lambda: Steered(
+        build(units=9), actor_for(build())
+    ),
+    "has no noise site 'cell.0'": lambda: Steered(
+        build(), actor_for(build(cell="lstm"), sites=("cell",))
+    ),
+    "it reads embeddings of 5 units, and AttentionModel has 4": lambda: Steered(
+        build(embedding=4), actor_for(build())
+    ),
+    "has no noise site 'nowhere'": lambda: Actor.for_model(build(), ["nowhere"]),
+    "SteeredSearch cannot hold NPAD": lambda: SteeredSearch(NPAD()),
+    "kind must be": lambda: Actor({"hidden.0": 4}, kind="deep"),
+    "layers must be 1 for a gru actor": lambda: Actor({"hidden.0": 4}, kind="gru", layers=2),
+    "each of inputs must be": lambda: Actor({"hidden.0": 4}, inputs=["state", "weather"]),
+    "calls must name at least one call": lambda: Actor({}),
+    "inner must be a decoder: write Beam()": lambda: SteeredSearch(Beam),
+}
+
+
+@pytest.mark.parametrize("rule", MISTAKES)
+def test_a_mistake_is_named(rule):
+    with pytest.raises(InvalidInput) as error:
+        MISTAKES[rule]()
+    assert rule in str(error.value)
+    assert "\n" not in str(error.value)

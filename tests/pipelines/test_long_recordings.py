@@ -1,0 +1,270 @@
+"""Long recordings and messy ones: windows, segments, silence, truncation, subtitles."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from test_transcribe import RATE, saved, tone
+from test_transcribe import whisper as whisper  # a fixture
+
+from npad import Beam, Greedy, InvalidInput, Sampling, Special
+from npad.models.table import TableModel
+from npad.pipelines import audio
+from npad.pipelines.progress import on_decoded
+from npad.pipelines.segments import Segment, Timestamps, Window, segments
+from npad.pipelines.subtitles import FORMATS
+from npad.pipelines.transcription import Transcriber
+from npad.pipelines.translation import Translation
+from npad.search.hypotheses import Hypothesis
+from runs import printed_here, refused_here
+
+SENTENCES = 7
+SLOW = 100  # samples a second
+FOLLOWING = {90: 10, 10: 1, 1: 60, 60: 0}
+
+
+def hear(windows):
+    """Tell windows apart by their length: each is a sentence of its own."""
+    return [len(window) % SENTENCES for window in windows]
+
+
+def transcriber(timestamps=None):
+    model = TableModel.random(5, 4, sentences=SENTENCES, dtype=torch.float64)
+    return Transcriber(model, hear, lambda t: " ".join(map(str, t)), SLOW, 2.0, timestamps)
+
+
+def noises(*seconds):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.rand(int(s * SLOW), generator=generator) - 0.5 for s in seconds]
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(2), Sampling(3)])
+@pytest.mark.parametrize("max_rows", [1, 4, 6, 256])
+def test_a_recordings_text_does_not_depend_on_the_batch(decoder, max_rows):
+    heard, recordings = transcriber(), noises(0.7, 9.3, 2.0, 5.1)
+    together = list(heard.stream(recordings, decoder, max_rows=max_rows))
+    for recording, windows in zip(recordings, together, strict=True):
+        (alone,) = heard.stream([recording], decoder)
+        assert [w.transcript.text for w in windows] == [w.transcript.text for w in alone]
+        assert [w[:2] for w in windows] == [w[:2] for w in alone]
+
+
+def test_windows_cover_a_recording_in_order():
+    (windows,) = transcriber().stream(noises(9.3), Greedy())
+    assert windows[0].start == 0
+    assert windows[-1].end == 9.3
+    assert all(a.end == b.start for a, b in pairwise(windows))
+    assert all(0 < w.end - w.start <= 2 for w in windows)
+
+
+def test_recordings_are_read_one_by_one_and_batched_across_files():
+    heard, read, sizes = transcriber(), [], []
+    heard = Transcriber(heard.model, lambda b: sizes.append(len(b)) or hear(b), str, SLOW, 2.0)
+
+    def files():
+        for recording in noises(1, 1, 1, 1, 1):
+            read.append(len(recording))
+            yield recording
+
+    stream = heard.stream(files(), Greedy(), max_rows=2)
+    next(stream)
+    assert len(read) == 2  # not all five
+    assert len(list(stream)) == 4
+    assert sizes == [2, 2, 1]
+
+
+def test_a_long_recording_does_not_become_one_batch():
+    sizes = []
+    model = transcriber().model
+    heard = Transcriber(model, lambda b: sizes.append(len(b)) or hear(b), str, SLOW, 2.0)
+    list(heard.stream(noises(80.0), Greedy(), max_rows=256))
+    assert sum(sizes) >= 40
+    assert max(sizes) == 16
+
+
+def test_silence_is_not_decoded():
+    def deaf(windows):
+        raise AssertionError("a silent window was decoded")
+
+    heard = Transcriber(transcriber().model, deaf, str, SLOW, 30.0)
+    (windows,) = heard.stream([torch.zeros(600 * SLOW)])
+    assert {w.transcript.text for w in windows} == {""}
+    assert windows[-1].end == 600
+    assert heard.segments(windows) == []
+
+
+def test_a_quiet_voice_is_no_silence():
+    voice = 0.005 * tone(200, 1.0, RATE)  # 55 dB below full scale
+    assert not audio.is_silent(torch.cat([torch.zeros(RATE * 20), voice]), RATE)
+    assert audio.is_silent(0.1 * voice, RATE)
+    assert audio.is_silent(torch.zeros(1), RATE)
+
+
+def test_progress_tells_the_seconds():
+    seconds = []
+    with on_decoded(seconds.append):
+        list(transcriber().stream(noises(3, 4), Greedy(), max_rows=1))
+    assert sum(seconds) == pytest.approx(7, abs=len(seconds) / 2)
+    assert len(seconds) > 2
+
+
+@pytest.mark.parametrize("width", [1, 7, 50])
+def test_running_energy_is_the_mean_square(width):
+    (samples,) = noises(0.5)
+    expected = samples.double().square().unfold(0, width, 1).mean(1)
+    assert torch.allclose(audio.running_energy(samples, width), expected)
+
+
+# Timestamps: token 100 is 0 seconds, 101 is 0.02 seconds, …
+
+
+def window(*tokens, start=10.0, end=14.0):
+    hypothesis = Hypothesis(tokens, -1.0, finished=True)
+    return Window(start, end, Translation("unused", -1.0, hypothesis, "greedy"))
+
+
+def cut(given):
+    found = segments(given, Timestamps(100), lambda t: " ".join(map(str, t)))
+    return [(round(s.start, 3), round(s.end, 3), s.text) for s in found]
+
+
+def test_segments_lie_between_timestamps():
+    assert cut(window(100, 1, 2, 150, 160, 3, 200)) == [(10, 11, "1 2"), (11.2, 12, "3")]
+
+
+def test_a_missing_timestamp_is_the_bound_of_the_window():
+    assert cut(window(150, 1, 2)) == [(11, 14, "1 2")]
+    assert cut(window(1, 150, 150, 2)) == [(10, 11, "1"), (11, 14, "2")]
+
+
+def test_segments_stay_within_the_window():
+    assert cut(window(100, 1, 1600)) == [(10, 14, "1")]
+    assert cut(window(1500, 1, 1600)) == [(14, 14, "1")]
+    assert cut(window(100, 150)) == []
+
+
+class Impatient:
+    """Writes a word, the time of one second, and ends, whatever it hears; 10 is 0 seconds."""
+
+    special, sites = Special(90, 0, 90), {"hidden": 1}
+
+    def start(self, source):
+        return torch.zeros(len(source))
+
+    def step(self, state, tokens, perturb=None):
+        written = [FOLLOWING.get(token, 0) for token in tokens.tolist()]
+        return torch.nn.functional.one_hot(torch.tensor(written), 91) * 30.0, state
+
+    def select(self, state, rows):
+        return state[rows]
+
+
+def test_what_follows_the_last_timestamp_is_transcribed_again():
+    heard = Transcriber(Impatient(), hear, str, SLOW, 30.0, Timestamps(10))
+    recordings = noises(3.5, 0.6)
+    recordings.append(torch.cat([recordings[0][: 2 * SLOW], torch.zeros(9 * SLOW)]))
+    first, short, quiet = heard.stream(recordings, Greedy())
+    assert [window[:2] for window in first] == [(0, 1), (1, 2), (2, 3.5)]
+    assert [window[:2] for window in short] == [(0, 0.6)]
+    assert [window[:2] for window in quiet] == [(0, 1), (1, 11)]
+    assert [s[:2] for s in heard.segments(first)] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_without_timestamps_the_window_is_a_segment():
+    given = window(1, 2)
+    assert list(segments(given, None, str)) == [Segment(10, 14, "unused", given.transcript)]
+
+
+CUES = [
+    Segment(0.0, 1.5, "a --> b", window().transcript),
+    Segment(3661.25, 3662.0, "x <y>\n& z", window().transcript),
+]
+
+
+def test_srt():
+    assert FORMATS["srt"]("a.wav", 9.0, CUES) == (
+        "1\n00:00:00,000 --> 00:00:01,500\na → b\n\n2\n01:01:01,250 --> 01:01:02,000\nx <y> & z\n"
+    )
+
+
+def test_vtt():
+    assert FORMATS["vtt"]("a.wav", 9.0, CUES) == (
+        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\na → b\n\n"
+        "01:01:01.250 --> 01:01:02.000\nx &lt;y> &amp; z\n"
+    )
+    assert FORMATS["vtt"]("a.wav", 9.0, []) == "WEBVTT\n"
+
+
+def test_json_is_one_line():
+    line = FORMATS["json"]("a.wav", 9.0, CUES)
+    assert line.count("\n") == 1
+    content = json.loads(line)
+    assert (content["file"], content["duration"], len(content["segments"])) == ("a.wav", 9.0, 2)
+    assert content["segments"][1]["start"] == 3661.25
+    assert json.loads(FORMATS["json"]("a.wav", 9.0, []))["segments"] == []
+
+
+# Files as people have them
+
+
+def arguments(whisper, *more):
+    return ("transcribe", "-m", f"hf:{whisper}", "-d", "greedy", "--max-length", 6, *more)
+
+
+def test_a_mess_of_files_is_transcribed(whisper, tmp_path, npad_here):
+    noise = torch.rand(22050, generator=torch.Generator().manual_seed(0)) - 0.5
+    stereo = saved(tmp_path / "stereo.wav", noise, 44100, channels=2)
+    bits = saved(tmp_path / "bits.wav", noise[:8000], 8000, size=1)
+    silence = saved(tmp_path / "silence.wav", torch.zeros(RATE * 5), RATE)
+    truncated = saved(tmp_path / "truncated.wav", noise[:16000], RATE)
+    truncated.write_bytes(truncated.read_bytes()[:16044])
+    done = npad_here(*arguments(whisper, stereo, bits, silence, truncated))
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[2] == ""
+    assert all(lines[i] for i in (0, 1, 3))
+    assert done.stderr.splitlines() == [
+        f"npad: {truncated} ends early: 0.5 of 1.0 seconds are there"
+    ]
+
+
+def test_a_length_that_the_writer_did_not_know_is_no_truncation(tmp_path):
+    path = saved(tmp_path / "pipe.wav", torch.zeros(RATE), RATE)
+    content = bytearray(path.read_bytes())
+    content[40:44] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    assert audio.length(path) == (math.inf, 1.0)
+    assert len(audio.read(path, RATE)) == RATE
+
+
+def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, monkeypatch):
+    noise = torch.rand(RATE // 4, generator=torch.Generator().manual_seed(0)) - 0.5
+    files = [saved(tmp_path / f"{name}.wav", noise, RATE) for name in "ab"]
+    folder = tmp_path / "subtitles"
+    folder.mkdir()
+    printed_here(capsys, monkeypatch, *arguments(whisper, *files, "--format", "srt", "-o", folder))
+    assert sorted(path.name for path in folder.iterdir()) == ["a.srt", "b.srt"]
+    assert (folder / "a.srt").read_text().startswith("1\n00:00:00")
+    (folder / "a.wav").write_bytes(files[0].read_bytes())
+    model = ("transcribe", "-m", f"hf:{whisper}", "--format")
+    one = refused_here(capsys, monkeypatch, *model, "srt", *files)
+    assert one == "srt has one recording a file, and there are 2; name an existing folder with -o"
+    two = refused_here(capsys, monkeypatch, *model, "vtt", files[0], folder / "a.wav", "-o", folder)
+    assert "2 files would be written to" in two
+    assert "must be one of" in refused_here(capsys, monkeypatch, *model, "mp3", *files)
+
+
+def test_a_bad_file_is_refused_before_any_is_transcribed(tmp_path):
+    (tmp_path / "no.wav").write_bytes(b"RIFF\x00\x00\x00\x00WAVE")
+    for path, rule in (
+        (tmp_path / "no.wav", "is no WAV file of integer samples"),
+        (tmp_path, "cannot read"),
+        (tmp_path / "none.wav", "there is no file"),
+    ):
+        for function in (audio.length, lambda path: audio.read(path, RATE)):
+            with pytest.raises(InvalidInput, match=rule):
+                function(path)

@@ -1,0 +1,226 @@
+"""Sound in, text out: WAV files, rates and pieces; a tiny random Whisper, as people save them."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import struct
+import wave
+from typing import Any
+
+import pytest
+import torch
+from test_huggingface import build
+from transformers import (
+    GenerationConfig,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperProcessor,
+    WhisperTokenizer,
+)
+
+from npad import NPAD, Greedy, InvalidInput, Noise, decode
+from npad.models.huggingface.adapter import HuggingFace
+from npad.pipelines import audio
+from npad.pipelines import transcription as transcribe
+from runs import refused_here
+
+RATE = 16000
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SPECIAL = [
+    "<|endoftext|>",
+    "<|startoftranscript|>",
+    "<|en|>",
+    "<|transcribe|>",
+    "<|translate|>",
+    "<|notimestamps|>",
+]
+NOISY = NPAD(Greedy(), 6, Noise(0.5, relative=True))
+
+
+def tone(hertz: float, seconds: float, rate: int) -> torch.Tensor:
+    return 0.5 * torch.sin(2 * math.pi * hertz * torch.arange(int(seconds * rate)) / rate)
+
+
+def saved(path, samples, rate, size=2, channels=1):
+    """A WAV file by hand: whole numbers of `size` bytes, the same in each channel."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(size)
+        file.setframerate(rate)
+        for sample in samples.tolist():
+            value = round(sample * (2 ** (8 * size - 1) - 1))
+            one = (
+                struct.pack("<B", value + 128)
+                if size == 1
+                else value.to_bytes(size, "little", signed=True)
+            )
+            file.writeframes(one * channels)
+    return path
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_wav_file_is_its_samples(tmp_path, size, channels):
+    sound = tone(440, 0.02, RATE)
+    found = audio.read(saved(tmp_path / "a.wav", sound, RATE, size, channels), RATE)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, sound, atol=1.01 / 2 ** (8 * size - 1))
+
+
+@pytest.mark.parametrize(("before", "after"), [(8000, 16000), (44100, 16000), (16000, 8000)])
+def test_another_rate_is_the_same_sound(before, after):
+    found, expected = audio.resample(tone(300, 1.0, before), before, after), tone(300, 1.0, after)
+    middle = slice(after // 10, -after // 10)  # the ends ring, as a tone that is cut does
+    assert len(found) == len(expected)
+    assert torch.allclose(found[middle], expected[middle], atol=0.01)
+
+
+def test_what_the_slower_rate_cannot_hold_is_left_out():
+    assert audio.resample(tone(7000, 1.0, RATE), RATE, 8000)[800:-800].abs().max() < 0.01
+
+
+def test_long_recordings_are_cut_at_pauses():
+    quiet = torch.zeros(RATE // 5)
+    sound = torch.cat(
+        [tone(200, 1.7, RATE), quiet, tone(300, 1.6, RATE), quiet, tone(400, 0.5, RATE)]
+    )
+    cut = audio.split_at_pauses(sound, RATE, 2.0)
+    assert torch.equal(torch.cat(cut), sound)
+    assert all(len(piece) <= 2 * RATE for piece in cut)
+    ends = [len(cut[0]), len(cut[0]) + len(cut[1])]
+    assert 1.7 * RATE <= ends[0] <= 1.9 * RATE
+    assert 3.5 * RATE <= ends[1] <= 3.7 * RATE
+    assert len(audio.split_at_pauses(sound[: 2 * RATE], RATE, 2.0)) == 1
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    """A tiny random one that knows English, hears 0.4 seconds, and may not write the letter a."""
+    folder = tmp_path_factory.mktemp("whisper")
+    vocabulary = {letter: i for i, letter in enumerate([*LETTERS, "Ġ"])} | {
+        w: 27 + i for i, w in enumerate(SPECIAL)
+    }
+    tokenizer = WhisperTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=SPECIAL[1:])
+    hears = WhisperFeatureExtractor(
+        feature_size=8, chunk_length=1, hop_length=400, n_fft=400
+    )  # 40 frames
+    WhisperProcessor(hears, tokenizer).save_pretrained(folder)
+    model = build("whisper", torch.float32)
+    model.config.eos_token_id = 27
+    model.generation_config = GenerationConfig(
+        eos_token_id=27,
+        pad_token_id=27,
+        decoder_start_token_id=28,
+        suppress_tokens=[0, *range(28, 40)],
+        begin_suppress_tokens=[27],
+        is_multilingual=True,
+        lang_to_id={"<|en|>": 29},
+        task_to_id={"transcribe": 30},
+        no_timestamps_token_id=32,
+    )
+    model.save_pretrained(folder)
+    return folder
+
+
+def recordings():
+    noise = torch.rand(3, RATE // 2, generator=torch.Generator().manual_seed(0)) - 0.5
+    return [*noise, torch.cat([*noise])]  # the last has two pieces
+
+
+def test_a_speech_model_transcribes(whisper):
+    heard = transcribe.load(f"hf:{whisper}")
+    assert (heard.rate, heard.longest) == (RATE, 1)
+    found = heard.transcribe(recordings(), NOISY, max_length=6)
+    assert [len(each) for each in found] == [1, 1, 1, 2]
+    texts = [one.text for each in found for one in each]
+    assert all(set(text) <= set(LETTERS[1:] + " ") for text in texts)
+    assert all(texts)  # it may not end at once
+    alone = heard.transcribe(recordings()[1:2], NOISY, max_length=6)
+    assert alone[0][0].text == texts[1]
+    assert alone[0][0].log_prob == pytest.approx(found[1][0].log_prob, abs=1e-4)
+    assert "npad|inner:greedy|chains:6|" in found[0][0].signature
+
+
+def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
+    heard: Any = transcribe.load(f"hf:{whisper}", language="english")
+    adapter = heard.model.model
+    assert isinstance(adapter, HuggingFace)
+    assert adapter.decoder_prefix == [
+        28,
+        29,
+        30,
+        32,
+    ]  # start, <|en|>, <|transcribe|>, <|notimestamps|>
+    given = heard.hear(recordings()[:1])
+    features = given.tensors["input_features"]
+    (found,) = decode(heard.model, given, Greedy(), 6)
+    written = adapter.model.generate(
+        input_features=features, language="en", task="transcribe", max_new_tokens=6, do_sample=False
+    )[0].tolist()
+    tokens = list(found[0].tokens)
+    assert [token for token in written if token < 27][: len(tokens)] == tokens
+    read = torch.tensor([[*adapter.decoder_prefix, *tokens]])
+    with torch.no_grad():
+        logits = adapter.model(input_features=features, decoder_input_ids=read).logits[
+            0, len(adapter.decoder_prefix) - 1 :
+        ]
+    predicted = [*tokens, 27][: len(tokens) + found[0].finished]
+    own = logits.log_softmax(-1)[range(len(predicted)), predicted].sum().item()
+    assert found[0].log_prob == pytest.approx(own, abs=1e-4)
+
+
+def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
+    shutil.copytree(whisper, tmp_path / "half")
+    WhisperForConditionalGeneration.from_pretrained(whisper).half().save_pretrained(
+        tmp_path / "half"
+    )
+    heard = transcribe.load(f"hf:{tmp_path / 'half'}")
+    assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0][0].text
+    given = heard.hear(recordings()[:1])
+    model = WhisperForConditionalGeneration.from_pretrained(tmp_path / "half", dtype=torch.bfloat16)
+    assert decode(HuggingFace(model), given, Greedy(), 4)[0][
+        0
+    ].tokens  # the features follow the weights
+
+
+def test_the_command_writes_a_line_a_recording(whisper, tmp_path, npad_here):
+    files = [
+        saved(tmp_path / f"{i}.wav", sound[: RATE // 4], RATE)
+        for i, sound in enumerate(recordings()[:2])
+    ]
+    done = npad_here(
+        "transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "-d", "greedy", *files
+    )
+    assert len(done.stdout.splitlines()) == 2
+    done = npad_here("transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "--json", *files)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["source"], second["source"]) == tuple(map(str, files))
+
+
+def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
+    (tmp_path / "no.wav").write_text("this is no sound")
+    model = ("transcribe", "--model", f"hf:{whisper}")
+    assert "there is no file" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
+    assert "no.wav is no WAV file" in refused_here(capsys, monkeypatch, *model, tmp_path / "no.wav")
+    sound = saved(tmp_path / "sound.wav", tone(300, 0.1, RATE), RATE)
+    wrong = refused_here(capsys, monkeypatch, *model, "--language", "klingon", sound)
+    assert "does not know the language 'klingon'" in wrong
+    wrong = refused_here(capsys, monkeypatch, *model, "--language", "de", sound)
+    assert "does not know the language 'de'" in wrong  # Whisper does, this one does not
+    (tmp_path / "none.wav").touch()
+    assert "it ends early" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
+    silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
+    assert "0 bytes of samples" in refused_here(capsys, monkeypatch, *model, silent)
+    assert "en-de is a model of texts, not of sounds; use it with npad translate" in refused_here(
+        capsys, monkeypatch, "transcribe", "--model", "en-de", sound
+    )
+    for sound in (
+        torch.zeros(0),
+        torch.ones(5, dtype=torch.int16),
+        torch.ones(2, 3),
+        torch.tensor([0.0, torch.nan]),
+    ):
+        with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
+            transcribe.load(f"hf:{whisper}").transcribe([sound])

@@ -1,0 +1,158 @@
+"""An experiment's bench measures what it says, measures it once, and records it."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import npad
+from cases import counting_tokeniser
+from npad import NPAD, Beam, BestOf, Greedy, LengthNormalised, Noise, Sampling
+from npad.errors import StorageError
+from npad.evaluate.entropy import entropy_by_step
+from npad.evaluate.report import evaluate
+from npad.models import toy
+from npad.reproduce import reproduce
+from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
+from npad.reproduce.record import NotMeasured, Record
+
+TOY: Any = npad.load("toy")
+PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
+REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
+SETS = {"valid": Pairs(PHRASES, REFERENCES), "test": Pairs(PHRASES[::-1], REFERENCES[::-1])}
+
+
+def bench(folder, **more) -> Bench:
+    return Bench(folder, SETS, **({"translator": lambda trained: TOY} | more))
+
+
+def test_entropy_is_that_of_the_distribution_met_along_the_greedy_output():
+    def entropy(row):
+        left = 1 - sum(row.values())
+        return -sum(p * math.log(p) for p in [*row.values(), *([left] if left > 1e-9 else [])])
+
+    along = ["", "that", "that is", "that is sausage"]
+    expected = [entropy(toy.PHRASES["das ist mir wurst"][history]) for history in along]
+    found = entropy_by_step(TOY, ["das ist mir wurst", "das ist mir wurst", " "])
+    assert found == [(pytest.approx(value, abs=1e-6), 2) for value in expected]
+
+
+def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
+    path = tmp_path / "results.jsonl"
+    Record(path).get_or_measure(("a", 1), lambda: [1.5])
+    Record(path).get_or_measure(("b",), lambda: {"x": 2})
+    assert Record(path).get_or_measure(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])  # as a kill leaves it
+    assert Record(path).results.keys() == {("a", 1)}
+    Record(path).get_or_measure(("b",), lambda: {"x": 2})
+    assert path.read_bytes() == whole
+    path.write_bytes(b"{" + whole)
+    with pytest.raises(StorageError, match=r"results.jsonl, line 1, is damaged"):
+        Record(path)
+    assert path.read_bytes() == b"{" + whole
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [Beam(3), NPAD(chains=4, noise=Noise(0.5)), BestOf((Greedy(), Sampling(5, 0.5)))],
+    ids=["beam", "npad", "best-of"],
+)
+def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
+    row = bench(tmp_path).row("test", decoder)
+    expected, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], decoder)
+    for name in (
+        "sentences",
+        "nll",
+        "bleu",
+        "length_ratio",
+        "finished",
+        "calls",
+        "rescored",
+        "signature",
+    ):
+        assert row[name] == pytest.approx(getattr(expected, name))
+    assert row.distinct == expected.unique
+    assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
+    without = Bench(tmp_path, list(SETS))
+    assert without.row("test", decoder) == row
+    with pytest.raises(NotMeasured, match="measuring it needs a model"):
+        without.row("valid", decoder)
+
+
+def test_every_source_is_tokenised_once(tmp_path, monkeypatch):
+    """However many decoders translate it."""
+    translator, read = counting_tokeniser(TOY)
+    monkeypatch.setattr(reproduce, "load", lambda *_: translator)
+    plan: Any = SimpleNamespace(device="cpu", precision="float32", place=lambda there, _: there)
+    here = bench(tmp_path, translator=lambda _: reproduce._translator(plan, tmp_path, SETS))
+    for decoder in (Greedy(), Beam(2)):
+        here.row("valid", decoder)
+        here.row("test", decoder)
+    here.entropy("test")
+    assert sorted(read) == sorted(PHRASES)
+
+
+def test_seeds_are_where_chance_is():
+    for sure in (
+        Greedy(),
+        Beam(5),
+        NPAD(Beam(5), 1, Noise(0.0)),
+        NPAD(Beam(5), 3, Noise(0.0), selector=LengthNormalised()),
+    ):
+        assert with_seed(sure, 7) == sure
+    assert with_seed(Sampling(5), 7) == Sampling(5, seed=7)
+    assert with_seed(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
+    noiseless: Any = with_seed(NPAD(Sampling(9), 1, Noise(0.0)), 7)
+    assert noiseless.inner == Sampling(9, seed=7)
+    assert with_seed(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
+    assert "model" not in decoder_signature(NPAD(selector=LengthNormalised()))
+
+
+def test_figures_are_means_over_seeds(tmp_path):
+    here = bench(tmp_path, seeds=4)
+    rows = [here.row("test", Sampling(2, seed=seed)) for seed in range(4)]
+    found = here.figures("test", Sampling(2))
+    values = [row.nll for row in rows]
+    assert (found["nll"], found.spread("nll")) == (
+        pytest.approx(np.mean(values)),
+        pytest.approx(np.std(values, ddof=1)),
+    )
+    assert found.format("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
+
+
+def test_an_output_that_never_ended_is_a_search_error(tmp_path):
+    here = bench(tmp_path, max_length=3)
+    best = here.exact("test", 4, 10_000)
+    outputs = TOY.translate(PHRASES[::-1], Greedy(), 3)
+    cut = [not one.hypothesis.finished for one in outputs]
+    assert any(cut)
+    missed = [
+        ended is False or one.log_prob < score - 1e-3
+        for one, ended, (score, _) in zip(outputs, [not c for c in cut], best, strict=True)
+    ]
+    assert all(proven for _, proven in best)
+    assert here.search_errors("test", Greedy(), 4, 10_000) == sum(missed) / 4
+    assert here.search_errors("test", Greedy(), 4, 1) is None
+
+
+def test_search_errors_are_what_exact_search_says(tmp_path):
+    here = bench(tmp_path)
+    best = [max(one.log_prob for one in TOY.model.outputs(phrase, 200)) for phrase in PHRASES[::-1]]
+    assert here.exact("test", 4, 10_000) == [(pytest.approx(score), True) for score in best]
+    for decoder in (Greedy(), Beam(2), Beam(20)):
+        missed = [
+            one.log_prob < b - 1e-3
+            for one, b in zip(TOY.translate(PHRASES[::-1], decoder), best, strict=True)
+        ]
+        assert here.search_errors("test", decoder, 4, 10_000) == sum(missed) / 4
+    assert (
+        here.search_errors("test", Beam(20), 4, 10_000)
+        == 0
+        < here.search_errors("test", Greedy(), 4, 10_000)
+    )

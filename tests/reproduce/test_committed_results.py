@@ -1,0 +1,42 @@
+"""The reports and tables in the documentation are what the committed results say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from npad.reproduce import report, tables
+from npad.reproduce.bench import Bench
+from npad.reproduce.paper import PAPER
+from runs import ROOT
+
+RESULTS = sorted(path.parent for path in (ROOT / "docs/results").glob("*/results.jsonl"))
+
+
+def test_every_interval_of_the_summary_is_a_reports():
+    pages = "".join(page.read_text() for page in (ROOT / "docs/results").glob("*/README.md"))
+    given = (ROOT / "docs/results/README.md").read_text().replace("−", "-")
+    intervals = re.findall(r"[+-]\d+\.\d+ \[[+-][\d.]+, [+-][\d.]+\]", given)
+    assert len(intervals) > 20
+    assert [one for one in intervals if one not in pages] == []
+
+
+@pytest.mark.parametrize("folder", RESULTS, ids=lambda folder: folder.name)
+def test_a_committed_report_is_what_its_results_say(folder):
+    assert report.render(folder) == (folder / "README.md").read_text()
+
+
+def test_the_readmes_table_is_that_of_its_results():
+    folder = ROOT / "docs/results/multi30k-adam"
+    setup = report.Setup.load(folder)
+    table = tables.beside_paper(Bench(folder, list(setup.sets), seeds=setup.seeds))
+    assert (
+        f"<!-- the first table of docs/results/multi30k-adam -->\n{table}"
+        in (ROOT / "README.md").read_text()
+    )
+
+
+def test_the_papers_numbers_have_a_row_each():
+    assert len(PAPER) == 11
+    assert all(0 < value < 30 for row in PAPER.values() for value in row)

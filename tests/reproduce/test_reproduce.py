@@ -1,0 +1,174 @@
+"""`npad reproduce`, from text to report, also when it is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from npad.reproduce import report
+from runs import npad as command
+from runs import once, printed_here, refused_here, reversal
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A report on a tiny model, interrupted on the way."""
+
+    def make(folder: Path) -> None:
+        reversal(folder / "data", train=60, valid=4, test=3)
+        killed_after(20, folder)
+        shutil.copy(folder / "run/results.jsonl", folder / "before.jsonl")
+        (folder / "out").write_text(command(*arguments(folder)).stdout)
+
+    return once(tmp_path_factory, "experiment", make)
+
+
+def killed_after(rows: int, folder: Path) -> None:
+    """Start the command and kill it once it has measured some rows."""
+    results = folder / "run/results.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npad", *map(str, arguments(folder))], stderr=subprocess.DEVNULL
+    )
+    while not results.exists() or len(results.read_bytes().splitlines()) < rows:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+
+
+def arguments(folder: Path) -> list[object]:
+    small = [
+        *[
+            "--units",
+            8,
+            "--embedding",
+            6,
+            "--vocabulary",
+            300,
+            "--epochs",
+            1,
+            "--train-sigmas",
+            "0.3",
+        ]
+    ]
+    short = [*["--seeds", 2, "--max-length", 6, "--exact", 3, "--budget", 50, "--device", "cpu"]]
+    return ["reproduce", folder / "run", "--data", folder / "data", "--from", "src", *small, *short]
+
+
+def test_a_report_that_was_killed_goes_on_where_it_was(finished):
+    before = (finished / "before.jsonl").read_text().splitlines()[:-1]  # the last line may be cut
+    assert len(before) >= 19
+    assert (finished / "run/results.jsonl").read_text().splitlines()[: len(before)] == before
+
+
+def test_the_report_has_all_its_parts(finished):
+    text = (finished / "run/README.md").read_text()
+    for part in (
+        "Table 1",
+        "Table 2",
+        "Table 3",
+        "Table 4",
+        "claims",
+        "Equal compute",
+        "Schedules",
+        "Distributions",
+    ):
+        assert part in text
+    for part in ("Search errors", "Noise in training", "lower temperatures", "candidate to return"):
+        assert part in text
+    for picture in ("sigma", "chains", "calls", "entropy"):
+        assert f"({picture}.png)" in text
+        assert (finished / "run" / f"{picture}.png").stat().st_size > 10_000
+    assert "greedy" in (finished / "out").read_text()
+    assert "cut at 6 tokens" in text
+    assert "the first tokens are the least certain" in text
+    assert report.render(finished / "run") == text
+
+
+def test_each_row_tells_how_it_was_made(finished):
+    lines = [json.loads(line) for line in (finished / "run/results.jsonl").read_text().splitlines()]
+    rows = [one for one in lines if one["key"][0] == "row"]
+    assert len(rows) > 200
+    assert all(
+        one["value"]["signature"].startswith(one["key"][2] + "|model:model/best-") for one in rows
+    )
+
+
+def test_an_engine_measures_the_same_rows(finished, tmp_path, capsys, monkeypatch):
+    rows = []
+    options = [*["--data", finished / "data", "--from", "src", "--model", finished / "run/model"]]
+    options += [*["--brief", "--seeds", 1, "--max-length", 4, "--device", "cpu"]]
+    for name, engine in (("here", []), ("there", ["--engine", "local"])):
+        printed_here(capsys, monkeypatch, "reproduce", tmp_path / name, *options, *engine)
+        lines = (tmp_path / name / "results.jsonl").read_text().splitlines()
+        entries = [json.loads(line) for line in lines if '"row"' in line]
+        rows.append({str(one["key"]): one["value"]["bleu"] for one in entries})
+    assert rows[0] == rows[1]
+    assert (
+        "engine local"
+        in json.loads((tmp_path / "there/setup.json").read_text())["about"]["machine"]
+    )
+    refusal = refused_here(capsys, monkeypatch, *arguments(finished), "--engine", "local")
+    assert refusal == "--engine measures one model; leave out --train-sigmas"
+
+
+def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
+    other = [
+        finished / "run",
+        "--data",
+        finished / "data",
+        "--from",
+        "src",
+        "--model",
+        "en-de",
+        "--max-length",
+        6,
+    ]
+    assert "holds results with the model model/best-" in refused_here(
+        capsys, monkeypatch, "reproduce", *other
+    )
+    changed = [*arguments(finished), "--max-rows", 99]
+    assert "holds results with the machine" in refused_here(capsys, monkeypatch, *changed)
+    changed = [*arguments(finished), "--embedding", 7]
+    assert "was trained with other options; choose another folder" in refused_here(
+        capsys, monkeypatch, *changed
+    )
+    text = finished / "data/test.src"
+    kept = text.read_text()
+    text.write_text(kept.replace("\n", " nane\n", 1))
+    assert "holds results with the weights or the text" in refused_here(
+        capsys, monkeypatch, *arguments(finished)
+    )
+    text.write_text(kept)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--data", "nowhere"], "there is no folder nowhere"),
+        (["--data", ".", "--recipe", "sgd"], "recipe must be one of 'paper', 'adam', not 'sgd'"),
+        (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
+        (
+            ["--train-sigmas", "a,b"],
+            "--train-sigmas must be numbers separated by commas, not 'a,b'",
+        ),
+        (
+            ["--train-sigmas", "-1"],
+            "the σ₀ to train with must be a finite number above 0, not -1.0",
+        ),
+        (
+            ["--precision", "int4"],
+            "precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'",
+        ),
+        (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
+    ],
+)
+def test_mistakes_get_one_line(finished, wrong, message, capsys, monkeypatch, tmp_path):
+    data = [] if "--data" in wrong else ["--data", finished / "data", "--from", "src"]
+    assert message in refused_here(capsys, monkeypatch, "reproduce", tmp_path / "r", *data, *wrong)

@@ -1,0 +1,198 @@
+"""npad bench: what it counts, and what it prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from npad import NPAD, Greedy, Noise, WithCut, load
+from npad.cli.bench import _strategies
+from npad.cli.main import main
+from npad.reproduce import speed
+from npad.search.defaults import Defaults
+from npad.search.registry import DECODERS
+from runs import printed_here
+
+SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3, "sentences": 2}
+
+
+def test_operations_are_two_a_weight_of_every_matrix_that_a_step_multiplies():
+    sizes = speed.Sizes(units=24, embedding=7, vocabulary=50, source=5)
+    model = speed.untrained(24, 7, 50)
+    cells = [model.first, model.second]
+    matrices = [m for cell in cells for m in (cell.weight_ih, cell.weight_hh)]
+    matrices += [model.query.weight, model.readout.weight, model.logits.weight]
+    attention = 5 * 48 * 6  # per source token and unit: add, tanh, two to weigh, two to sum up
+    assert sizes.operations() == 2 * sum(m.numel() for m in matrices) + attention
+
+
+def test_an_untrained_model_never_ends():
+    sizes = speed.Sizes(8, 4, 10, 3, 6)
+    beam = speed.STRATEGIES["beam, 5"]
+    nbest_lists = speed.decode(speed.untrained(8, 4, 10), sizes.sources(3), beam, 6)
+    hypotheses = [hypothesis for nbest in nbest_lists for hypothesis in nbest]
+    assert all(len(hypothesis.tokens) == 6 for hypothesis in hypotheses)
+    assert not any(hypothesis.finished for hypothesis in hypotheses)
+
+
+def test_every_registered_decoder_is_measured_unless_it_says_otherwise():
+    defaults = {kind().title: kind().compared for kind in DECODERS}
+    shown = {title: title in speed.STRATEGIES for title in defaults}
+    assert shown == defaults
+    assert speed.STRATEGIES["NPAD-10 + greedy"] == NPAD(Greedy(), 10)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_every_strategy_is_measured(precision):
+    rates = dict.fromkeys(("float32", precision), 1e9)
+    rows = list(speed.measured(speed.Sizes(**SMALL), torch.device("cpu"), precision, rates, 1))
+    assert [row.strategy for row in rows] == list(speed.STRATEGIES)
+    for row in rows:
+        assert row.share is not None
+        assert min(row.latency, row.tokens, row.share) > 0
+        assert row.row_steps >= row.tokens
+        assert row.memory > 2**20
+    by_strategy = {row.strategy: row for row in rows}
+    greedy, chains = by_strategy["greedy"], by_strategy["NPAD-50 + greedy"]
+    assert greedy.row_steps == pytest.approx(greedy.tokens)
+    assert chains.row_steps == pytest.approx(50 * chains.tokens)
+
+
+def test_the_command_prints_a_row_a_strategy(npad_here):
+    options = [f"--{name}={value}" for name, value in SMALL.items()]
+    done = npad_here("bench", "--device", "cpu", *options)
+    assert all(name in done.stdout for name in speed.STRATEGIES)
+    assert "TFLOP/s" in done.stderr
+    assert "vocabulary 10" in done.stdout
+
+
+def test_the_decoders_to_time_are_chosen_by_name_or_spec(capsys, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    options = [f"--{name}={value}" for name, value in SMALL.items()]
+    chosen = ["-d", "beam(width=2)", "--decoder", "npad", "-d", "exact(budget=9)"]
+    shown = printed_here(capsys, monkeypatch, "bench", "--device=cpu", *options, *chosen)
+    rows = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
+    assert rows == ["beam, 2", "NPAD-50 + greedy", "exact"]
+
+
+def test_decoders_with_one_title_are_told_apart_by_their_specs():
+    specs = ["npad(chains=3)", "npad(chains=3,seed=1)", "greedy", "npad(chains=3)"]
+    assert _strategies(specs) == {
+        "npad(chains=3)": NPAD(chains=3),
+        "npad(chains=3,seed=1)": NPAD(chains=3, seed=1),
+        "greedy": Greedy(),
+    }
+
+
+def test_the_old_name_of_vocabulary_still_works_and_is_not_in_the_help(capsys, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    monkeypatch.setattr(speed, "measured", lambda *_, **__: iter(()))
+    monkeypatch.setattr("sys.argv", ["npad", "bench", "--device=cpu", "--symbols=70"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    printed = capsys.readouterr()
+    assert "vocabulary 70" in printed.out
+    assert "--symbols is deprecated and ends with npad 0.3; use --vocabulary" in printed.err
+    shown = printed_here(capsys, monkeypatch, "bench", "--help")
+    assert "--vocabulary" in shown
+    assert "symbols" not in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--units=0", "units must be"),
+        ("--decoder=fast", "--decoder must be one of greedy, sampling, beam, "),
+        ("--decoder=beam(width=0)", "width must be a whole number of at least 1, not 0"),
+        ("--precision=int4", "precision must be"),
+        ("--rows=0", "rows"),
+    ],
+)
+def test_mistakes_are_one_line(option, message, npad_here):
+    done = npad_here("bench", "--device=cpu", option, code=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_slow_round_does_not_count(monkeypatch):
+    times = iter([0.0, 1.0, 0.0, 9.0, 0.0, 2.0])
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: next(times))
+    assert speed.clock(lambda: None, 3, torch.device("cpu")) == 2.0
+    assert speed.ROUNDS >= 5
+
+
+def test_a_share_is_of_the_fastest_product(monkeypatch):
+    monkeypatch.setattr(speed, "_times", lambda *_: [3.0, 1.0, 2.0])
+    assert speed.matrix_rate(torch.device("cpu"), torch.float32) == 2 * 2048**3
+
+
+def test_the_command_explains_its_columns_or_prints_json(capsys, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    options = [f"--{name}={value}" for name, value in SMALL.items()]
+    options += ["-d", "greedy", "-d", "beam", "--rounds", "2"]
+    shown = printed_here(capsys, monkeypatch, "bench", *options)
+    header = next(line for line in shown.splitlines() if "strategy" in line)
+    columns = [column.strip() for column in header.strip("┃").split("┃")][1:]
+    legend = shown.partition("\nlatency")[1] + shown.partition("\nlatency")[2]
+    for column in columns:
+        assert f"\n{column} " in legend
+    assert "medians of 2 rounds" in legend
+    printed = printed_here(capsys, monkeypatch, "bench", *options, "--json").splitlines()
+    records = [json.loads(line) for line in printed]
+    assert [record["strategy"] for record in records] == ["greedy", "beam, 5"]
+    assert all(record["latency"] > 0 and record["rounds"] == 2 for record in records)
+
+
+def test_ones_own_model_is_timed_on_ones_own_texts(tmp_path, capsys, monkeypatch):
+    (tmp_path / "few").write_text("danke\n\nna ja\n")
+    model = ["bench", "--model", "toy", "--input", tmp_path / "few", "--rounds", 1]
+    printed = printed_here(
+        capsys, monkeypatch, *model, "--sentences", 3, "-d", "beam", "-d", "npad", "--json"
+    )
+    records = {record["strategy"]: record for record in map(json.loads, printed.splitlines())}
+    assert list(records) == ["beam, 5", "NPAD-50 + greedy"]
+    for record in records.values():
+        assert record["share"] is None
+        assert min(record["latency"], record["tokens"], record["row_steps"]) > 0
+    shown = printed_here(capsys, monkeypatch, *model, "-d", "greedy")
+    assert "model toy, sentences 16" in shown
+    assert "share" not in shown
+
+
+def test_the_tokens_of_ones_own_model_are_those_of_its_outputs(monkeypatch):
+    """In one second: "thanks" and the end token twice, once as a batch of two sentences."""
+    monkeypatch.setattr(speed, "clock", lambda *_: 1.0)
+    device, strategies = torch.device("cpu"), {"greedy": Greedy()}
+    (row,) = speed.measured_model(load("toy"), ["danke"] * 2, device, 1, strategies)
+    assert (row.tokens, row.row_steps) == (4, 4)
+
+
+def test_the_usual_strategies_have_the_models_defaults():
+    noise = Noise(0.1, relative=True)
+    usual = speed.usual_strategies(Defaults(noise, WithCut()))
+    assert list(usual) == list(speed.STRATEGIES)
+    chains = [decoder for decoder in usual.values() if isinstance(decoder, NPAD)]
+    assert {(decoder.noise, decoder.selector) for decoder in chains} == {(noise, WithCut())}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "toy", "--units", 8], "--units is of the untrained model; leave it out"),
+        (["--input", "lines"], "--input is for one's own model: give --model, too"),
+        (["--model", "toy", "--input", "blank"], "there is nothing to translate in blank"),
+        (["--model", "toy", "--length", 0], "length must be a whole number of at least 1"),
+    ],
+    ids=str,
+)
+def test_options_of_one_model_are_refused_for_the_other(
+    options, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank").write_text("\n \n")
+    monkeypatch.setattr("sys.argv", ["npad", "bench", "--device=cpu", *map(str, options)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert message in capsys.readouterr().err

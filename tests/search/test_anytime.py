@@ -1,0 +1,127 @@
+"""Answers that improve until a deadline."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+
+import npad
+from cases import assert_same, key, recurrent, summaries
+from npad import NPAD, Beam, Greedy, InvalidInput, LengthNormalised, Noise, anytime, decode
+from npad.model import Wrapper
+from npad.models.table import TableModel
+
+DECODERS = {
+    "greedy": NPAD(Greedy(), 20, Noise(0.5)),
+    "beam": NPAD(Beam(2), 10, Noise(0.5)),
+    "all": NPAD(Beam(2), 6, Noise(0.5), candidates="all"),
+    "length": NPAD(Greedy(), 20, Noise(0.5), selector=LengthNormalised()),
+    "one": NPAD(Greedy(), 1, Noise(0.5)),
+    "unclean": NPAD(Greedy(), 7, Noise(0.5), clean_chain=False),
+}
+
+
+class Slow(Wrapper):
+    """A model whose steps take a while."""
+
+    def __init__(self, model, seconds):
+        self.model, self.seconds = model, seconds
+        self.begun = []  # when
+
+    def start(self, source):
+        return self.model.start(source)
+
+    def step(self, state, tokens, perturb=None):
+        self.begun.append(time.monotonic())
+        time.sleep(self.seconds)
+        return self.model.step(state, tokens, perturb)
+
+    def select(self, state, rows):
+        return self.model.select(state, rows)
+
+
+@pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+def test_without_a_deadline_the_last_answer_is_that_of_decode(decoder):
+    for model, source in ((build(), SOURCE), (recurrent(), summaries(4))):
+        *_, last = anytime(model, source, decoder, max_length=9)
+        assert last.complete
+        assert last.chains == decoder.chains
+        assert_same(last.hypotheses, decode(model, source, decoder, 9))
+
+
+def test_answers_improve_from_the_clean_chain():
+    answers = list(anytime(build(), SOURCE, DECODERS["greedy"], max_length=9))
+    assert [answer.chains for answer in answers] == [1, 4, 16, 20]
+    assert [answer.complete for answer in answers] == [False, False, False, True]
+    assert answers == sorted(answers, key=lambda answer: answer.seconds)
+    clean = decode(build(), SOURCE, Greedy(), 9)
+    assert [one[0].tokens for one in answers[0].hypotheses] == [one[0].tokens for one in clean]
+    for before, after in itertools.pairwise(answers):
+        for old, new in zip(before.hypotheses, after.hypotheses, strict=True):
+            assert key(new[0]) >= key(old[0])
+
+
+def test_the_first_chain_ends_whatever_the_deadline():
+    (only,) = anytime(build(), SOURCE, DECODERS["greedy"], deadline=0, max_length=9)
+    assert only.chains == 1
+    assert not only.complete
+
+
+@pytest.mark.parametrize("deadline", [150, 400])
+def test_a_deadline_is_kept_to_a_step(deadline):
+    model = Slow(build(), 0.02)
+    start = time.monotonic()
+    answers = anytime(model, SOURCE, NPAD(Greedy(), 1000, Noise(0.5)), deadline, max_length=9)
+    last = first = next(answers)
+    model.begun.clear()
+    for answer in answers:
+        last = answer
+    assert last.chains < 1000
+    end = start + max(deadline / 1e3, first.seconds)
+    assert sum(moment > end for moment in model.begun) <= 1  # of the search or of re-scoring
+
+
+def test_another_search_between_two_answers_changes_nothing():
+    model, decoder = build(), DECODERS["greedy"]
+    expected = decode(model, SOURCE, decoder, 9)
+    answers = []
+    for answer in anytime(model, SOURCE, decoder, max_length=9):
+        decode(model, SOURCE[::-1], Beam(3), 9)
+        answers.append(answer)
+    assert_same(answers[-1].hypotheses, expected)
+
+
+def test_the_consumers_code_is_not_in_inference_mode():
+    for _ in anytime(build(), SOURCE, DECODERS["beam"], max_length=9):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_ids_key_the_noise():
+    ids = [7, 5, 3, 1, 9]
+    *_, last = anytime(build(), SOURCE, DECODERS["greedy"], max_length=9, ids=ids)
+    assert_same(last.hypotheses, decode(build(), SOURCE, DECODERS["greedy"], 9, ids=ids))
+
+
+def test_no_sentences_have_no_answers():
+    assert list(anytime(TableModel.random(4, 3, sentences=2), [], DECODERS["greedy"])) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"decoder": Greedy()}, "only NPAD has chains"),
+        ({"deadline": -1}, "deadline must be"),
+        ({"deadline": "soon"}, "deadline must be"),
+        ({"max_length": 0}, "max_length must be"),
+        ({"ids": [1]}, "ids must be one integer per sentence"),
+        ({"model": 3}, "no npad.Model"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(change, message):
+    arguments = {"model": build(), "source": SOURCE, "decoder": DECODERS["greedy"]} | change
+    with pytest.raises(InvalidInput, match=message):
+        npad.anytime(**arguments)

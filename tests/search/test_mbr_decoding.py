@@ -1,0 +1,199 @@
+"""MBR with pseudo-references of their own: against enumeration, and as the selectors define it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+from test_decoder_options import OPEN_ENDED
+from test_steered import clean_scores, steered
+
+from cases import recurrent, summaries
+from npad import (
+    MBR,
+    NPAD,
+    Beam,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    MBRDecoding,
+    ModelMBR,
+    MostProbable,
+    Noise,
+    Sampling,
+    Selected,
+    WithCut,
+    count_calls,
+    decode,
+    load,
+    signature,
+)
+from npad.cli.decoder_options import make_decoder
+from npad.models.table import TableModel
+from npad.search.registry import DECODERS
+from npad.search.selected import is_mbr_on_a_beam
+from npad.search.selectors import _letters, _sacrebleu
+from npad.specs import label
+
+EVERY_OUTPUT = Beam(300)
+SEEDS = range(5)
+
+
+def overlap(hypothesis: str, reference: str) -> float:
+    """An asymmetric utility: the share of the hypothesis's words that the reference has."""
+    words = hypothesis.split()
+    return sum(word in reference.split() for word in words) / (len(words) + 1)
+
+
+@pytest.mark.parametrize("utility", [overlap, "chrf", "bleu"])
+@pytest.mark.parametrize("candidates", [EVERY_OUTPUT, Beam(3), Sampling(6), NPAD(chains=8)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_whole_distribution_as_references_gives_the_true_expected_utility(
+    seed, candidates, utility
+):
+    model = TableModel.random(4, 3, seed, dtype=torch.float64)
+    outputs = list(model.outputs(0, 4))
+    assert all(output.finished for output in outputs)
+    assert math.isclose(sum(math.exp(output.log_prob) for output in outputs), 1)
+    compare = utility if callable(utility) else _sacrebleu(utility)
+
+    def expected(tokens):
+        return sum(
+            math.exp(output.log_prob) * compare(_letters(tokens), _letters(output.tokens))
+            for output in outputs
+        )
+
+    decoder = MBRDecoding(candidates, EVERY_OUTPUT, ModelMBR(utility))
+    (found,) = decode(model, [0], decoder, 4)
+    true = [expected(hypothesis.tokens) for hypothesis in found]
+    assert true[0] == pytest.approx(max(true), rel=1e-5)
+    assert true == pytest.approx(sorted(true, reverse=True), rel=1e-5)
+    if candidates is EVERY_OUTPUT:
+        assert len(found) == len(outputs)
+
+
+def test_many_samples_stand_for_the_distribution():
+    model = TableModel.random(3, 2, 4, dtype=torch.float64)
+    exact, sampled = (
+        decode(model, [0], MBRDecoding(EVERY_OUTPUT, references, selector), 3)[0]
+        for references, selector in (
+            (EVERY_OUTPUT, ModelMBR(overlap)),
+            (Sampling(4000), MBR(overlap)),
+        )
+    )
+    assert sampled[0].tokens == exact[0].tokens
+
+
+@pytest.mark.parametrize("selector", [MBR(), ModelMBR("bleu"), MBR("wer"), WithCut(MBR())])
+@pytest.mark.parametrize("inner", [Sampling(8, seed=2), Beam(4)])
+def test_candidates_as_their_own_references_are_the_selector(inner, selector):
+    model, source = recurrent(vocabulary=7), summaries(3)
+    expected = decode(model, source, Selected(inner, selector), 6)
+    assert decode(model, source, MBRDecoding(inner, inner, selector), 6) == expected
+
+
+def test_npads_candidates_count_as_often_as_chains_found_them():
+    model, source = TableModel.random(4, 4, 1, 3, torch.float64), [0, 1, 2]
+    chains = NPAD(Greedy(), 12, Noise(0.8))
+    expected = decode(model, source, NPAD(Greedy(), 12, Noise(0.8), selector=MBR()), 6)
+    assert any(hypotheses[0].count > 1 and len(hypotheses) > 2 for hypotheses in expected)
+    assert decode(model, source, MBRDecoding(chains, chains), 6) == expected
+
+
+def test_references_decide_and_are_not_returned():
+    """(1) is the mode; nearly all of the rest start with 2, and so does the chosen one."""
+    p = {(): [0.0, 0.4, 0.6], (2,): [0.1, 0.45, 0.45], (2, 1): [1, 0, 0], (2, 2): [1, 0, 0]}
+    model = TableModel({0: p | {(1,): [1.0, 0, 0]}})
+    (found,) = decode(model, [0], MBRDecoding(Beam(2), Sampling(200), MBR(overlap)), 3)
+    beam = decode(model, [0], Selected(Beam(2)), 3)[0]
+    assert {h.tokens for h in found} == {h.tokens for h in beam}
+    assert beam[0].tokens == (1,)
+    assert found[0].tokens[0] == 2
+
+
+def test_a_steered_model_has_the_clean_models_scores():
+    model = build()
+    found = decode(steered(model), SOURCE, MBRDecoding(Beam(3), Sampling(4)), 12)
+    clean_scores(model, SOURCE, found)
+
+
+def test_the_cost_is_that_of_both_decoders():
+    model, source = recurrent(), summaries(2)
+    calls = []
+    for decoder in (Beam(3), Sampling(5), MBRDecoding(Beam(3), Sampling(5))):
+        with count_calls() as counted:
+            decode(model, source, decoder, 6)
+        calls.append(counted.search)
+    # The whole list of a beam may take more steps than its best.
+    assert calls[2] >= calls[0] + calls[1]
+
+
+def test_the_utility_compares_texts():
+    seen = set()
+
+    def utility(hypothesis, reference):
+        seen.update((hypothesis, reference))
+        return 0.0
+
+    load("toy").translate(["na ja"], MBRDecoding(Beam(2), Sampling(5), MBR(utility)))
+    assert "well yes" in seen
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("mbr-decoding", {}, MBRDecoding()),
+        (
+            "mbr-decoding",
+            {"inner": "npad", "chains": 9, "pseudo_references": "sampling(samples=20)"},
+            MBRDecoding(NPAD(chains=9), Sampling(20)),
+        ),
+        (
+            "mbr-decoding",
+            {"width": 3, "pseudo_references": "epsilon", "selector": "model-mbr(utility=bleu)"},
+            MBRDecoding(Beam(3), DECODERS.parse("epsilon"), ModelMBR("bleu")),
+        ),
+        ("mbr-decoding", {"seed": 3}, MBRDecoding(Beam(), Sampling(seed=3))),
+        (
+            "mbr-decoding",
+            {"seed": 3, "inner": "npad"},
+            MBRDecoding(NPAD(seed=3), Sampling(seed=3)),
+        ),
+    ],
+)
+def test_the_command_line_spells_it(name, settings, expected):
+    decoder = make_decoder(name, settings)
+    assert decoder == expected
+    assert DECODERS.parse(label(decoder).replace(",text=no", "")) == decoder
+
+
+def test_a_model_that_continues_text_does_not_wrap_it():
+    assert make_decoder("mbr-decoding", {}, OPEN_ENDED) == MBRDecoding()
+
+
+def test_references_of_its_own_are_no_mbr_on_a_beam():
+    assert not is_mbr_on_a_beam(MBRDecoding(Beam(5), Sampling(50)))
+
+
+def test_the_signature_names_both_decoders():
+    text = signature(MBRDecoding(Beam(3), Sampling(9)), TableModel.random(3, 2))
+    assert "beam(width=3" in text
+    assert "sampling(samples=9" in text
+
+
+def test_mistakes_are_one_clear_line():
+    with pytest.raises(InvalidInput, match=r"its selector must be MBR\(\) or ModelMBR\(\), not"):
+        MBRDecoding(selector=LengthNormalised())
+    with pytest.raises(InvalidInput, match="its selector must be MBR"):
+        MBRDecoding(selector=WithCut(MostProbable()))
+    with pytest.raises(InvalidInput, match="references must be a Decoder, such as"):
+        MBRDecoding(pseudo_references="sampling")
+    with pytest.raises(InvalidInput, match="inner must be a decoder: write"):
+        MBRDecoding(Beam)
+    nested = NPAD(MBRDecoding(NPAD(chains=2)), 2)
+    with pytest.raises(InvalidInput, match="NPAD cannot be within its own inner decoder"):
+        decode(recurrent(), summaries(1), nested, 3)
+    with pytest.raises(InvalidInput, match="--samples does not go with --inner beam"):
+        make_decoder("mbr-decoding", {"samples": 9})

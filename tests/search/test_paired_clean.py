@@ -1,0 +1,107 @@
+"""Clean rows stepped beside noisy ones give the scores that re-scoring gives."""
+
+from __future__ import annotations
+
+import pytest
+from test_attention import SOURCE, build
+
+from cases import NOISY, assert_same, by_name, recurrent, summaries
+from npad import NPAD, Beam, GNMTLength, Greedy, LengthNormalised, Noise, decode
+from npad.engine.cost import count_calls
+from npad.models.low_precision import LowPrecision
+from npad.rescoring import strategies
+from npad.search import chains
+from npad.search.paired_clean import PairedClean
+
+PAIRED = {
+    name: decoder for name, decoder in NOISY.items() if "exact" not in name and "tight" not in name
+}
+
+
+@pytest.fixture
+def paired(monkeypatch):
+    """Models whose rows are paired, as if their steps could be captured; their rescorer is gone."""
+
+    def make(model, rescorer=None):
+        model.capturable = True
+        monkeypatch.setattr(chains, "graphs_of", no_graphs)
+        monkeypatch.setattr("npad.search.loop.graphs_of", no_graphs)
+        monkeypatch.setattr(strategies, "Rescorer", rescorer)
+        monkeypatch.setattr(chains, "MAX_PAIRED_ROWS", 10**6)
+        return model
+
+    return make
+
+
+class no_graphs:  # noqa: N801
+    def __init__(self, model, capabilities=None): ...
+    def __enter__(self): ...
+    def __exit__(self, *error): ...
+
+
+@pytest.mark.parametrize("decoder", **by_name(PAIRED))
+def test_clean_pairs_score_as_re_scoring_does(decoder, paired):
+    for model, source in ((build(), SOURCE), (recurrent(), summaries(4))):
+        expected = decode(model, source, decoder, 9)
+        kept = strategies.Rescorer
+        assert_same(decode(paired(model), source, decoder, 9), expected)
+        strategies.Rescorer = kept
+
+
+def test_selectors_see_the_scores_of_pairs(paired):
+    decoder = NPAD(Beam(3), 4, Noise(0.5), selector=LengthNormalised())
+    expected = decode(build(), SOURCE, decoder, 9)
+    assert_same(decode(paired(build()), SOURCE, decoder, 9), expected)
+
+
+def test_rows_are_paired_where_steps_are_captured_and_rows_few(paired, monkeypatch):
+    made, attach = [], PairedClean.attach
+    monkeypatch.setattr(PairedClean, "attach", lambda *rows: made.append(rows) or attach(*rows))
+    decoder = NPAD(Greedy(), 5, Noise(0.5))
+    decode(build(), SOURCE, decoder, 9)
+    assert not made
+    decode(paired(build(), strategies.Rescorer), SOURCE, decoder, 9)
+    assert made
+    made.clear()
+    model = paired(build(), strategies.Rescorer)
+    monkeypatch.setattr(chains, "MAX_PAIRED_ROWS", 5 * len(SOURCE) - 1)
+    decode(model, SOURCE, decoder, 9)
+    assert not made
+
+
+def test_a_clean_pair_counts_as_re_scoring(paired):
+    decoder = NPAD(Greedy(), 5, Noise(0.5))
+    with count_calls() as calls:
+        decode(paired(build()), SOURCE, decoder, 9)
+    assert calls.search == calls.rescoring > 0
+
+
+def test_memory_is_asked_for_pairs(paired, monkeypatch):
+    asked = []
+    monkeypatch.setattr("npad.search.loop.ensure_fits", lambda rows, *_: asked.append(rows))
+    decode(paired(build()), SOURCE, NPAD(Beam(3), 5, Noise(0.5)), 9)
+    assert asked == [2 * len(SOURCE) * 5 * 3]
+
+
+@pytest.mark.parametrize("clean_chain", [True, False])
+def test_chains_in_low_precision_have_no_pairs(clean_chain, paired):
+    """A pair of theirs would be in low precision, too, and no judge."""
+    rescored = []
+
+    class Spy(strategies.Rescorer):
+        def run(self, state, found):
+            rescored.append(self.model)
+            return super().run(state, found)
+
+    low = LowPrecision(paired(build().float(), Spy))
+    decode(low, SOURCE, NPAD(Greedy(), 4, Noise(0.5), clean_chain=clean_chain), 9)
+    assert rescored == [low]
+
+
+def test_rows_are_not_paired_where_re_scoring_comes_anyway(paired, monkeypatch):
+    """Coverage needs the attention of each hypothesis, which only re-scoring collects."""
+    made, attach = [], PairedClean.attach
+    monkeypatch.setattr(PairedClean, "attach", lambda *rows: made.append(rows) or attach(*rows))
+    model = paired(build(), strategies.Rescorer)
+    decode(model, SOURCE, NPAD(Greedy(), 4, Noise(0.5), selector=GNMTLength(0.6, 0.2)), 9)
+    assert not made

@@ -1,0 +1,197 @@
+"""NPAD whose chains share their prefixes: the same result, from one transition per prefix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_attention import SOURCE, build
+from test_steered import actor_for
+
+from cases import PLAIN, assert_same, by_name, recurrent, summaries, with_zeros
+from npad import (
+    NPAD,
+    Adaptive,
+    Beam,
+    Exact,
+    Greedy,
+    InvalidInput,
+    LengthNormalised,
+    ModelError,
+    Noise,
+    Orthogonal,
+    Sampling,
+    SharedSampling,
+    Special,
+    SteeredSearch,
+    count_calls,
+    decode,
+)
+from npad.models.cgru.fast import Prepared
+from npad.models.low_precision import LowPrecision
+from npad.models.table import TableModel
+from npad.search import chains
+
+
+def begins_as_it_ends() -> Prepared:
+    """A model whose begin token is its end token."""
+    model = build(scale=0.9)
+    model.special = Special(bos=0, eos=0, pad=11)
+    return Prepared(model)
+
+
+MODELS = {
+    "prepared": lambda: (Prepared(build(scale=0.9)), SOURCE),
+    "attention": lambda: (build(scale=0.9, cell="lstm", layers=2), SOURCE),
+    "recurrent": lambda: (recurrent("lstm"), summaries(4)),
+    "begins-as-it-ends": lambda: (begins_as_it_ends(), SOURCE),
+    "table": lambda: (with_zeros(TableModel.random(4, 4, 1, 3, torch.float64), 1), [0, 1, 2]),
+}
+AT_OUTPUT = Noise(0.8, site="output")
+models = pytest.mark.parametrize("make", **by_name(MODELS))
+
+
+def alone(monkeypatch, *arguments):
+    """Decode with a row per chain, and return the search's model calls, too."""
+    with monkeypatch.context() as patch, count_calls() as calls:
+        patch.setattr(chains, "can_share", lambda model, site: False)
+        return decode(*arguments), calls.search
+
+
+def shared(*arguments):
+    with count_calls() as calls:
+        return decode(*arguments), calls.search
+
+
+@models
+@pytest.mark.parametrize("inner", **by_name(PLAIN))
+def test_sharing_changes_no_result_of_any_inner_decoder(make, inner, monkeypatch):
+    model, source = make()
+    decoder = NPAD(inner, 6, AT_OUTPUT)
+    expected, _ = alone(monkeypatch, model, source, decoder, 8)
+    assert_same(shared(model, source, decoder, 8)[0], expected)
+
+
+@models
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clean_chain": False, "seed": 5},
+        {"candidates": "all", "selector": LengthNormalised(), "inner": Beam(3)},
+        {"inner": Beam(2), "share_noise": True},
+        {"noise": Noise(0.3, site="output", relative=True)},
+        {"noise": Noise(0.9, Adaptive(), site="output")},
+        {"noise": Noise(tuple(0.1 * m for m in range(12)), site="output")},
+        {"noise": Noise(0.0, site="output")},
+        {"noise": Noise(0.8, distribution=Orthogonal(), site="output")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("max_length", [1, 9])
+def test_sharing_changes_no_result_of_any_option(make, options, max_length, monkeypatch):
+    model, source = make()
+    decoder = NPAD(**({"chains": 12, "noise": AT_OUTPUT} | options))
+    expected, _ = alone(monkeypatch, model, source, decoder, max_length)
+    assert_same(shared(model, source, decoder, max_length)[0], expected)
+
+
+@models
+def test_some_chains_part_and_calls_fall(make, monkeypatch):
+    model, source = make()
+    decoder = NPAD(chains=40, noise=Noise(0.4, site="output"))
+    expected, calls = alone(monkeypatch, model, source, decoder, 9)
+    found, fewer = shared(model, source, decoder, 9)
+    assert_same(found, expected)
+    assert any(len(hypotheses) > 1 for hypotheses in found)
+    assert fewer < 0.7 * calls
+
+
+def test_a_sentence_alone_takes_one_call_for_each_distinct_prefix():
+    model = TableModel.random(4, 5, 1, dtype=torch.float64)
+    found, calls = shared(model, [0], NPAD(chains=30, noise=AT_OUTPUT), 9)
+    prefixes = {
+        hypothesis.tokens[:t]
+        for hypothesis in found[0]
+        for t in range(len(hypothesis.tokens) + hypothesis.finished)
+    }
+    assert len(found[0]) > 3
+    assert calls == len(prefixes)
+
+
+@pytest.mark.parametrize("inner", [Greedy(), Beam(3), Exact(300, Beam(1)), Sampling(3)], ids=repr)
+def test_a_call_is_counted_once(inner, monkeypatch):
+    """A single chain has little to share, and never more calls."""
+    model = TableModel.random(4, 4, 2, dtype=torch.float64)
+    decoder = NPAD(inner, 1, AT_OUTPUT, clean_chain=False)
+    expected, calls = alone(monkeypatch, model, [0], decoder, 6)
+    found, fewer = shared(model, [0], decoder, 6)
+    assert_same(found, expected)
+    assert fewer <= calls
+
+
+@pytest.mark.parametrize("site", ["hidden", "hidden.0", "embedding"])
+def test_noise_that_stays_in_the_state_is_not_shared(site):
+    model = Prepared(build())
+    assert not chains.can_share(model, site)
+    decoder = NPAD(chains=7, noise=Noise(0.3, site=site))
+    found, calls = shared(model, SOURCE[:1], decoder, 9)
+    longest = max(len(one.tokens) + one.finished for one in found[0])
+    assert calls >= 7 * longest
+
+
+def test_a_subclass_with_a_step_of_its_own_does_not_share():
+    class Doubled(TableModel):
+        def step(self, state, tokens, perturb=None):
+            logits, state = super().step(state, tokens, perturb)
+            return 2 * logits, state
+
+    tables = TableModel.random(4, 4, 1, dtype=torch.float64).tables
+    model, plain = Doubled(tables), TableModel(tables)
+    assert not chains.can_share(model, "output")
+    assert chains.can_share(plain, "output")
+    plain.step = model.step
+    assert not chains.can_share(plain, "output")
+
+
+def test_chains_in_lower_precision_share_and_the_clean_chain_does_not_change():
+    model = LowPrecision(Prepared(build(torch.float32)), "bfloat16")
+    decoder = NPAD(chains=20, noise=Noise(0.3, site="output"))
+    found, calls = shared(model, SOURCE, decoder, 9)
+    plain, greedy_calls = shared(model, SOURCE, Greedy(), 9)
+    for hypotheses, (greedy,) in zip(found, plain, strict=True):
+        assert (hypotheses[0].finished, hypotheses[0].log_prob) >= (
+            greedy.finished,
+            greedy.log_prob - 1e-4,
+        )
+    assert calls < 20 * greedy_calls / 2
+
+
+def test_chains_that_do_not_fit_in_memory_share_in_parts(monkeypatch):
+    model, decoder = Prepared(build()), NPAD(chains=9, noise=AT_OUTPUT)
+    expected, _ = alone(monkeypatch, model, SOURCE, decoder, 8)
+    assert_same(decode(model, SOURCE, decoder, 8, max_rows=12), expected)
+
+
+def test_a_search_with_an_actor_still_finds_it(monkeypatch):
+    model, decoder = build(), NPAD(SteeredSearch(), 4, AT_OUTPUT)
+    with pytest.raises(InvalidInput, match="has no actor"):
+        decode(model, SOURCE, decoder, 8)
+    model.actor = actor_for(model)
+    expected, _ = alone(monkeypatch, model, SOURCE, decoder, 8)
+    assert_same(decode(model, SOURCE, decoder, 8), expected)
+
+
+def test_invalid_logits_are_reported():
+    model = Prepared(build(torch.float32))
+    model.logits.weight.fill_(torch.nan)
+    with pytest.raises(ModelError, match="returned NaN"):
+        decode(model, SOURCE, NPAD(chains=3, noise=AT_OUTPUT), 8)
+
+
+def test_samples_of_chains_share_too(monkeypatch):
+    model, decoder = Prepared(build()), NPAD(SharedSampling(3), 5, replace(AT_OUTPUT, sigma=0.2))
+    expected, calls = alone(monkeypatch, model, SOURCE, decoder, 8)
+    found, fewer = shared(model, SOURCE, decoder, 8)
+    assert_same(found, expected)
+    assert fewer < calls

@@ -1,0 +1,60 @@
+"""Models of Hugging Face behind the server, tiny and random."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from test_huggingface import save
+from test_serve_speech import post, wav
+from test_transcribe import whisper as whisper
+
+from npad import load
+from npad.errors import InvalidInput
+from npad.serve.limits import Limits
+from npad.serve.models import load_served
+from serve_cases import serving
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", ["bart", "llama"])
+def test_a_text_model_is_decoded_streamed_and_scored(tmp_path, kind):
+    save(tmp_path / kind, kind)
+    name = f"hf:{tmp_path / kind}"
+    served = load_served(name, CPU, Limits())
+    assert served.id == f"hf:{kind}"
+    with serving(served) as client:
+        asked = {"text": "w5 w6", "max_length": 6, "chains": 5}
+        (result,) = client.post("/v1/decode", asked).json["results"]
+        events = client.stream(**asked)
+        assert events[0].data["source"] == ["▁w5", "▁w6"]
+        assert events[0].data["options"]["relative"]
+        done = events[-1].data
+        assert done["text"] == result["text"]
+        assert math.isclose(done["log_prob"], result["log_prob"], abs_tol=1e-4)
+        for chain in (event.data for event in events if event.name == "chain"):
+            assert chain["noise"] is None
+            assert math.isclose(sum(chain["token_log_probs"]), chain["log_prob"], abs_tol=1e-3)
+        pair = {"text": "w5 w6", "target": "w7 w8"}
+        (expected,) = load(name).score(["w5 w6"], ["w7 w8"])
+        scored = client.post("/v1/score", pair).json
+        assert math.isclose(scored["log_prob"], expected, abs_tol=1e-4)
+        assert math.isclose(sum(scored["token_log_probs"]), expected, abs_tol=1e-3)
+
+
+def test_a_speech_model_is_found_to_hear(whisper):
+    served = load_served(f"hf:{whisper}", CPU, Limits())
+    with serving(served) as client:
+        (model,) = client.get("/v1/models").json["data"]
+        assert model["hears"]
+        answer = post(client, wav(rate=16000), max_length="5", response_format="verbose_json")
+        assert answer.status == 200, answer.body
+        assert answer.json["duration"] == 0.5
+        assert answer.json["segments"][0]["text"] == answer.json["text"]
+
+
+def test_a_model_that_is_neither_is_refused_as_text(tmp_path):
+    with pytest.raises(InvalidInput, match="nowhere"):
+        load_served(f"hf:{tmp_path / 'nowhere'}", CPU, Limits())

@@ -1,0 +1,173 @@
+"""A damaged store, run or model is refused in one line, or changes nothing; nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+
+import pytest
+from safetensors.torch import load_file
+from test_checkpoint import SUBWORDS, tiny
+
+from damage import damages
+from npad.errors import NpadError
+from npad.reproduce import report
+from npad.storage import checkpoint
+from npad.training import run
+from npad.training.recipe import Recipe
+from npad.training.store import Store
+from runs import ROOT, small_store
+
+SMALL = {"units": 4, "embedding": 3, "initialisation": "glorot"}
+RECIPE = Recipe(batch=200, updates=2, checkpoint=1, validate=1)
+# Damages of each folder: 2,100 in all.
+STORES, RUNS, MODELS, RESULTS = 300, 300, 600, 300
+HANGS = 60  # seconds after which a case is taken to hang
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A store, a run of two updates, and the whole one of three."""
+    folder = tmp_path_factory.mktemp("damage")
+    store = small_store(folder, train=20, valid=4).folder
+    run.train(folder / "run", store, SMALL, RECIPE)
+    whole = shutil.copytree(folder / "run", folder / "whole")
+    run.resume(whole, updates=3)
+    return folder
+
+
+class Hang(BaseException):
+    """A case took too long. No `except Exception` of the code under test may swallow it."""
+
+
+@contextmanager
+def limited(seconds):
+    """Interrupt what hangs, as on a pipe that nobody writes to."""
+
+    def interrupt(number, frame):
+        raise Hang(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def ending(folder):
+    """The weights that a run ends with: those to go on from, and the best."""
+    found = {}
+    for kind in ("checkpoint", "best"):
+        saved = checkpoint.newest(folder, kind)
+        for file in saved.glob("*.safetensors"):
+            for name, tensor in load_file(file).items():
+                found[kind, file.name, name] = tensor.numpy().tobytes()
+    return found
+
+
+def fault(attempt, expected):
+    """What is wrong with how an attempt ends, if anything; `expected` is None for any result."""
+    try:
+        with limited(HANGS):
+            result = attempt()
+            same = expected is None or result == expected
+    except NpadError as error:
+        return "" if len(str(error).splitlines()) == 1 else f"not one line: {error}"
+    except (Exception, Hang) as error:
+        return f"{type(error).__name__}: {error!s:.200}"
+    return "" if same else "another result"
+
+
+def faults(source, tmp_path, attempt, expected, seed, count):
+    """Try every damage on a copy of its own."""
+    found = []
+    for description, damage in damages(source, seed, count):
+        copy = shutil.copytree(source, tmp_path / "case" / source.name)
+        damage(copy)
+        if reason := fault(lambda copy=copy: attempt(copy), expected):
+            found.append(f"{description}: {reason}")
+        shutil.rmtree(tmp_path / "case")
+    return found
+
+
+def test_a_damaged_store_is_refused_or_trains_the_same(tmp_path, folders):
+    def attempt(store):
+        run.train(store.parent / "run", store, SMALL, RECIPE)
+        return ending(store.parent / "run")
+
+    expected = ending(folders / "run")
+    assert faults(folders / "store", tmp_path, attempt, expected, seed=0, count=STORES) == []
+
+
+def test_a_damaged_run_is_refused_or_goes_on_the_same(tmp_path, folders):
+    def attempt(folder):
+        run.resume(folder, updates=3)
+        return ending(folder)
+
+    expected = ending(folders / "whole")
+    assert faults(folders / "run", tmp_path, attempt, expected, seed=1, count=RUNS) == []
+
+
+def test_the_search_for_faults_finds_them(tmp_path, folders, monkeypatch):
+    """Without its checksums a damaged store trains other weights, and the search reports it."""
+    monkeypatch.setattr(Store, "verify", lambda self: self)
+
+    def attempt(store):
+        run.train(store.parent / "run", store, SMALL, RECIPE)
+        return ending(store.parent / "run")
+
+    expected = ending(folders / "run")
+    found = faults(folders / "store", tmp_path, attempt, expected, seed=0, count=40)
+    assert any("another result" in reason for reason in found)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A model in float32 and the same in int8."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind in ("float32", "int8"):
+        packed = kind == "int8"
+        checkpoint.save(folder / kind, tiny(), (SUBWORDS, SUBWORDS), {}, packed=packed)
+    return folder
+
+
+def contents(folder):
+    """Everything about a model that decides how it translates."""
+    saved = checkpoint.load(folder)
+    parameters = saved.model.named_parameters()
+    weights = {name: parameter.detach().numpy().tobytes() for name, parameter in parameters}
+    tokenizers = [subwords.tokenizer.to_str() for subwords in saved.subwords]
+    return weights, tokenizers, saved.model.options, saved.model.name
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_a_damaged_model_is_refused_or_loads_the_same(tmp_path, models, kind):
+    expected = contents(models / kind)
+    assert faults(models / kind, tmp_path, contents, expected, seed=2, count=MODELS) == []
+
+
+def test_the_search_finds_damaged_models(tmp_path, models, monkeypatch):
+    """Without the checksums of its files a damaged model loads as another."""
+    monkeypatch.setattr(checkpoint, "_verify_files", lambda *_: None)
+    expected = contents(models / "float32")
+    found = faults(models / "float32", tmp_path, contents, expected, seed=2, count=150)
+    assert any("another result" in reason for reason in found)
+
+
+def test_damaged_results_render_or_are_refused(tmp_path):
+    """Results have no checksums, so that people can edit them: another number is shown as it is."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in ("results.jsonl", "setup.json"):
+        shutil.copy(ROOT / "docs/results/en-de" / name, folder)
+    assert faults(folder, tmp_path, report.render, None, seed=3, count=RESULTS) == []
+
+
+def test_what_hangs_is_interrupted(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Hang), limited(0.1):
+        (tmp_path / "pipe").read_bytes()

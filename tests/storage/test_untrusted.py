@@ -1,0 +1,221 @@
+"""Models from strangers: their code never runs, their files are bounded, damage is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_huggingface import V, build
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    PreTrainedTokenizerFast,
+    WhisperFeatureExtractor,
+    WhisperProcessor,
+    WhisperTokenizer,
+)
+
+import npad
+from npad.errors import InvalidInput
+from npad.models.huggingface import loading as pretrained
+from npad.pipelines import transcription as transcribe
+
+NEEDS_CODE = "needs its own Python code, which npad never runs; choose a model that transformers"
+CODE = "from pathlib import Path\nPath({marker!r}).touch()\n"
+CLASS = """
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
+class Configuration(PreTrainedConfig):
+    model_type = "own"
+class Model(PreTrainedModel):
+    config_class = Configuration
+class Tokenizer(PreTrainedTokenizerFast): pass
+class Processor(ProcessorMixin): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    """A text model and a speech model, as yet harmless."""
+    folder = tmp_path_factory.mktemp("models")
+    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
+    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **special)
+    tokenizer.save_pretrained(folder / "text")
+    build("bart", torch.float32).save_pretrained(folder / "text")
+    hears = WhisperFeatureExtractor(feature_size=8, chunk_length=1, hop_length=400, n_fft=400)
+    vocabulary = {letter: i for i, letter in enumerate("abcĠ")} | {"<|endoftext|>": 4}
+    letters = WhisperTokenizer(vocab=vocabulary, merges=[])
+    WhisperProcessor(hears, letters).save_pretrained(folder / "speech")
+    build("whisper", torch.float32).save_pretrained(folder / "speech")
+    return folder
+
+
+@pytest.fixture
+def copied(strangers, tmp_path):
+    def copy(kind):
+        return shutil.copytree(strangers / kind, tmp_path / kind)
+
+    return copy
+
+
+def rewrite(path, **changes):
+    about = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(about | changes))
+
+
+def with_code(folder, file, auto_map, **changes):
+    """The folder with code of its own, which leaves a marker where it runs, and the marker."""
+    marker = folder.parent / "ran"
+    (folder / "own.py").write_text(CODE.format(marker=str(marker)) + CLASS)
+    rewrite(folder / file, auto_map=auto_map, **changes)
+    return marker
+
+
+OWN = {"tokenizer_class": "Own", "processor_class": "Own", "feature_extractor_type": "Own"}
+OWN_CONFIG = {"AutoConfig": "own.Configuration", "AutoModelForSeq2SeqLM": "own.Model"}
+CODES = {
+    "configuration": ("text", "config.json", OWN_CONFIG, {"model_type": "own"}),
+    "tokenizer": ("text", "tokenizer_config.json", {"AutoTokenizer": [None, "own.Tokenizer"]}, OWN),
+    "old tokenizer": ("text", "tokenizer_config.json", ["own.Tokenizer", None], OWN),
+    "processor": ("speech", "processor_config.json", {"AutoProcessor": "own.Processor"}, OWN),
+    "extractor": ("speech", "preprocessor_config.json", {"AutoFeatureExtractor": "own.X"}, OWN),
+    "speech": (
+        "speech",
+        "config.json",
+        {"AutoConfig": "own.Configuration", "AutoModelForSpeechSeq2Seq": "own.Model"},
+        {"model_type": "own"},
+    ),
+}
+
+
+@pytest.mark.parametrize("place", CODES)
+def test_a_models_own_code_never_runs(copied, place):
+    kind, file, auto_map, changes = CODES[place]
+    folder = copied(kind)
+    marker = with_code(folder, file, auto_map, **changes)
+    with pytest.raises(InvalidInput, match=NEEDS_CODE):
+        (npad.load if kind == "text" else transcribe.load)(f"hf:{folder}")
+    assert not marker.exists()
+
+
+def test_code_that_transformers_replaces_is_left_unread(copied):
+    folder = copied("text")
+    marker = with_code(folder, "config.json", OWN_CONFIG)
+    assert npad.load(f"hf:{folder}").translate(["w5"], npad.Greedy(), max_length=3)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("place", ["configuration", "tokenizer"])
+def test_loading_neither_asks_nor_reads_standard_input(copied, tmp_path, place):
+    kind, file, auto_map, changes = CODES[place]
+    folder = copied(kind)
+    marker = with_code(folder, file, auto_map, **changes)
+    (tmp_path / "texts").write_text("y\ny\nHello.\n")
+    with open(tmp_path / "texts") as texts:
+        command = [sys.executable, "-m", "npad", "translate", "--model", f"hf:{folder}"]
+        done = subprocess.run(command, stdin=texts, capture_output=True, text=True, timeout=300)
+        read = os.lseek(texts.fileno(), 0, os.SEEK_CUR)
+    assert (done.returncode, done.stdout, read, marker.exists()) == (2, "", 0, False)
+    assert done.stderr.count("\n") == 1
+
+
+def test_only_the_loading_thread_is_without_standard_input(monkeypatch, tmp_path):
+    (tmp_path / "texts").write_text("one\ntwo\n")
+    with open(tmp_path / "texts") as texts, ThreadPoolExecutor(1) as other:
+        monkeypatch.setattr(sys, "stdin", texts)
+        with pretrained._attempt("x"):
+            with pytest.raises(EOFError):
+                input()
+            assert other.submit(lambda: sys.stdin.readline()).result() == "one\n"
+            assert other.submit(lambda: list(sys.stdin)).result() == ["two\n"]
+        assert sys.stdin is texts
+
+
+def test_weights_that_are_no_safetensors_are_refused(copied):
+    folder = copied("text")
+    torch.save({}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InvalidInput, match=r"has no model.safetensors; npad reads .safetensors"):
+        npad.load(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "../elsewhere.safetensors", "/dev/zero"])
+def test_shards_are_safetensors_of_the_same_folder(copied, file):
+    folder = copied("text")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    index = folder / "model.safetensors.index.json"
+    rewrite(index, metadata={}, weight_map={"final_logits_bias": file})
+    with pytest.raises(InvalidInput, match=f"keeps weights in '{file}'; npad reads .safetensors"):
+        npad.load(f"hf:{folder}")
+
+
+def test_weights_named_by_the_configuration_are_safetensors(copied):
+    folder = copied("text")
+    rewrite(folder / "config.json", transformers_weights="adapter_model.bin")
+    with pytest.raises(InvalidInput, match=r"keeps weights in 'adapter_model.bin'; npad reads "):
+        npad.load(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("kind", ["text", "speech"])
+def test_an_incomplete_checkpoint_is_refused_in_one_line(copied, kind, capfd):
+    weights = copied(kind) / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name in tensors if name.endswith("decoder.layers.0.fc1.weight"))
+    del tensors[name]
+    save_file(tensors, weights, {"format": "pt"})
+    load = npad.load if kind == "text" else transcribe.load
+    with pytest.raises(InvalidInput, match=f"incomplete: it lacks the tensor '{name}'; download"):
+        load(f"hf:{weights.parent}")
+    assert capfd.readouterr().err == ""
+
+
+def test_an_adapter_is_refused(copied):
+    folder = copied("text")
+    rewrite(folder / "adapter_config.json", base_model_name_or_path="/elsewhere", peft_type="LORA")
+    with pytest.raises(InvalidInput, match=r"has an adapter, .* merge it into its base model"):
+        npad.load(f"hf:{folder}")
+
+
+def test_no_kernel_is_fetched(copied):
+    folder = copied("text")
+    rewrite(folder / "config.json", attn_implementation="somebody/kernel")
+    assert npad.load(f"hf:{folder}").translate(["w5"], npad.Greedy(), max_length=3)
+
+
+def test_a_tokenizer_that_multiplies_text_is_refused(copied):
+    folder = copied("text")
+    doubled = {"type": "Replace", "pattern": {"String": "w"}, "content": "ww"}
+    rewrite(
+        folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": [doubled] * 30}
+    )
+    with pytest.raises(InvalidInput, match="replacements can lengthen a text"):
+        npad.load(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_pipe_among_a_models_files_is_refused(copied, name):
+    folder = copied("text")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InvalidInput, match=f"{name} must be a regular file, not a pipe"):
+        npad.load(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[]", "\ud800", ""], ids=["deep", "list", "half", "no"]
+)
+def test_a_damaged_configuration_is_one_line(copied, name, text):
+    folder = copied("text")
+    (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(InvalidInput) as caught:
+        npad.load(f"hf:{folder}")
+    assert "\n" not in str(caught.value)

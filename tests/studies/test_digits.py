@@ -1,0 +1,98 @@
+"""Strings of spoken digits: seeded, of one speaker, with the noise that is asked for."""
+
+from __future__ import annotations
+
+import io
+import math
+import tarfile
+
+import pytest
+import torch
+from test_transcribe import saved, tone
+
+from npad import InvalidInput
+from npad.experiments import digits
+from npad.experiments.digits import RATE, read_takes, training_strings, utterances, with_noise
+from npad.pipelines.audio import read_wav
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A corpus like FSDD: two speakers, ten digits, twelve takes, each a short tone."""
+    folder = tmp_path_factory.mktemp("corpus")
+    with tarfile.open(folder / "fsdd.tar.xz", "w:xz") as archive:
+        for speaker in ("ada", "bob"):
+            for digit in range(10):
+                for take in range(12):
+                    hertz = 200 + 100 * digit + 7 * take + (50 if speaker == "bob" else 0)
+                    path = saved(folder / "a.wav", tone(hertz, 0.02, RATE), RATE)
+                    content = path.read_bytes()
+                    info = tarfile.TarInfo(f"recordings/{digit}_{speaker}_{take}.wav")
+                    info.size = len(content)
+                    archive.addfile(info, io.BytesIO(content))
+    return folder
+
+
+def test_strings_are_digits_of_one_speaker_and_seeded(corpus):
+    takes = read_takes(corpus / "fsdd.tar.xz", range(5), RATE)
+    assert {name: len(digits) for name, digits in takes.items()} == {"ada": 10, "bob": 10}
+    assert {len(recordings) for digits in takes.values() for recordings in digits.values()} == {5}
+    strings = utterances(takes, 60, RATE, seed=1)
+    assert {len(string.text.split()) for string in strings} == {3, 4, 5, 6, 7, 8}
+    assert {string.speaker for string in strings} == {"ada", "bob"}
+    again = utterances(takes, 60, RATE, seed=1)
+    assert all(torch.equal(a.samples, b.samples) for a, b in zip(strings, again, strict=True))
+    other = utterances(takes, 60, RATE, seed=2)
+    assert [string.text for string in other] != [string.text for string in strings]
+
+
+def test_no_take_is_in_two_of_the_splits(corpus):
+    splits = digits.TEST_TAKES, digits.VALIDATION_TAKES, digits.TRAINING_TAKES
+    heard = []
+    for split in splits:
+        takes = read_takes(corpus / "fsdd.tar.xz", split, RATE)
+        heard += [
+            r.numpy().tobytes() for said in takes.values() for rs in said.values() for r in rs
+        ]
+    assert len(heard) == len(set(heard)) == 2 * 10 * 12
+
+
+@pytest.mark.parametrize("decibels", [20, 0])
+def test_noise_has_the_level_it_says(decibels):
+    sound = tone(300, 2.0, RATE)
+    noise = with_noise(sound, decibels, seed=1) - sound
+    ratio = sound.square().mean() / noise.square().mean()
+    assert 10 * math.log10(ratio) == pytest.approx(decibels, abs=0.3)
+
+
+def test_an_archive_that_is_none_is_refused(tmp_path):
+    (tmp_path / "fsdd.tar.xz").write_text("no archive")
+    with pytest.raises(InvalidInput, match=r"cannot read .*fsdd.tar.xz"):
+        read_takes(tmp_path / "fsdd.tar.xz", range(5), RATE)
+
+
+def test_strings_to_train_on_are_clean_or_noisy(corpus):
+    takes = read_takes(corpus / "fsdd.tar.xz", range(5), RATE)
+    plain = utterances(takes, 60, RATE, seed=3)
+    found = list(training_strings(takes, 60, RATE, seed=3))
+    assert [string.text for string in found] == [string.text for string in plain]
+    clean = [torch.equal(a.samples, b.samples) for a, b in zip(found, plain, strict=True)]
+    assert 10 < sum(clean) < 40
+    again = training_strings(takes, 60, RATE, seed=3)
+    assert all(torch.equal(a.samples, b.samples) for a, b in zip(found, again, strict=True))
+
+
+def test_a_corpus_is_manifests_and_their_files(corpus, tmp_path):
+    out = tmp_path / "strings"
+    digits.main(["--data", str(corpus), "--out", str(out), "--train", "6", "--valid", "2"])
+    with tarfile.open(out / "strings.tar") as files:
+        contents = {m.name: files.extractfile(m).read() for m in files.getmembers()}
+    lines = [(out / name).read_text().splitlines() for name in ("train.tsv", "valid.tsv")]
+    pairs = [line.split("\t") for split in lines for line in split]
+    assert [len(split) for split in lines] == [6, 2]
+    assert [name for name, _ in pairs] == list(contents)
+    takes = read_takes(corpus / "fsdd.tar.xz", digits.TRAINING_TAKES, RATE)
+    expected = list(training_strings(takes, 6, RATE))
+    assert [text for _, text in pairs[:6]] == [string.text for string in expected]
+    heard = read_wav(io.BytesIO(contents["train-000000.wav"]), "train-000000.wav", RATE)
+    assert torch.allclose(heard, expected[0].samples.clamp(-1, 1), atol=1e-3)

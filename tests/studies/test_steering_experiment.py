@@ -1,0 +1,334 @@
+"""The experiment on steering: every step is stored once, rows are what they say, wrong input."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import sacrebleu
+import torch
+from test_attention import build
+
+from cases import by_name
+from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
+from npad.evaluate.word_bleu import WordBleu
+from npad.experiments.steering import experiment
+from npad.experiments.steering import report as steering_report
+from npad.experiments.steering.aims import SYSTEMS, SetResults
+from npad.experiments.steering.experiment import Steering, best_variants
+from npad.experiments.steering.report import RESULTS, render
+from npad.experiments.steering.rows import Chosen, Unjudged, best_per_token, rows
+from npad.experiments.steering.scores import by_system, score_outputs
+from npad.experiments.steering.steps import OUTPUTS, OutOfTime, Plan, checksum_of
+from npad.experiments.steering.variant import Variant, without_a_word
+from npad.models.actors import Actor
+from npad.reproduce import reproduce
+from npad.reproduce.data import ParallelText
+from npad.reproduce.hypotheses import append_entry, read_entries
+from npad.reproduce.record import Record as Results
+from npad.training.recipe import Recipe
+from runs import printed_here, refused_here
+
+ACTOR = Variant("actor", units=8, width=3, epochs=2, rate=0.01, batch=200)
+WEIGHTS = Variant("weights", kind="weights", width=3, epochs=1, rate=1e-3, batch=200)
+
+
+def plan(corpus, **changes) -> Plan:
+    text = ParallelText.find(corpus, "src", "tgt")
+    options = {"actor": ACTOR, "weights": WEIGHTS, "seeds": 2, "weights_seeds": 1, "sources": 30}
+    others = {"model": str(corpus / "run"), "max_length": 16, "sentences": 6}
+    return Plan(text, "toy", **(options | others | changes))
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Few values of what validation chooses among."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(experiment, "SIGMAS", (0.2, 0.5))
+    patch.setattr(experiment, "SAMPLES", (2, 4))
+    yield patch
+    patch.undo()
+
+
+class Killed(BaseException):
+    """As if the process were killed."""
+
+
+@pytest.fixture(scope="module")
+def ran(corpus, tmp_path_factory, small):
+    """The experiment in many sittings, each killed after a few steps, and in one."""
+    whole, killed = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
+    steering = Steering(whole, plan(corpus), 60, quiet)
+    steering.run()
+    steering.time(2)
+    sittings = 0
+    while True:
+        sittings += 1
+        steering, steps = Steering(killed, plan(corpus), 60, quiet), []
+
+        def measure(key, values, steering=steering, steps=steps):
+            new = tuple(key) not in steering.keys
+            record = Steering.measure(steering, key, values)
+            steps.extend([key] if new else [])
+            if len(steps) == 7:
+                path = killed / OUTPUTS
+                path.write_bytes(path.read_bytes()[:-20])  # the last record is cut off
+                raise Killed
+            return record
+
+        steering.measure = measure
+        try:
+            steering.run()
+            steering.time(2)
+        except Killed:
+            continue
+        return whole, killed, sittings
+
+
+def without_time(path):
+    records = read_entries(path / OUTPUTS)
+    return {tuple(r["key"]): r for r in records if r["key"][0] != "seconds"}
+
+
+def test_killed_runs_continue_and_end_with_the_same_outputs(ran):
+    whole, killed, sittings = ran
+    assert sittings > 4
+    assert without_time(killed) == without_time(whole)
+
+
+def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
+    def fail(*rest, **more):
+        pytest.fail("done twice")
+
+    monkeypatch.setattr("npad.experiments.steering.steps.ActorLoop.run", fail)
+    monkeypatch.setattr("npad.experiments.steering.weights.Updater", fail)
+    monkeypatch.setattr("npad.experiments.steering.experiment.decode_all", fail)
+    Steering(ran[0], plan(corpus), 60, quiet).run()
+
+
+def test_every_row_is_there_with_every_seed(ran):
+    systems = by_system(read_entries(ran[0] / OUTPUTS))
+    seeds = {name: sorted(found) for name, found in systems.items()}
+    assert seeds["greedy"] == seeds["beam 10, length-normalised"] == [0]
+    assert seeds["steered greedy"] == seeds["steered NPAD-5, length-normalised"] == [0, 1]
+    assert seeds["greedy, fine-tuned"] == [0]
+    assert set(systems) == set(SYSTEMS)
+    assert all(len(r["texts"]) == 6 for found in systems.values() for r in found.values())
+
+
+def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
+    steering = Steering(ran[0], plan(corpus), 60, quiet)
+    sources = steering.encoded(steering.test.sources)
+    actor = steering.actor(ACTOR, 1)
+    found = decode(steering.model, sources, Greedy(), 16)
+    steered = decode(Steered(steering.model, actor), sources, Greedy(), 16)
+    recorded = by_system(read_entries(ran[0] / OUTPUTS))
+    for system, seed, outputs in (("greedy", 0, found), ("steered greedy", 1, steered)):
+        expected = [best.log_prob for (best, *_) in outputs]
+        assert recorded[system][seed]["log_probs"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_out_of_time_begins_nothing_and_leaves_what_is_done(corpus, tmp_path):
+    with pytest.raises(OutOfTime):
+        Steering(tmp_path, plan(corpus), -1, quiet).run()
+    assert read_entries(tmp_path / OUTPUTS) == []
+
+
+def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
+    folder = ran[0]
+    steering_report.reproduce(folder, plan(corpus), quiet)
+    readme = (folder / "README.md").read_text()
+    assert render(Results(folder / RESULTS)) == readme
+    for system in SYSTEMS:
+        assert f"| {system} |" in readme
+    assert "6 sentences of test" in readme
+    figures = Results(folder / RESULTS).results["figures", "toy", "greedy", 0]
+    steering = Steering(folder, plan(corpus), 60, quiet)
+    texts = without_time(folder)["row", "greedy", 0]["texts"]
+    references = [steering.test.references]
+    assert figures["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, references).score)
+    assert figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, references).score)
+
+
+def test_times_can_be_added_later(ran, corpus, tmp_path):
+    timed = [r for r in read_entries(ran[0] / OUTPUTS) if r["key"][0] in ("about", "seconds")]
+    for record in timed:
+        append_entry(tmp_path / OUTPUTS, record)
+    results = Results(tmp_path / RESULTS)
+    text = ParallelText.find(corpus, "src", "tgt")
+    steering_report.score_set(results, tmp_path / OUTPUTS, text)
+    steering_report.score_set(results, ran[0] / OUTPUTS, text)
+    assert SetResults(results, "toy").ratio("cpu", "steered greedy, search alone") > 0
+
+
+def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
+    good = Variant("good", units=8, width=3, epochs=1, rate=1e-5, batch=200)
+    bad = Variant("bad", units=8, width=3, epochs=1, rate=10.0, batch=200, data="seen+varied")
+    other = Variant("w", kind="weights", width=3, epochs=1, rate=1e-4, batch=200)
+    broken = Variant("broken", data="more")
+    notes = []
+    Steering(tmp_path, plan(corpus), 60, notes.append).grid([bad, broken, good, other])
+    failure = "broken failed: there are no sources 'more' to learn from; give --more"
+    assert any(line.startswith(failure) for line in notes)
+    actor, weights = best_variants([tmp_path])
+    assert (actor, weights) == (good, other)
+    assert weights.learning_from(bad).data == "seen+varied"
+    results = Results(tmp_path / RESULTS)
+    text = ParallelText.find(corpus, "src", "tgt")
+    steering_report.score_set(results, tmp_path / OUTPUTS, text)
+    assert "| toy, `bad` | units 8, data seen+varied, width 3" in render(results)
+
+
+def test_a_model_is_trained_once_whatever_the_device(corpus, tmp_path, monkeypatch):
+    options = {"units": 8, "embedding": 6, "initialisation": "glorot"}
+    recipe = Recipe(batch=2000, epochs=1)
+    training = reproduce.Training(options, recipe, (300, 300))
+    first = Steering(tmp_path, plan(corpus, model=None, training=training), 60, quiet).saved
+    elsewhere = reproduce.Training(options, replace(recipe, precision="bfloat16"), (300, 300))
+    monkeypatch.setattr(reproduce, "trained_model", lambda *rest: pytest.fail("trained twice"))
+    second = Steering(tmp_path, plan(corpus, model=None, training=elsewhere), 60, quiet).saved
+    assert checksum_of(second) == checksum_of(first)
+
+
+# Parts
+
+
+def marked(seed: int) -> list[str]:
+    chance = random.Random(seed)
+    words = [
+        "the",
+        "a",
+        "man,",
+        "dog",
+        "(runs)",
+        "home.",
+        "Straße",
+        "„so“",
+        "3.5",
+        "isn't",
+        "5-6",
+        "a/b…",
+    ]
+    return [" ".join(chance.choices(words, k=chance.randrange(1, 9))) for _ in range(40)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_bleu_of_words_is_sacrebleus(seed):
+    outputs, references = marked(seed), marked(0)
+    expected = sacrebleu.corpus_bleu(outputs, [references]).score
+    assert WordBleu(references)(outputs) == pytest.approx(expected)
+
+
+def test_without_words_or_matches_bleu_is_zero():
+    assert WordBleu(["a b c d"])([""]) == WordBleu(["a b c d"])(["x y z w"]) == 0
+    expected = sacrebleu.corpus_bleu(["a b x d e"], [["a b c d e"]]).score
+    assert WordBleu(["a b c d e"])(["a b x d e"]) == pytest.approx(expected)
+
+
+def test_the_best_per_token_is_what_the_selector_selects():
+    model, source = build(torch.float64, scale=2.0), [[1, 2, 3], [4, 5], [6]]
+    npad = NPAD(Greedy(), 8, Noise(1.5))
+    found = decode(model, source, npad, 12)
+    selected = NPAD(Greedy(), 8, Noise(1.5), selector=LengthNormalised())
+    expected = [hypotheses[0].tokens for hypotheses in decode(model, source, selected, 12)]
+    assert [best_per_token(hypotheses).tokens for hypotheses in found] == expected
+    assert expected != [hypotheses[0].tokens for hypotheses in found]
+
+
+def test_an_unjudged_model_searches_alike():
+    model, source = build(torch.float64, scale=2.0), [[1, 2, 3], [4, 5], [6]]
+    actor = Actor.for_model(model, units=8).double()
+    torch.nn.init.normal_(actor.parts[0].last.weight)
+    found, alone = (
+        decode(kind(model, actor), source, Greedy(), 12) for kind in (Steered, Unjudged)
+    )
+    assert [h.tokens for (h,) in alone] == [h.tokens for (h,) in found]
+    assert [h.log_prob for (h,) in alone] != pytest.approx([h.log_prob for (h,) in found])
+
+
+def test_seeds_change_the_rows_with_chance_alone():
+    chosen = Chosen(0.3, 0.5, (10, 20))
+    first = {row.system: row.decoder for row in rows(chosen, 0)}
+    second = {row.system: row.decoder for row in rows(chosen, 1)}
+    assert {name for name in second if second[name] == first[name]} == {
+        "steered greedy",
+        "steered beam 5",
+    }  # whose actors differ
+    assert first.keys() - second.keys() == {
+        name for name in first if name.startswith(("greedy", "beam"))
+    }
+
+
+def test_a_varied_sentence_lacks_one_word():
+    text = "a man walks his dog home ."
+    varied = {without_a_word(text, i) for i in range(40)}
+    words = text.split()
+    assert varied <= {" ".join(words[:i] + words[i + 1 :]) for i in range(len(words) - 1)}
+    assert len(varied) == len(words) - 1
+    assert without_a_word("a dog", 3) == "a dog"
+
+
+# Wrong input
+
+
+@pytest.mark.parametrize(
+    **{
+        "argnames": ("text", "message"),
+        **by_name(
+            {
+                "field": ("a:unit=3", "a field of a variant must be"),
+                "number": ("a:units=few", "units of a variant must be a whole number, not 'few'"),
+                "rate": ("a:rate=low", "rate of a variant must be a number, not 'low'"),
+                "kind": ("a:kind=lstm", "kind must be"),
+                "data": ("a:data=seen+all", "each of data must be"),
+                "target": ("a:targets=best", "target must be"),
+            }
+        ),
+    }
+)
+def test_a_wrong_variant_is_one_line(text, message):
+    with pytest.raises(InvalidInput, match=message):
+        Variant.parse(text)
+
+
+def test_outputs_of_another_model_are_not_mixed(ran, corpus, monkeypatch):
+    monkeypatch.setattr(
+        "npad.experiments.steering.steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
+    )
+    with pytest.raises(InvalidInput, match="holds outputs of another model"):
+        Steering(ran[0], plan(corpus), 60, quiet).run()
+
+
+def test_references_of_another_set_are_refused(ran, tmp_path):
+    results = Results(tmp_path / RESULTS)
+    with pytest.raises(InvalidInput, match=r"6 sentences of 'test', and the data has news \(9\)"):
+        score_outputs(results, ran[0] / OUTPUTS, {"news": ["a"] * 9})
+    with pytest.raises(InvalidInput, match="no outputs of the experiment; run it first"):
+        score_outputs(results, tmp_path / OUTPUTS, {"test": ["a"] * 9})
+    with pytest.raises(InvalidInput, match="has no results; run the experiment first"):
+        render(results)
+
+
+def test_the_command_hands_over(corpus, tmp_path, capsys, monkeypatch):
+    called = []
+    monkeypatch.setattr(steering_report, "reproduce", lambda *given: called.append(given))
+    options = ["--data", corpus, "--from", "src", "--to", "tgt", "--steering", "--device", "cpu"]
+    line = refused_here(
+        capsys, monkeypatch, "reproduce", tmp_path, *options, "--train-sigmas", "0.1"
+    )
+    assert line == "--steering trains actors; leave out --engine and --train-sigmas"
+    line = refused_here(
+        capsys, monkeypatch, "reproduce", tmp_path, *options[2:], "--data", tmp_path / "none"
+    )
+    assert "there is no folder" in line
+    assert not called
+    printed_here(capsys, monkeypatch, "reproduce", tmp_path, *options, "-m", corpus / "run")
+    printed_here(capsys, monkeypatch, "reproduce", tmp_path, *options, "--units", 24, "--seeds", 2)
+    (_, given, _), (_, trains, _) = called
+    assert (given.model, given.training, given.seeds) == (str(corpus / "run"), None, 3)
+    assert (trains.model, trains.training.options["units"], trains.weights_seeds) == (None, 24, 2)

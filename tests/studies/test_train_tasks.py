@@ -1,0 +1,164 @@
+"""The training of the reports' models, rehearsed on drawn pictures and tones."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from test_digits import corpus  # noqa: F401, a fixture
+
+from media import contents
+from npad import Greedy, InvalidInput, decode
+from npad.experiments.tasks import train as train_tasks
+from npad.experiments.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
+from npad.models.encoders.efficientnet import EfficientNet
+from npad.storage import checkpoint, jsonl
+from npad.training import media as media_store
+from npad.training import run
+from npad.training.store import Store
+from npad.training.tasks import Task
+
+TINY = {
+    "caption": {"units": 8, "embedding": 6},
+    "caption-scratch": {"units": 8, "embedding": 6, "source_options": {"channels": [2, 2, 2]}},
+    "speech": {"units": 8, "embedding": 6, "source_options": {"channels": 4}},
+}
+
+
+@pytest.fixture(scope="module")
+def data(corpus):  # noqa: F811
+    """A folder like the data of the reports: the digits of `corpus`, and drawn photographs."""
+    (corpus / "flickr8k").mkdir()
+    with tarfile.open(corpus / "flickr8k/images-80px.tar", "w") as archive:
+        for split, count, seed in (("train", 12, 100), ("valid", 9, 200)):
+            lines = ""
+            for name, (content, kind) in contents("caption", count, seed).items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+                lines += f"{name}\tA {('red', 'blue')[kind]} thing , {name} .\n" * 2
+            (corpus / f"flickr8k/{split}.tsv.xz").write_bytes(lzma.compress(lines.encode()))
+    return corpus
+
+
+@pytest.fixture(autouse=True)
+def network(monkeypatch):
+    """A network with random weights stands for the pretrained one."""
+    torch.manual_seed(0)
+    weights = {name: x.half() for name, x in EfficientNet().state_dict().items()}
+    monkeypatch.setattr(media_store, "fetch_network", lambda name, at_hand: weights)
+    for kind, options in TINY.items():
+        monkeypatch.setitem(train_tasks.OPTIONS, kind, options)
+        monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind.split("-")[0], 3)
+    monkeypatch.setattr(train_tasks, "STRINGS", {"train": 60, "valid": 30})
+
+
+@pytest.mark.parametrize("kind", ["caption", "caption-shuffled", "caption-scratch", "speech"])
+def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsys):
+    out = tmp_path / "out"
+    main([kind, "--data", str(data), "--out", str(out), "--device", "cpu", "--minutes", "5"])
+    printed = capsys.readouterr().out
+    assert "stopped after 3 epochs" in printed
+    saved = checkpoint.load(out / "model")
+    if kind == "speech":
+        assert "clean validation strings: WER" in printed
+        assert saved.about["longest_seconds"] > 1
+        source = [torch.zeros(30, 40)]
+    else:
+        assert "thing" in printed
+        scratch = kind == "caption-scratch"
+        encoder = {"channels": [2, 2, 2]} if scratch else {"network": "efficientnet-lite1"}
+        assert saved.model.source_encoder.options == {"size": 80} | encoder
+        source = torch.zeros(1, 3, 80, 80, dtype=torch.uint8)
+    assert len(decode(saved.model, source, Greedy(), 5)) == 1
+
+
+def test_rate_and_units_are_those_given(tmp_path, data):
+    command = ["caption-scratch", "--data", str(data), "--device", "cpu", "--epochs", "1"]
+    main([*command, "--out", str(tmp_path), "--rate", "0.002", "--units", "10"])
+    saved = checkpoint.load(tmp_path / "model")
+    assert saved.about["training"]["recipe"]["learning_rate"] == 0.002
+    assert (saved.model.options["units"], saved.model.options["embedding"]) == (10, 5)
+
+
+def test_shuffled_pictures_have_the_captions_of_others(tmp_path, data):
+    main(["store", "--data", str(data), "--out", str(tmp_path / "pictures")])
+    store = Store.open(tmp_path / "pictures").verify()
+    shuffle(store, tmp_path / "shuffled")
+    other = Store.open(tmp_path / "shuffled").verify()
+    for own, another in ((store.train, other.train), (store.valid, other.valid)):
+        assert (own.source.items != another.source.items).all()
+        assert sorted(own.source.items) == sorted(another.source.items)
+        assert np.array_equal(own.target.tokens, another.target.tokens)
+        assert (own.source.items[::2] == own.source.items[1::2]).all()
+        assert (another.source.items[::2] == another.source.items[1::2]).all()
+
+
+def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
+    """So that a model decodes pictures as it was trained on their features."""
+    main(["store", "--data", str(data), "--out", str(tmp_path / "pictures")])
+    folder = train(
+        "caption", tmp_path / "pictures", tmp_path / "out", torch.device("cpu"), epochs=1
+    )
+    model = checkpoint.load(folder).model
+    task = Task.named("caption")
+    pixels = torch.stack([picture for picture, _ in train_tasks.pictures(task, data, "valid")])
+    cells = Store.open(tmp_path / "pictures").valid.source.read(np.arange(0, 18, 2), 1, 0)[0]
+    torch.testing.assert_close(
+        model.begin(pixels, None).memory, model.begin(cells, None).memory, atol=2e-2, rtol=2e-2
+    )
+
+
+def test_a_store_of_features_is_not_one_of_pixels(tmp_path, data):
+    write("caption-scratch", data, tmp_path / "pixels")
+    with pytest.raises(InvalidInput, match="is no store for caption; leave out --store"):
+        data_of("caption", data, tmp_path / "run", tmp_path / "pixels")
+    assert data_of("caption-scratch", data, tmp_path / "run", tmp_path / "pixels").name == "pixels"
+
+
+def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):
+    opened = write("speech", data, tmp_path / "store")
+    words = {}
+    for split in ("train", "valid"):
+        side = getattr(opened, split).target
+        rows = side.padded(np.arange(len(side.ends)), int(side.lengths.max()), 0).tolist()
+        texts = [opened.subwords[1].decode([t for t in row if t]) for row in rows]
+        words[split] = {len(text.split()) for text in texts}
+    assert words == {"train": set(range(1, 9)), "valid": set(range(3, 9))}
+
+
+def test_the_time_of_an_epoch_is_that_of_its_second_half(tmp_path):
+    for record in (
+        {"update": 10, "seconds": 50.0, "perplexity": 2.0},
+        {"update": 20, "seconds": 60.0, "perplexity": 2.0},
+        {"update": 30, "seconds": 62.0, "perplexity": 2.0},
+        {"update": 40, "seconds": 64.0, "perplexity": 2.0},
+        {"update": 40, "seconds": 65.0, "valid_perplexity": 2.0},
+    ):
+        jsonl.append(tmp_path / "log.jsonl", record)
+    assert epoch_seconds(tmp_path / "log.jsonl") == pytest.approx(0.2 * 40 + 1)
+
+
+def test_a_seed_decides(tmp_path, data):
+    write("speech", data, tmp_path / "store")
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        device, changes = torch.device("cpu"), {"seed": seed, "updates": 2}
+        train("speech", tmp_path / "store", tmp_path / name, device, **changes)
+    first, same, other = ((tmp_path / n / "model/model.safetensors").read_bytes() for n in "abc")
+    assert first == same != other
+
+
+def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):
+    command = ["speech", "--data", str(data), "--device", "cpu", "--epochs", "2", "--batch", "900"]
+    main([*command, "--out", str(tmp_path / "whole")])
+    store = data_of("speech", data, tmp_path / "parts", None)
+    device = torch.device("cpu")
+    train("speech", store, tmp_path / "parts", device, epochs=2, batch=900, updates=1)
+    run.resume(tmp_path / "parts/run", updates=None)
+    main([*command, "--out", str(tmp_path / "parts")])
+    whole, parts = (tmp_path / f"{name}/model/model.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()

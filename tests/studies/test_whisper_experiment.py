@@ -1,0 +1,148 @@
+"""The experiment with Whisper: resumable decoding, selection and the report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_digits import corpus as corpus  # a fixture
+from test_transcribe import whisper as whisper  # a fixture
+
+from npad import InvalidInput
+from npad.evaluate.bootstrap import Difference
+from npad.evaluate.wer import wer
+from npad.experiments.whisper import experiment
+from npad.experiments.whisper.findings import comparisons, outcome
+from npad.experiments.whisper.report import render, write
+from npad.experiments.whisper.results import SELECTORS, Results, selected
+from npad.reproduce.hypotheses import Candidate, choose, read_entries
+from runs import ROOT
+
+# Candidates: text, log p, tokens with the end, count, finished
+FOUND = [
+    ["one two", -1.0, 3, 1, True],
+    ["1 2 3 4", -1.2, 5, 1, True],
+    ["one two three", -2.0, 4, 5, True],
+    ["one", -0.1, 2, 1, False],
+]
+
+
+@pytest.mark.parametrize(
+    ("selector", "place"), [("log p", 0), ("length-normalised", 1), ("MBR by WER", 2)]
+)
+def test_selectors_choose_among_finished_candidates(selector, place):
+    found = [Candidate(*entry) for entry in FOUND]
+    assert choose(found, SELECTORS[selector]) == place
+    assert choose(found[3:], SELECTORS[selector]) == 0
+
+
+def test_what_is_selected_is_measured():
+    record = {"candidates": [FOUND, FOUND], "references": ["one two three", "1 2"]}
+    probable = selected(record, "log p")
+    assert probable.counts.tolist() == [[1, 3], [0, 2]]
+    assert (wer(probable.counts), probable.nll) == (20.0, 1.0)
+    assert selected(record, "MBR by WER").nll == 2.0
+
+
+@pytest.fixture(scope="module")
+def ran(whisper, corpus, tmp_path_factory):
+    """The experiment on a tiny random Whisper, in two sittings, the first of them killed."""
+    out = tmp_path_factory.mktemp("ran") / "hypotheses.jsonl.gz"
+    patch = pytest.MonkeyPatch()
+    patch.setattr(experiment, "SIGMAS", (0.2, 0.5))
+    patch.setattr(experiment, "SITES", ("hidden",))
+    patch.setattr(experiment, "MAX_LENGTH", 6)
+    patch.setattr(experiment, "DECIBELS", (20, 0))
+    arguments = ["--model", f"hf:{whisper}", "--data", str(corpus), "--out", str(out)]
+    arguments += ["--device", "cpu", "--test", "3", "--validation", "2", "--seeds", "2"]
+    arguments += ["--sizes", "2", "3"]
+    with patch.context():
+        experiment.main(arguments)
+        whole = read_entries(out)
+        out.write_bytes(out.read_bytes()[:-200])
+        cut = read_entries(out)
+        experiment.main(arguments)
+    patch.undo()
+    return out, whole, cut
+
+
+def without_time(records):
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
+
+
+def test_a_killed_run_continues_and_ends_the_same(ran):
+    out, whole, cut = ran
+    assert len(cut) == len(whole) - 1
+    assert without_time(read_entries(out)) == without_time(whole)
+
+
+def test_every_decoder_ran_on_every_set(ran):
+    results = Results(ran[1])
+    assert results.sets == ["20 dB", "0 dB"]
+    assert len(results.calibration) == 4
+    by_name = {name for name, *_ in results.systems}
+    assert by_name == {"greedy", "beam", "recipe", "sampling", "npad"}
+    assert len(results.systems) == 1 + 2 * (3 + 1 + 3 + 3)
+    assert {tuple(results.seeds(s)) for s in results.systems if s.name == "npad"} == {(0, 1)}
+
+
+def test_npad_and_samples_are_never_less_probable_than_greedy_search(ran):
+    results = Results(ran[1])
+    greedy, *others = [s for s in results.systems if s.selector == "log p"]
+    for system in others:
+        if system.name in ("sampling", "npad"):
+            for on in results.sets:
+                before, after = (results.of(s, 0, on).nll for s in (greedy, system))
+                assert after <= before + 1e-3 or any(
+                    not found[0][4] for found in results.records["greedy", 1, 0, on]["candidates"]
+                )
+
+
+def test_the_sets_of_a_bootstrap_are_strings(ran):
+    results = Results(ran[1])
+    (counts,) = results.counts(results.systems[0])
+    assert len(counts) == 3
+    every = [results.of(results.systems[0], 0, on).counts for on in results.sets]
+    assert np.array_equal(counts, every[0] + every[1])
+
+
+def test_the_report_has_a_row_a_system_and_a_plot(ran, tmp_path):
+    pytest.importorskip("matplotlib")
+    out, whole, _ = ran
+    write(out, tmp_path / "report")
+    text = (tmp_path / "report/README.md").read_text()
+    results = Results(whole)
+    for system in results.systems:
+        rows = len(results.sets) + 1 + (system.name == "greedy")  # greedy has a row in the overview
+        assert text.count(f"| {system} |") == rows
+    assert "| NPAD over greedy | 3 |" in text
+    for compared in comparisons(results):
+        assert f"{compared.difference} {compared.outcome}" in text
+    assert (tmp_path / "report/wer.png").stat().st_size > 1000
+    again = render(Results(read_entries(tmp_path / "report/hypotheses.jsonl.xz")))
+    assert again == text
+
+
+def test_a_report_needs_results():
+    with pytest.raises(InvalidInput, match="run the experiment first"):
+        Results([{"about": {}}])
+
+
+def test_opponents_have_as_many_rows_and_the_same_selector(ran):
+    found = list(comparisons(Results(ran[1])))
+    assert len(found) == 2 * 3 * 4
+    for system, opponent, _ in found:
+        assert opponent.rows == (1 if opponent.name == "greedy" else system.rows)
+        if opponent.name in ("beam", "sampling"):
+            assert opponent.selector == system.selector
+
+
+def test_a_difference_is_clear_if_its_interval_does_not_hold_zero():
+    assert outcome(Difference(-1.0, -2.0, -0.1)) == "better"
+    assert outcome(Difference(1.0, 0.1, 2.0)) == "worse"
+    assert outcome(Difference(-1.0, -2.0, 0.0)) == "unclear"
+
+
+def test_the_committed_report_is_what_its_hypotheses_say():
+    folder = ROOT / "docs/results/whisper"
+    text = render(Results(read_entries(folder / "hypotheses.jsonl.xz")))
+    assert text == (folder / "README.md").read_text()
