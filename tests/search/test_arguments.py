@@ -41,7 +41,7 @@ from npad import (
     WithCut,
 )
 from npad.models.table import TableModel
-from npad.noise.registry import SCHEDULES
+from npad.noise.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 
 TABLE = TableModel.random(3, 2)

@@ -19,7 +19,9 @@ from npad import (
     Sampling,
     StudentT,
 )
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, noise_as_names, noise_from_names
+from npad.noise.distributions import DISTRIBUTIONS
+from npad.noise.noisy import noise_as_names, noise_from_names
+from npad.noise.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 from npad.specs import label
 

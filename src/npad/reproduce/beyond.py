@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from npad.noise.distributions import DISTRIBUTIONS
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
-from npad.noise.schedules import Constant
+from npad.noise.schedules import SCHEDULES, Constant
 from npad.reproduce import chosen
 from npad.reproduce.bench import Bench
 from npad.reproduce.chosen import BEAM_CHAINS, SIGMAS, WIDTHS

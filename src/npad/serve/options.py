@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, get_type_hints
 
 from npad.errors import InvalidInput
 from npad.model import Model
+from npad.noise.distributions import DISTRIBUTIONS
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.noise.schedules import SCHEDULES
 from npad.search.decoder import Decoder, has_candidates
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
