@@ -39,9 +39,9 @@ from npad.experiments.digits import (
 )
 from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
-from npad.noise.schedules import Annealed, Constant, Schedule
 from npad.pipelines.transcription import Transcriber, load
 from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
+from npad.schedules import Annealed, Constant, Schedule
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder

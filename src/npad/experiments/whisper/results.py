@@ -13,8 +13,8 @@ from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import paired_wer, wer_counts
 from npad.experiments.whisper.experiment import VALIDATION
 from npad.reproduce.hypotheses import Candidate, Entry, choose
-from npad.search.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.search.word_errors import Counts
+from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
 
 SELECTORS: dict[str, Selector] = {
     "log p": MostProbable(),
