@@ -60,7 +60,7 @@ LAYERS = [
     ["noise", "schedules", "distributions"],
     ["search", "engine", "rescoring", "selectors"],
     ["answering", "decoding", "scoring", "signatures", "testing"],
-    ["text", "storage.atomic", "storage.regular", "storage.sealed", "storage.jsonl"],
+    ["text", "storage.atomic", "storage.regular", "storage.jsonl"],
     ["models"],
     ["storage"],
     ["pipelines", "hf"],
