@@ -101,7 +101,7 @@ class Unjudged(Steered):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, steered=False, judge=None)
+        return replace(super().capabilities, modified_scores=False, judge=None)
 
 
 def timed_rows(chosen: Chosen, weights: bool) -> Iterator[tuple[Row, bool]]:

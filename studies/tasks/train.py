@@ -39,8 +39,7 @@ from npad.pipelines.sound import log_mel
 from npad.search.greedy import Greedy
 from npad.storage import checkpoint, jsonl
 from npad.storage.atomic import atomic_folder
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal
+from npad.storage.regular import file_digest, seal
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.media import write_store

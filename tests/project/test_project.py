@@ -63,7 +63,7 @@ LAYERS = [
     ["engine.cuda_graphs", "engine.next_token", "engine.cost", "noise"],
     ["search", "engine", "rescoring"],
     ["answering", "decoding", "scoring", "signatures", "testing"],
-    ["text", "storage.atomic", "storage.regular", "storage.sealed", "storage.jsonl"],
+    ["text", "storage.atomic", "storage.regular", "storage.jsonl"],
     ["models"],
     ["storage"],
     ["pipelines", "hf"],

@@ -93,8 +93,8 @@ class MBRDecoding(Decoder):
         found = decoder.search(model, state, problems).cpu()
         if found.count is None:  # NPAD and MBR have merged and counted theirs
             found = found.distinct().hypotheses
-        steered = Capabilities.of(model).steered
-        return rescore(model, state, found) if steered else found
+        modified = Capabilities.of(model).modified_scores
+        return rescore(model, state, found) if modified else found
 
 
 @dataclass(frozen=True)
