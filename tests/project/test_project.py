@@ -66,7 +66,7 @@ LAYERS = [
     ["pipelines", "hf"],
     ["evaluate"],
     ["training"],
-    ["calibrate", "reproduce", "experiments", "scale", "serve"],
+    ["calibrate", "reproduce", "scale", "serve"],
     ["cli", "__main__"],
 ]
 # Inference never imports training, and no algorithm knows a concrete model.
@@ -75,8 +75,8 @@ FORBIDDEN = [
     ("models", {"search.npad", "search.beam", "rescoring", "training"}),
     ("evaluate", {"training"}),
     ("kernels", {"noise", "model", "search"}),
-    ("scale", {"training", "reproduce", "experiments"}),
-    ("serve", {"training", "reproduce", "experiments", "scale"}),
+    ("scale", {"training", "reproduce"}),
+    ("serve", {"training", "reproduce", "scale"}),
 ]
 
 

@@ -13,7 +13,6 @@ import torch
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.cuda_graphs import EAGER_CALLS
-from npad.experiments.steering.variant import WEIGHTS
 from npad.model import Capabilities
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
@@ -29,6 +28,7 @@ from npad.search.shared_sampling import SharedSampling
 from npad.search.stochastic_beam import StochasticBeam
 from npad.selectors import LengthNormalised
 from npad.signatures import signature
+from studies.steering.variant import WEIGHTS
 
 CLEAN, STEERED = "clean", "steered"  # what a decoder runs over, or WEIGHTS
 SIZES = (5, 10)
