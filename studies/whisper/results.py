@@ -13,11 +13,8 @@ from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import paired_wer, wer_counts
 from npad.reproduce.hypotheses import Candidate, Entry, choose
 from npad.search.word_errors import Counts
-<<<<<<< HEAD:src/npad/experiments/whisper/results.py
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
-=======
 from studies.whisper.experiment import VALIDATION
->>>>>>> main:studies/whisper/results.py
 
 SELECTORS: dict[str, Selector] = {
     "log p": MostProbable(),
