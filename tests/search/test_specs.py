@@ -7,7 +7,6 @@ import pytest
 from npad import (
     MBR,
     NPAD,
-    Antithetic,
     Beam,
     BestOf,
     Exact,
@@ -15,13 +14,11 @@ from npad import (
     InvalidInput,
     LengthNormalised,
     Noise,
-    Power,
     Sampling,
-    StudentT,
 )
-from npad.noise.distributions import DISTRIBUTIONS
+from npad.distributions import DISTRIBUTIONS, Antithetic, StudentT
 from npad.noise.noisy import noise_as_names, noise_from_names
-from npad.noise.schedules import SCHEDULES
+from npad.schedules import SCHEDULES, Power
 from npad.search.registry import DECODERS, SELECTORS
 from npad.specs import label
 
