@@ -98,7 +98,7 @@ def _decode(
     window = max(1, len(texts))
     with observed_by(counter):
         outcomes = list(translator.stream_or_skip(texts, decoder, max_length, window=window))
-    rescored = Capabilities.of(translator.model).steered or isinstance(decoder, NPAD)
+    rescored = Capabilities.of(translator.model).modified_scores or isinstance(decoder, NPAD)
     return [
         outcome
         if isinstance(outcome, TooLong)

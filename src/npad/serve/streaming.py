@@ -28,7 +28,7 @@ from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
 from npad.search.selected import Selected, decoder_with_texts
-from npad.search.selectors import MostProbable, cut_competes, innermost_selector
+from npad.selectors import MostProbable, cut_competes, innermost_selector
 from npad.serve.decoding import Reading, finite, read_tokens
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen, resolved
