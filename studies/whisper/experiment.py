@@ -28,9 +28,9 @@ from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
-from npad.noise.schedules import Annealed, Constant, Schedule
 from npad.pipelines.transcription import Transcriber, load
 from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
+from npad.schedules import Annealed, Constant, Schedule
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
