@@ -95,8 +95,9 @@ class Record:
     def save(self, path: Path) -> None:
         """Write all values into another file; .xz takes the least space."""
         lines = "".join(f"{json.dumps(_entry(*item))}\n" for item in self.results.items()).encode()
-        compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
-        write_atomic(path, compress(lines))
+        if path.suffix == ".xz":
+            lines = lzma.compress(lines, preset=9 | lzma.PRESET_EXTREME)
+        write_atomic(path, gzip.compress(lines) if path.suffix == ".gz" else lines)
 
     def _append(self, key: Key, value: Any) -> None:
         if self.path is not None:
