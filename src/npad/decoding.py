@@ -86,7 +86,7 @@ def _search(
 ) -> Hypotheses:
     if capabilities.rekey is not None:
         state = capabilities.rekey(state, problems.ids)
-    if not capabilities.steered or decoder.rescores:
+    if not capabilities.modified_scores or decoder.rescores:
         return decoder.search(model, state, problems)
     rows = torch.arange(len(problems), device=capabilities.device)
     hypotheses = decoder.search(model, model.select(state, rows), problems)

@@ -12,7 +12,8 @@ from test_attention import SOURCE, build
 
 import npad.kernels
 from cases import EVERY, NOISY, PLAIN, by_name
-from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
+from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad.distributions import Distribution, Gaussian
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_leaves
 from npad.kernels.attention import contexts, energies
@@ -24,7 +25,6 @@ from npad.kernels.split import input_parts, weight_parts
 from npad.kernels.top import top
 from npad.models.cgru.fast import Prepared, gru
 from npad.models.low_precision import LowPrecision
-from npad.noise.distributions import Distribution
 from npad.noise.random import Keys
 from npad.search.history import History
 from npad.search.independent import IndependentRows

@@ -16,6 +16,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
+from npad.distributions import Distribution, Gaussian, ensure_distribution
 from npad.errors import InvalidInput
 from npad.model import (
     Capabilities,
@@ -29,9 +30,8 @@ from npad.model import (
     offers,
     reached,
 )
-from npad.noise.distributions import Distribution, Gaussian, ensure_distribution
 from npad.noise.random import Keys
-from npad.noise.schedules import Annealed, Schedule
+from npad.schedules import Annealed, Schedule
 from npad.validation import MAX_SEED, brief, ensure_bool, ensure_integer, ensure_number, ensure_part
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npad.noise import distributions, schedules
+from npad import distributions, schedules
 from npad.noise.noisy import Noise
 from npad.specs import Registry, label
 

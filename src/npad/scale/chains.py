@@ -13,7 +13,7 @@ from npad.scale.worker import is_near_tie
 from npad.search.chain_range import merge
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.selectors import MostProbable, WithCut, cut_competes, with_texts
+from npad.selectors import MostProbable, WithCut, cut_competes, with_texts
 from npad.signatures import signature
 
 

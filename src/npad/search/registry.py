@@ -7,7 +7,7 @@ are derived from these registries and from the dataclass fields.
 from __future__ import annotations
 
 import npad.noise.registry  # noqa: F401 (the parts of NPAD's noise)
-from npad.search import selectors
+from npad import selectors
 from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf

@@ -111,7 +111,7 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
     window = max(1, len(texts))
     with observed_by(counter):
         outcomes = list(translator.stream_or_skip(texts, decoder, max_length, window=window))
-    steered = Capabilities.of(translator.model).steered
+    rescored = Capabilities.of(translator.model).modified_scores
     return [
         outcome
         if isinstance(outcome, TooLong)
@@ -120,7 +120,7 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
             Calls(
                 counter.calls.get(stable_hash(text), 0),
                 distinct_prefixes(hypotheses_of(outcome))
-                if steered or isinstance(decoder, NPAD)
+                if rescored or isinstance(decoder, NPAD)
                 else 0,
             ),
         )

@@ -20,7 +20,7 @@ from npad.search.exact import Exact
 from npad.search.npad import NPAD
 from npad.search.registry import DECODERS, SELECTORS
 from npad.search.selected import Selected
-from npad.search.selectors import MBR, MostProbable, Selector, innermost_selector
+from npad.selectors import MBR, MostProbable, Selector, innermost_selector
 from npad.serve.limits import Limits
 from npad.specs import label, name_of_kind, parse_value
 from npad.validation import brief, ensure_integer

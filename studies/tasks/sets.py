@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from npad.errors import InvalidInput
-from npad.experiments.digits import (
+from npad.models.cgru.fast import prepared
+from npad.models.cgru.model import AttentionModel
+from npad.models.encoders.efficientnet import PretrainedEncoder
+from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.pictures import read_picture
+from npad.pipelines.sound import log_mel
+from npad.storage import checkpoint
+from npad.text.subwords import Detokeniser
+from studies.digits import (
     TEST_SEED,
     TEST_TAKES,
     VALIDATION_SEED,
@@ -20,15 +28,7 @@ from npad.experiments.digits import (
     read_takes,
     utterances,
 )
-from npad.experiments.tasks.decoded_bench import LiveSet
-from npad.models.cgru.fast import prepared
-from npad.models.cgru.model import AttentionModel
-from npad.models.encoders.efficientnet import PretrainedEncoder
-from npad.pipelines.manifests import read_files, read_manifest
-from npad.pipelines.pictures import read_picture
-from npad.pipelines.sound import log_mel
-from npad.storage import checkpoint
-from npad.text.subwords import Detokeniser
+from studies.tasks.decoded_bench import LiveSet
 
 LEVELS: dict[str, float | None] = {"0 dB": 0, "10 dB": 10, "20 dB": 20, "clean": None}
 PICTURES_AT_A_TIME = 64  # through a frozen network, whose first features take 2.5 MB each

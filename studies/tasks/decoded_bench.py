@@ -41,7 +41,7 @@ from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.selectors import MostProbable, Selector
+from npad.selectors import MostProbable, Selector
 from npad.signatures import signature
 
 LARGEST_BATCH = 512  # sources at a time

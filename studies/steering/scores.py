@@ -1,4 +1,4 @@
-"""Figures of the outputs of `python -m npad.experiments.steering`, by sacrebleu, for the report.
+"""Figures of the outputs of `python -m studies.steering`, by sacrebleu, for the report.
 
 Results are kept in `figures.jsonl` by key; those of (kind, title of the data set, …):
 

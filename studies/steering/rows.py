@@ -13,7 +13,6 @@ import torch
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.cuda_graphs import EAGER_CALLS
-from npad.experiments.steering.variant import WEIGHTS
 from npad.model import Capabilities
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
@@ -25,10 +24,11 @@ from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.selected import Selected
-from npad.search.selectors import LengthNormalised
 from npad.search.shared_sampling import SharedSampling
 from npad.search.stochastic_beam import StochasticBeam
+from npad.selectors import LengthNormalised
 from npad.signatures import signature
+from studies.steering.variant import WEIGHTS
 
 CLEAN, STEERED = "clean", "steered"  # what a decoder runs over, or WEIGHTS
 SIZES = (5, 10)
@@ -101,7 +101,7 @@ class Unjudged(Steered):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, steered=False, judge=None)
+        return replace(super().capabilities, modified_scores=False, judge=None)
 
 
 def timed_rows(chosen: Chosen, weights: bool) -> Iterator[tuple[Row, bool]]:

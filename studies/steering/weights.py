@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from npad.experiments.steering.variant import Variant
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import atomic_folder
@@ -21,6 +20,7 @@ from npad.training.actor_loop import Validation
 from npad.training.batches import Buckets
 from npad.training.store import Corpus
 from npad.training.update import Updater
+from studies.steering.variant import Variant
 
 FILE = "weights.safetensors"
 CURVE = "curve.json"

@@ -1,6 +1,6 @@
-"""The report on steering: `npad.experiments.steering.scores` in tables, and the aims.
+"""The report on steering: `studies.steering.scores` in tables, and the aims.
 
-python -m npad.experiments.steering.report FOLDER --set OUTPUTS.jsonl.gz DATA
+python -m studies.steering.report FOLDER --set OUTPUTS.jsonl.gz DATA
 
 scores the outputs of each set with the references in its DATA, adds them to FOLDER/figures.jsonl,
 and writes FOLDER/README.md. Without --set it writes the report again from the results.
@@ -9,14 +9,17 @@ and writes FOLDER/README.md. Without --set it writes the report again from the r
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from npad.errors import InvalidInput, NpadError
-from npad.experiments.steering.aims import (
+from npad.reproduce.data import ParallelText
+from npad.reproduce.record import Record as Results
+from npad.reproduce.tables import markdown
+from npad.storage.atomic import write_atomic
+from studies.steering.aims import (
     DEVICES,
     NEAR,
     SLOWER,
@@ -27,16 +30,11 @@ from npad.experiments.steering.aims import (
     near,
     reached,
 )
-from npad.experiments.steering.experiment import Steering
-from npad.experiments.steering.findings import findings
-from npad.experiments.steering.grid import grid_table
-from npad.experiments.steering.scores import score_outputs
-from npad.experiments.steering.steps import OUTPUTS, Note, Plan
-from npad.experiments.steering.variant import Variant
-from npad.reproduce.data import ParallelText
-from npad.reproduce.record import Record as Results
-from npad.reproduce.tables import markdown
-from npad.storage.atomic import exclusive_lock, write_atomic
+from studies.steering.experiment import Steering
+from studies.steering.findings import findings
+from studies.steering.grid import grid_table
+from studies.steering.scores import score_outputs
+from studies.steering.variant import Variant
 
 RESULTS = "figures.jsonl"
 SETTINGS = (
@@ -53,7 +51,7 @@ SETTINGS = (
     "dropout",
 )
 SETS_NEEDED = 2
-TIMED = 100  # test sentences that `npad reproduce` times
+TIMED = 100  # test sentences that are timed for the report of one data set
 LEGEND = """\
 NLL is the mean −log p of the output under the clean model, whatever decoded, its end included; BLEU
 and chrF are sacrebleu's with its defaults, of detokenised text; `length` is words of output over
@@ -209,7 +207,7 @@ def write(folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Score outputs, and write the report."""
     parser = argparse.ArgumentParser(
-        prog="python -m npad.experiments.steering.report",
+        prog="python -m studies.steering.report",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -236,23 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {error}") from error
 
 
-def reproduce(folder: Path, plan: Plan, note: Note) -> None:
-    """Train, decode, time and score whatever a folder lacks, and write the report.
-
-    Args:
-        folder: where everything is kept; the same call continues an interrupted one.
-        plan: what to train and measure.
-        note: called with a line of progress.
-
-    Raises:
-        InvalidInput: the plan is wrong, or the folder holds outputs of another model.
-    """
-    with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
-        steering = Steering(folder, plan, math.inf, note)
-        steering.run()
-        steering.time(TIMED)
-        score_set(Results(folder / RESULTS), folder / OUTPUTS, plan.text)
-        write(folder)
+def finish(steering: Steering) -> None:
+    """Time and score what an experiment decoded, and write the report into its folder."""
+    steering.time(TIMED)
+    score_set(Results(steering.folder / RESULTS), steering.path, steering.plan.text)
+    write(steering.folder)
 
 
 def score_set(results: Results, outputs: Path, text: ParallelText) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npad.evaluate.bootstrap import Difference
-from npad.experiments.steering.rows import SIZES
-from npad.experiments.steering.scores import NORMALISED
 from npad.reproduce.record import Record as Results
 from npad.reproduce.tables import markdown
+from studies.steering.rows import SIZES
+from studies.steering.scores import NORMALISED
 
 STEERED_NPAD, NORMALISED_BEAM = f"steered NPAD-5{NORMALISED}", f"beam 10{NORMALISED}"
 NEAR = 0.2  # BLEU that steered greedy search may be behind a beam of 5

@@ -1,10 +1,10 @@
 """Train the models of docs/results/caption and docs/results/speech, in a given time.
 
-    python -m npad.experiments.tasks.train speech --data DATA --out RUNS/speech
-    python -m npad.experiments.tasks.train store --data DATA --out RUNS/pictures
-    python -m npad.experiments.tasks.train caption --data DATA --store RUNS/pictures --out RUNS/cap
-    python -m npad.experiments.tasks.train caption-shuffled (the same)
-    python -m npad.experiments.tasks.train caption-scratch --data DATA --out RUNS/scratch
+    python -m studies.tasks.train speech --data DATA --out RUNS/speech
+    python -m studies.tasks.train store --data DATA --out RUNS/pictures
+    python -m studies.tasks.train caption --data DATA --store RUNS/pictures --out RUNS/cap
+    python -m studies.tasks.train caption-shuffled (the same)
+    python -m studies.tasks.train caption-scratch --data DATA --out RUNS/scratch
 
 DATA has the folders flickr8k (images-80px.tar, train.tsv.xz, valid.tsv.xz) and fsdd (fsdd.tar.xz).
 The first epoch is timed; the others are as many as fit, with the learning rate annealed over them.
@@ -33,7 +33,20 @@ from npad.decoding import decode
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.wer import wer, wer_counts
-from npad.experiments.digits import (
+from npad.models.cgru.fast import prepared
+from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.sound import log_mel
+from npad.search.greedy import Greedy
+from npad.storage import checkpoint, jsonl
+from npad.storage.atomic import atomic_folder
+from npad.storage.regular import file_digest, seal
+from npad.training import run
+from npad.training.loop import Watch
+from npad.training.media import write_store
+from npad.training.recipe import Recipe
+from npad.training.store import Store
+from npad.training.tasks import Task
+from studies.digits import (
     RATE,
     SHORTEST,
     TRAINING_TAKES,
@@ -43,20 +56,6 @@ from npad.experiments.digits import (
     training_strings,
     utterances,
 )
-from npad.models.cgru.fast import prepared
-from npad.pipelines.manifests import read_files, read_manifest
-from npad.pipelines.sound import log_mel
-from npad.search.greedy import Greedy
-from npad.storage import checkpoint, jsonl
-from npad.storage.atomic import atomic_folder
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal
-from npad.training import run
-from npad.training.loop import Watch
-from npad.training.media import write_store
-from npad.training.recipe import Recipe
-from npad.training.store import Store
-from npad.training.tasks import Task
 
 KINDS = ("store", "caption", "caption-shuffled", "caption-scratch", "speech")
 FEATURES: dict[str, dict[str, Any]] = {

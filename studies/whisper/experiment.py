@@ -1,6 +1,6 @@
 """Decode noisy strings of digits with a Whisper model, by many decoders: what the report reads.
 
-python -m npad.experiments.whisper --model hf:whisper-tiny.en --data DIR --out FILE.jsonl.gz
+python -m studies.whisper --model hf:whisper-tiny.en --data DIR --out FILE.jsonl.gz
 
 DIR holds fsdd.tar.xz or fsdd/fsdd.tar.xz. Site, σ₀ and schedule of the noise are chosen on
 validation speech first, by the log-probability of what NPAD-5 finds. Each line of FILE is one
@@ -26,7 +26,20 @@ import torch
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
-from npad.experiments.digits import (
+from npad.noise.noisy import Noise
+from npad.noise.random import stable_hash
+from npad.pipelines.transcription import Transcriber, load
+from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
+from npad.schedules import Annealed, Constant, Schedule
+from npad.search.beam import Beam
+from npad.search.best_of import BestOf
+from npad.search.decoder import Decoder
+from npad.search.fallback import Fallback
+from npad.search.greedy import Greedy
+from npad.search.npad import NPAD
+from npad.search.sampling import Sampling
+from npad.signatures import signature
+from studies.digits import (
     TEST_SEED,
     TEST_TAKES,
     VALIDATION_SEED,
@@ -37,19 +50,6 @@ from npad.experiments.digits import (
     read_takes,
     utterances,
 )
-from npad.noise.noisy import Noise
-from npad.noise.random import stable_hash
-from npad.noise.schedules import Annealed, Constant, Schedule
-from npad.pipelines.transcription import Transcriber, load
-from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
-from npad.search.beam import Beam
-from npad.search.best_of import BestOf
-from npad.search.decoder import Decoder
-from npad.search.fallback import Fallback
-from npad.search.greedy import Greedy
-from npad.search.npad import NPAD
-from npad.search.sampling import Sampling
-from npad.signatures import signature
 
 SIZES = (5, 10, 20)  # rows of each decoder
 DECIBELS = (20, 10, 0)
@@ -175,7 +175,7 @@ def chosen_noise(records: Sequence[Entry], tried: Sequence[Job]) -> Noise:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Decode what is missing in the file."""
     parser = argparse.ArgumentParser(
-        "python -m npad.experiments.whisper", description=(__doc__ or "").splitlines()[0]
+        "python -m studies.whisper", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--model", required=True, help="hf:FOLDER of a Whisper model")
     parser.add_argument("--data", type=Path, required=True, help="folder of fsdd.tar.xz")
@@ -229,6 +229,7 @@ def _about(heard: Transcriber, options: argparse.Namespace) -> dict[str, Any]:
     device = getattr(heard.model, "device", torch.device("cpu"))
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
+        "command": "python -m studies.whisper",
         "model": Path(options.model).name,
         "device": name,
         "torch": torch.__version__,

@@ -1,8 +1,8 @@
 """Captions and speech: decode test sets with a trained model, and report on what was decoded.
 
-python -m npad.experiments.tasks decode caption --model RUN --data DIR --out FILE.jsonl.gz
-python -m npad.experiments.tasks decode speech --model RUN --data DIR --out FILE.jsonl.gz
-python -m npad.experiments.tasks report FILE.jsonl.gz FOLDER [--descriptions PICTURES.txt]
+python -m studies.tasks decode caption --model RUN --data DIR --out FILE.jsonl.gz
+python -m studies.tasks decode speech --model RUN --data DIR --out FILE.jsonl.gz
+python -m studies.tasks report FILE.jsonl.gz FOLDER [--descriptions PICTURES.txt]
 
 `decode` runs the report to learn what it asks for, and writes the hypotheses; it needs torch,
 tokenizers, NumPy and Pillow only. If it is stopped, the same command continues. `report` measures
@@ -23,8 +23,6 @@ import torch
 
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
-from npad.experiments.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
-from npad.experiments.tasks.sets import caption_sets, speech_sets
 from npad.model import name_of
 from npad.pipelines.captioning import MAX_CAPTION
 from npad.reproduce import beyond, report
@@ -34,6 +32,9 @@ from npad.reproduce.provenance import about_model, machine
 from npad.reproduce.report import Setup
 from npad.storage import checkpoint
 from npad.text.files import read_lines
+from studies.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
+from studies.tasks.sections import OUTLINE
+from studies.tasks.sets import caption_sets, speech_sets
 
 TITLES = {
     "caption": "Flickr8k, captions of photographs",
@@ -87,7 +88,7 @@ def decode(options: argparse.Namespace) -> None:
             if not setup.brief:
                 for decoder in beyond.selectable(bench).values():
                     bench.keep(decoder)
-            report.markdown_of(bench, setup)
+            report.markdown_of(bench, setup, OUTLINE)
         except Stopped:
             print("stopped: the same command continues")
             return
@@ -103,7 +104,7 @@ def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.
     about["machine"] = machine(device, f"{options.max_rows:,} rows at a time")
     return Setup(
         title=TITLES[options.task],
-        command=f"python -m npad.experiments.tasks decode {options.task}",
+        command=f"python -m studies.tasks decode {options.task}",
         model=name_of(next(iter(live.values())).model),
         sets=sets,
         seeds=options.seeds,
@@ -149,14 +150,14 @@ def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> 
     bench = DecodedBench(
         folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
     )
-    report.write(bench, setup)
+    report.write(bench, setup, OUTLINE)
     setup.save(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Decode, or report."""
     parser = argparse.ArgumentParser(
-        "python -m npad.experiments.tasks", description=(__doc__ or "").splitlines()[0]
+        "python -m studies.tasks", description=(__doc__ or "").splitlines()[0]
     )
     commands = parser.add_subparsers(required=True)
     decoding = commands.add_parser("decode", help="write hypotheses")

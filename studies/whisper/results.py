@@ -11,10 +11,10 @@ import numpy as np
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import paired_wer, wer_counts
-from npad.experiments.whisper.experiment import VALIDATION
 from npad.reproduce.hypotheses import Candidate, Entry, choose
-from npad.search.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.search.word_errors import Counts
+from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
+from studies.whisper.experiment import VALIDATION
 
 SELECTORS: dict[str, Selector] = {
     "log p": MostProbable(),

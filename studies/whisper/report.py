@@ -1,6 +1,6 @@
 """The report on speech: word error rates of the decoders that were run.
 
-python -m npad.experiments.whisper.report FILE.jsonl.gz FOLDER
+python -m studies.whisper.report FILE.jsonl.gz FOLDER
 
 writes FOLDER/README.md and FOLDER/wer.png, and the hypotheses as FOLDER/hypotheses.jsonl.xz.
 """
@@ -16,11 +16,11 @@ import numpy as np
 
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.evaluate.wer import wer
-from npad.experiments.whisper.findings import findings
-from npad.experiments.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
 from npad.reproduce.hypotheses import Entry, keep_entries, read_entries
 from npad.reproduce.tables import markdown
 from npad.storage.atomic import write_atomic
+from studies.whisper.findings import findings
+from studies.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
 
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
 SHADES = (1.0, 0.65, 0.35)  # of a decoder's colour, by selector
@@ -41,13 +41,14 @@ until one passes.
 def render(results: Results) -> str:
     """Return the report as Markdown."""
     about = results.about
+    command = about.get("command", "python -m npad.experiments.whisper")  # as it was once called
     strings, levels = about.get("test", "?"), ", ".join(results.sets)
     parts = [
         f"# Speech: {about.get('model', '?')} on noisy strings of digits\n",
         f"{strings} strings of 3 to 8 digits by one speaker (Free Spoken Digit Dataset, test "
         f"takes), with white noise at {levels}; decoded on {about.get('device', '?')}, torch "
-        f"{about.get('torch', '?')}, in float32. Made by `python -m npad.experiments.whisper` and "
-        "`python -m npad.experiments.whisper.report`, from `hypotheses.jsonl.xz`.\n",
+        f"{about.get('torch', '?')}, in float32. Made by `{command}` and "
+        f"`{command}.report`, from `hypotheses.jsonl.xz`.\n",
         "## Does noise help?\n",
         "Differences are in word error rate, all noise levels together, negative is better; with "
         "95 % intervals of a paired bootstrap over strings, 1,000 test sets, of the mean over the "

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from npad.experiments.steering.variant import WEIGHTS, Variant
 from npad.reproduce.record import Record as Results
 from npad.reproduce.tables import markdown
+from studies.steering.variant import WEIGHTS, Variant
 
 MAIN = ("actor", "weights")  # the variants of the report's rows
 

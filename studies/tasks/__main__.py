@@ -1,6 +1,6 @@
 """Run the experiment on captions and speech."""
 
-from npad.experiments.tasks.experiment import run
+from studies.tasks.experiment import run
 
 if __name__ == "__main__":
     run()

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from npad.evaluate.bootstrap import TIE, Difference
-from npad.experiments.whisper.results import SELECTORS, Results, System
 from npad.reproduce.hypotheses import Candidate
 from npad.reproduce.tables import markdown
+from studies.whisper.results import SELECTORS, Results, System
 
 OPPONENTS = {
     "greedy": "greedy search",

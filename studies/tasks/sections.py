@@ -1,9 +1,10 @@
-"""Sections of the reports on captions and speech that translation's has not."""
+"""The reports on captions and speech: sections that translation's has not."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
@@ -12,6 +13,7 @@ from npad.reproduce.bench import Bench
 from npad.reproduce.beyond import tempered
 from npad.reproduce.chosen import CHAINS
 from npad.reproduce.claims import Finding, in_words, verdict
+from npad.reproduce.report import Outline, Sections, Setup
 from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -22,6 +24,35 @@ MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained 
 NEARLY_ALL = 0.98  # of the sources: greedy search leaves nothing to find
 EXAMPLES = 10  # pictures whose captions are shown
 CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
+
+
+class TaskOutline(Outline):
+    """The report on captions or on speech."""
+
+    def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
+        return {
+            "How much is there to find?": to_be_found(bench),
+            "Do the paper's claims carry over?": carried_over(bench, by_set),
+        }
+
+    def sections(self, setup: Setup) -> Sections:
+        own: Sections = {}
+        if setup.controls:
+            own["Does it see the picture?"] = partial(controls, names=setup.controls)
+        if setup.task == "caption":
+            own["Ten pictures"] = partial(examples, descriptions=setup.descriptions)
+        if setup.task == "speech":
+            own["Word error rate by noise"] = noise_levels
+        return own | super().sections(setup)
+
+    def beyond(self, setup: Setup) -> Sections:
+        unchanged = super().beyond(setup)
+        for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
+            del unchanged[name]
+        return unchanged | {"Equal compute": equal_rows}
+
+
+OUTLINE = TaskOutline()
 
 
 def to_be_found(bench: Bench) -> str:
@@ -50,7 +81,7 @@ def _rivals(bench: Bench) -> dict[str, Decoder]:
     return {name: factory() for name, factory in chosen.strategies(bench).items()}
 
 
-def carried_over(bench: Bench, by_set: dict[str, list[Finding]]) -> str:
+def carried_over(bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> str:
     """Format a table of the verdicts on the paper's claims on each test set, and their sum."""
     reason = ": nothing to find" if nothing_to_find(bench) else ""
     rows = []

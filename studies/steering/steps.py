@@ -22,8 +22,6 @@ import torch
 
 from npad.errors import InvalidInput
 from npad.evaluate.word_bleu import WordBleu
-from npad.experiments.steering.variant import WEIGHTS, Variant, joined, without_a_word
-from npad.experiments.steering.weights import fine_tuned
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
@@ -41,6 +39,8 @@ from npad.training.store import Corpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.version import __version__
+from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
+from studies.steering.weights import fine_tuned
 
 OUTPUTS = "outputs.jsonl.gz"
 ACTOR = Variant("actor")

@@ -1,6 +1,6 @@
 """Strings of spoken digits with noise, from the Free Spoken Digit Dataset.
 
-python -m npad.experiments.digits --data DIR --out FOLDER
+python -m studies.digits --data DIR --out FOLDER
 
 writes a corpus to train on: FOLDER/train.tsv and valid.tsv, lines `file<TAB>digits in words`, and
 FOLDER/strings.tar with the files, WAV at 8 kHz. DIR holds fsdd.tar.xz or fsdd/fsdd.tar.xz.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npad.experiments.steering.aims import SetResults, samples
-from npad.experiments.steering.rows import SIZES
 from npad.reproduce.tables import markdown
+from studies.steering.aims import SetResults, samples
+from studies.steering.rows import SIZES
 
 QUESTIONS = (
     ("does steering gain?", "steered greedy", "greedy"),

@@ -1,12 +1,13 @@
 """Steering: does greedy search with an actor find what a beam finds, at the cost of greedy search?
 
-python -m npad.experiments.steering FOLDER --data DIR --model en-de
+python -m studies.steering FOLDER --data DIR --model en-de
 
-is what `npad reproduce FOLDER --steering` runs, before the report; it needs neither sacrebleu nor a
-terminal's libraries. Every step is stored once (npad.experiments.steering.steps), so that the same
-command continues a killed run. Actors and weights are chosen by BLEU of greedy search on the
-validation set, σ₀ by the log-probability of what NPAD-5 finds there. --seconds-only times the rows,
-best while nothing else runs; --grid trains variants of the actor with one seed.
+trains and decodes; it needs neither sacrebleu nor a terminal's libraries. Every step is stored once
+(studies.steering.steps), so that the same command continues a killed run. Actors and weights are
+chosen by BLEU of greedy search on the validation set, σ₀ by the log-probability of what NPAD-5
+finds there. --report then times 100 sentences, scores the outputs and writes FOLDER/README.md.
+--seconds-only times the rows, best while nothing else runs; --grid trains variants of the actor
+with one seed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,18 @@ import torch
 
 from npad.engine.devices import device_named
 from npad.errors import NpadError
-from npad.experiments.steering.rows import (
+from npad.models.steered import Steered
+from npad.noise.noisy import Noise
+from npad.reproduce import reproduce
+from npad.reproduce.data import ParallelText
+from npad.reproduce.hypotheses import Entry, read_entries
+from npad.search.beam import Beam
+from npad.search.greedy import Greedy
+from npad.search.hypotheses import Hypothesis
+from npad.search.npad import NPAD
+from npad.search.shared_sampling import SharedSampling
+from npad.storage.atomic import exclusive_lock
+from studies.steering.rows import (
     CLEAN,
     SAMPLES,
     SIGMAS,
@@ -43,19 +55,8 @@ from npad.experiments.steering.rows import (
     timed_rows,
     weights_rows,
 )
-from npad.experiments.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTime, Plan, Steps
-from npad.experiments.steering.variant import WEIGHTS, Variant
-from npad.models.steered import Steered
-from npad.noise.noisy import Noise
-from npad.reproduce import reproduce
-from npad.reproduce.data import ParallelText
-from npad.reproduce.hypotheses import Entry, read_entries
-from npad.search.beam import Beam
-from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
-from npad.search.npad import NPAD
-from npad.search.shared_sampling import SharedSampling
-from npad.storage.atomic import exclusive_lock
+from studies.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTime, Plan, Steps
+from studies.steering.variant import WEIGHTS, Variant
 
 CALIBRATED = 300  # validation sentences that choose σ₀ and the number of samples
 
@@ -205,6 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 steering.grid(variants)
             else:
                 steering.run()
+                if options.report:
+                    from studies.steering.report import finish  # needs sacrebleu
+
+                    finish(steering)
         print("complete")
     except OutOfTime:
         print(f"stopped after {options.minutes:g} minutes: run it again to continue")
@@ -262,7 +267,7 @@ def best_variants(folders: Sequence[Path]) -> tuple[Variant, Variant]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m npad.experiments.steering",
+        prog="python -m studies.steering",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -285,6 +290,7 @@ def _parser() -> argparse.ArgumentParser:
         help="take the variants of best validation BLEU in these folders of --grid",
     )
     parser.add_argument("--more", type=Path, nargs="+", default=[], help="further sources")
+    parser.add_argument("--report", action="store_true", help="then time, score and report")
     parser.add_argument("--model-only", action="store_true", help="train the model, and no more")
     parser.add_argument("--seconds-only", type=int, help="time so many test sentences; 0: all")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing afterwards")
