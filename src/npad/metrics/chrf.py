@@ -39,9 +39,7 @@ class Chrf(Metric):
 
     def scores(self, sums: FloatArray) -> FloatArray:
         counts = np.asarray(sums, np.float64)[..., : 3 * ORDER]
-        output, reference, common = np.moveaxis(
-            counts.reshape(*counts.shape[:-1], 3, ORDER), -2, 0
-        )
+        output, reference, common = np.moveaxis(counts.reshape(*counts.shape[:-1], 3, ORDER), -2, 0)
         counted = (output > 0) & (reference > 0)  # orders that both sides have
         orders = np.maximum(counted.sum(-1), 1)
         precision = (counted * common / np.maximum(output, 1)).sum(-1) / orders

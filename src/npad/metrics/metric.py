@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from npad.errors import InvalidInput
 from npad.validation import brief
@@ -137,7 +137,13 @@ class LogProb(Metric):
         references: Sequence[Reference],
         log_probs: Sequence[float] = (),
     ) -> FloatArray:
-        return np.stack([np.asarray(log_probs, np.float64), np.ones(len(log_probs))], -1)
+        return self.of(log_probs)
+
+    @staticmethod
+    def of(log_probs: ArrayLike) -> FloatArray:
+        """Return the statistics [sentences, 2] of log-probabilities."""
+        values = np.asarray(log_probs, np.float64)
+        return np.stack([values, np.ones(len(values))], -1)
 
     def scores(self, sums: FloatArray) -> FloatArray:
         mean: FloatArray = sums[..., 0] / sums[..., 1]
@@ -175,6 +181,10 @@ class Scorer:
         )
         self.cache.update(zip(missing, rows, strict=True))
         return np.stack([self.cache[i, text] for i, text in enumerate(texts)])
+
+    def score(self, texts: Sequence[str]) -> float:
+        """Return the score of outputs."""
+        return self.metric.score(self.statistics(texts))
 
 
 def reference_texts(reference: Reference) -> Sequence[str]:

@@ -12,8 +12,7 @@ from npad.metrics.wer import Wer
 from npad.validation import brief
 
 METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (Bleu(), Chrf(), Ter(), LogProb(), Wer(), Bleu4(), Cider())
+    metric.name: metric for metric in (Bleu(), Chrf(), Ter(), LogProb(), Wer(), Bleu4(), Cider())
 }
 
 

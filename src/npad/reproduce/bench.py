@@ -22,8 +22,8 @@ from npad.errors import StorageError
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import distinct_texts, timed_translations
-from npad.pipelines.translation import Translator
 from npad.metrics.metric import TIE, LogProb, Metric, Scorer
+from npad.pipelines.translation import Translator
 from npad.reproduce.measured_task import TRANSLATION, Task
 from npad.reproduce.record import NotMeasured, Record
 from npad.reproduce.rows import (
@@ -157,7 +157,7 @@ class Bench:
         def measure() -> list[dict[str, float]]:
             compared = [self._outputs(set_name, decoder) for set_name, decoder in runs]
             log_prob = LogProb()
-            probabilities = [log_prob.statistics([], [], each.log_prob) for each in compared]
+            probabilities = [LogProb.of(each.log_prob) for each in compared]
             differences = [paired(log_prob, probabilities, [-weight for weight in weights])]
             for i, metric in enumerate(self.task.metrics):
                 statistics = [system.statistics[i] for system in compared]
