@@ -2,14 +2,13 @@
 
 Unit noise has mean 0 and variance 1; `perturb` scales it by σ and adds it, so that distributions
 with the same σ are comparable. `Fixed`, `Antithetic` and `Orthogonal` correlate the noise of
-different rows.
+different rows. To add a distribution, write its class here and list it in `DISTRIBUTIONS`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,17 +16,22 @@ from torch import Tensor
 from npad.errors import InvalidInput
 from npad.kernels import fused
 from npad.noise.random import Keys, draw, fold, normal, uniform
+from npad.specs import Registry
 from npad.validation import brief, ensure_integer, ensure_number
-
-# Sites whose values are always finite. Logits are −inf for tokens that are ruled out.
-FINITE_SITES = ("hidden", "cell", "embedding")
 
 
 class Distribution:
     """A distribution of noise. A new additive distribution only implements `unit`."""
 
-    relative_only: ClassVar[bool] = False  # whether it requires Noise(…, relative=True)
-    capturable: ClassVar[bool] = True  # whether drawing it may be captured in a CUDA graph
+    @property
+    def relative_only(self) -> bool:
+        """Whether it requires Noise(…, relative=True)."""
+        return False
+
+    @property
+    def capturable(self) -> bool:
+        """Whether drawing it may be captured in a CUDA graph."""
+        return True
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         """Return noise [rows, width] in float32, of mean 0 and variance 1."""
@@ -46,9 +50,7 @@ class Distribution:
         """
         scale = sigma.to(x.dtype)
         if relative:
-            scale = scale * (
-                rms(x) if keys.site.partition(".")[0] in FINITE_SITES else finite_rms(x)
-            )
+            scale = scale * rms(x, keys.site)
         return self.added(x, scale, keys)
 
     def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
@@ -56,17 +58,19 @@ class Distribution:
         return torch.addcmul(x, scale[:, None], self.unit(keys, x.shape[1]).to(x.dtype))
 
 
-def rms(x: Tensor) -> Tensor:
-    """Return the root mean square of each row: [rows, width] -> [rows]."""
-    norm: Tensor = torch.linalg.vector_norm(x, dim=1)
-    return norm / math.sqrt(x.shape[1])
+def rms(x: Tensor, site: str) -> Tensor:
+    """Return the root mean square of each row's finite entries: [rows, width] -> [rows].
 
-
-def finite_rms(x: Tensor) -> Tensor:
-    """Return the root mean square of each row's finite entries; 0 if it has none."""
+    Only logits have entries of −inf, for tokens that are ruled out; states and embeddings skip the
+    search for them.
+    """
+    norm: Tensor
+    if site.partition(".")[0] in ("hidden", "cell", "embedding"):
+        norm = torch.linalg.vector_norm(x, dim=1)
+        return norm / math.sqrt(x.shape[1])
     finite = x > -torch.inf
     count = finite.sum(1).clamp(min=1).to(torch.float32)  # float16 overflows at 65,504 entries
-    norm: Tensor = torch.linalg.vector_norm(x.where(finite, 0), dim=1)
+    norm = torch.linalg.vector_norm(x.where(finite, 0), dim=1)
     return norm / count.sqrt().to(x.dtype)
 
 
@@ -146,7 +150,9 @@ class Dropout(Distribution):
     `Noise(…, relative=True)` is required.
     """
 
-    relative_only: ClassVar[bool] = True
+    @property
+    def relative_only(self) -> bool:
+        return True
 
     def perturb(self, x: Tensor, sigma: Tensor, keys: Keys, relative: bool) -> Tensor:
         variance = sigma.square()
@@ -156,24 +162,29 @@ class Dropout(Distribution):
 
 
 @dataclass(frozen=True)
-class Fixed(Distribution):
-    """One noise vector per sentence and chain, the same for all its steps and hypotheses.
-
-    The schedule still scales it.
-    """
+class Wrapping(Distribution):
+    """A distribution that changes how another one is drawn."""
 
     base: Distribution = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        ensure_distribution("Fixed's base", self.base)
+        ensure_distribution(f"{type(self).__name__}'s base", self.base)
 
     @property
-    def relative_only(self) -> bool:  # type: ignore[override]
+    def relative_only(self) -> bool:
         return self.base.relative_only
 
     @property
-    def capturable(self) -> bool:  # type: ignore[override]
+    def capturable(self) -> bool:
         return self.base.capturable
+
+
+@dataclass(frozen=True)
+class Fixed(Wrapping):
+    """One noise vector per sentence and chain, the same for all its steps and hypotheses.
+
+    The schedule still scales it.
+    """
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         return self.base.unit(self._fixed(keys), width)
@@ -188,21 +199,15 @@ class Fixed(Distribution):
 
 
 @dataclass(frozen=True)
-class Antithetic(Distribution):
+class Antithetic(Wrapping):
     """Antithetic pairs: chain 2k gets the negated noise of chain 2k − 1."""
 
-    base: Distribution = field(default_factory=Gaussian)
-
     def __post_init__(self) -> None:
-        ensure_distribution("Antithetic's base", self.base)
+        super().__post_init__()
         if self.base.relative_only:
             raise InvalidInput(
                 f"Antithetic needs additive noise; {type(self.base).__name__} has no negative"
             )
-
-    @property
-    def capturable(self) -> bool:  # type: ignore[override]
-        return self.base.capturable
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         negated = keys.chains % 2 == 0
@@ -220,14 +225,14 @@ class Orthogonal(Distribution):
     blocks that are present.
     """
 
-    capturable: ClassVar[bool] = False
-
     block: int = 16
 
     def __post_init__(self) -> None:
-        ensure_integer("Orthogonal's block", self.block, 1)
-        if self.block > 16:
-            raise InvalidInput(f"Orthogonal's block must be at most 16, not {self.block}")
+        ensure_integer("Orthogonal's block", self.block, 1, 16)
+
+    @property
+    def capturable(self) -> bool:
+        return False
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         size = min(self.block, width)
@@ -248,3 +253,10 @@ class Orthogonal(Distribution):
         combine: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
         combine = combine * gram.diagonal(dim1=-2, dim2=-1).sqrt()[..., None]
         return (combine.to(vectors.dtype) @ vectors).to(torch.float32)[block_of, place]
+
+
+DISTRIBUTIONS = Registry(
+    "noise",
+    Distribution,
+    *(Gaussian, Uniform, Laplace, StudentT, Dropout, Fixed, Antithetic, Orthogonal),
+)

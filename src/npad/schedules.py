@@ -3,7 +3,7 @@
 A schedule is any function of two float32 tensors, `step` [rows] from 1 and `entropy` [rows], that
 returns [rows]. The entropy is that of the last output distribution divided by its maximum log V;
 before the first token it is 1. A schedule that ignores the entropy sets `uses_entropy = False`,
-which saves a pass over the logits.
+which saves a pass over the logits. To add one, write its class here and list it in `SCHEDULES`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from npad.specs import Registry
 from npad.validation import ensure_integer, ensure_number
 
 
@@ -133,3 +134,10 @@ class Adaptive:
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return entropy**self.power
+
+
+SCHEDULES = Registry(
+    "schedule",
+    Schedule,
+    *(Annealed, Constant, Power, Linear, Cosine, Exponential, FirstSteps, Adaptive),
+)

@@ -11,7 +11,8 @@ import torch
 
 import npad as package
 from npad.cli.decoder_options import make_decoder
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.distributions import DISTRIBUTIONS
+from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 from runs import printed_here, refused_here
 

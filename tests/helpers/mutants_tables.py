@@ -41,7 +41,6 @@ AREAS = {
     "distributions.py": tests("arguments", *BAD, "distributions"),
     "noise/noisy.py": tests("arguments", *BAD, "noisy", "schedules"),
     "noise/random.py": tests("keyed", "sampling", "distributions"),
-    "noise/registry.py": tests("arguments", "specs"),
     "schedules.py": tests("arguments", *BAD, "schedules"),
     "rescoring/by_prefix.py": tests("prefixes", "score"),
     "rescoring/forced.py": tests("score", "hf_captured"),

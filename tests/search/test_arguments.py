@@ -26,8 +26,8 @@ from npad import (
 )
 from npad.distributions import Antithetic, Fixed, Gaussian, Orthogonal, StudentT
 from npad.models.table import TableModel
-from npad.noise.registry import SCHEDULES
 from npad.schedules import (
+    SCHEDULES,
     Adaptive,
     Annealed,
     Constant,

@@ -16,9 +16,9 @@ from npad import (
     Noise,
     Sampling,
 )
-from npad.distributions import Antithetic, StudentT
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, noise_as_names, noise_from_names
-from npad.schedules import Power
+from npad.distributions import DISTRIBUTIONS, Antithetic, StudentT
+from npad.noise.noisy import noise_as_names, noise_from_names
+from npad.schedules import SCHEDULES, Power
 from npad.search.registry import DECODERS, SELECTORS
 from npad.specs import label
 

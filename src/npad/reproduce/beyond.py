@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from npad.distributions import DISTRIBUTIONS
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
 from npad.reproduce import chosen
 from npad.reproduce.bench import Bench
 from npad.reproduce.chosen import BEAM_CHAINS, SIGMAS, WIDTHS
 from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
-from npad.schedules import Constant
+from npad.schedules import SCHEDULES, Constant
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder

@@ -6,7 +6,7 @@ are derived from these registries and from the dataclass fields.
 
 from __future__ import annotations
 
-import npad.noise.registry  # noqa: F401 (the parts of NPAD's noise)
+import npad.noise.noisy  # noqa: F401 (the parts of NPAD's noise)
 from npad import selectors
 from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam

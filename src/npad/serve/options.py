@@ -10,10 +10,11 @@ from dataclasses import MISSING, Field, fields, replace
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
+from npad.distributions import DISTRIBUTIONS
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.schedules import SCHEDULES
 from npad.search.decoder import Decoder, has_candidates
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
