@@ -15,9 +15,9 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from npad.scale.pool import Crew, Event, Pool
+from npad.scale.pool import Crew, Pool
 from npad.scale.units import Unit
-from npad.scale.worker import Died, ModelSpec, load_worker, run_remotely
+from npad.scale.worker import Died, Event, ModelSpec, load_worker, run_remotely
 
 # A forked child would inherit torch's threads and CUDA's context in an unusable state.
 SPAWN = multiprocessing.get_context("spawn")
@@ -88,7 +88,7 @@ def serve(connection: Connection[Event, Unit], spec: ModelSpec) -> None:
 
 
 class Processes(Pool):
-    """An engine of worker processes on this machine.
+    """Workers that are processes of this machine.
 
     A program that makes one at its top level needs `if __name__ == "__main__":`, as for anything
     that spawns processes.
