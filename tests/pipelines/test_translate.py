@@ -13,7 +13,8 @@ import torch
 
 import npad
 from cases import Small, counting_tokeniser, one_warning
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, Translator
+from npad.errors import OutOfMemory
 from npad.models.cgru.model import AttentionModel
 from npad.pipelines.encoding import TooLong
 from npad.pipelines.names import ModelReference

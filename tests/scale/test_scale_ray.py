@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from npad.scale.ray_engine import connect, import_ray
 
 from npad import InvalidInput
 from npad.scale import Failed, ModelSpec, RayCluster, Translate, WorkerError
-from npad.scale.ray_engine import connect, import_ray
 from npad.scale.units import units_of
 from runs import ROOT, lines, refused
 from scale_cases import (

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import EVERY, by_name
-from npad import NPAD, Beam, GNMTLength, Greedy, Hypothesis, InvalidInput, Rerank, Translation
+from npad import NPAD, Beam, Greedy, Hypothesis, InvalidInput, Translation
 from npad.scale.units import Failed, Result, Task, Unit, candidates_of, chain_ranges, units_of
+from npad.selectors import GNMTLength, Rerank
 
 TASK = Task.of(NPAD(chains=7))
 

@@ -25,7 +25,7 @@ from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.registry import DECODERS
-from npad.search.selectors import cut_competes
+from npad.selectors import cut_competes
 from npad.text.files import read_pairs
 
 TIE = 1e-4  # in float32, the same output may differ by this between two batches

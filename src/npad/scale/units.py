@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from types import SimpleNamespace
+from typing import Any
 
 from npad.errors import InvalidInput
 from npad.pipelines.batching import WINDOW_BATCHES
@@ -14,7 +15,7 @@ from npad.search.chain_range import ChainRange, merge
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
 from npad.search.request import Decoding
-from npad.search.selectors import MostProbable, WithCut, cut_competes, with_texts
+from npad.selectors import MostProbable, WithCut, cut_competes, with_texts
 from npad.signatures import signature
 from npad.specs import label
 from npad.validation import ensure_integer
@@ -211,14 +212,15 @@ def chain_ranges(decoder: Decoder, parts: int) -> list[Chains | None]:
         )
     if parts == 1:
         return [None]
-    if getattr(decoder, "chains", 0) < parts:
+    npad: Any = decoder
+    if getattr(npad, "chains", 0) < parts:
         raise InvalidInput(
             f"{parts} parts of chains need NPAD with at least {parts} chains, not {decoder.title}"
         )
-    bounds = [decoder.chains * part // parts for part in range(parts + 1)]
+    bounds = [npad.chains * part // parts for part in range(parts + 1)]
     ranges = list(pairwise(bounds))
     for chains in ranges:
-        ChainRange(decoder, *chains)  # refuses a selector that needs all chains in one place
+        ChainRange(npad, *chains)  # refuses a selector that needs all chains in one place
     return [*ranges]
 
 
@@ -254,8 +256,8 @@ def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outco
     candidates = candidates_of(joined)
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
     confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
-    selector = with_texts(whole.selector, texts.__getitem__)  # type: ignore[attr-defined]
-    npad = replace(whole, selector=selector)  # type: ignore[type-var]
+    npad: Any = whole
+    npad = replace(npad, selector=with_texts(npad.selector, texts.__getitem__))
     hypotheses = merge(npad, [candidate.hypothesis for candidate in candidates])
     return Translation.of(
         hypotheses,

@@ -176,7 +176,10 @@ class Worker:
             if len(texts) == 1:
                 return [Failed(one_line(error))]
         middle = len(texts) // 2
-        return [*self._outcomes(texts[:middle], decoding), *self._outcomes(texts[middle:], decoding)]
+        return [
+            *self._outcomes(texts[:middle], decoding),
+            *self._outcomes(texts[middle:], decoding),
+        ]
 
 
 @dataclass(frozen=True)

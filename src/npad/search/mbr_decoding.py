@@ -20,7 +20,7 @@ from npad.search.hypotheses import Hypotheses
 from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
-from npad.search.selectors import MBR, Selector, cut_competes, innermost_selector, rank
+from npad.selectors import MBR, Selector, cut_competes, innermost_selector, rank
 from npad.specs import name_of_kind
 from npad.validation import brief
 

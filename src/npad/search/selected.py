@@ -17,7 +17,7 @@ from npad.search.hypotheses import Hypotheses
 from npad.search.mbr_decoding import MBRDecoding
 from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
-from npad.search.selectors import (
+from npad.selectors import (
     MBR,
     MostProbable,
     Selector,
