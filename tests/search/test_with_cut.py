@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npad.scale.chains import _without_selector
 
 from cases import FOUR, PLAIN, by_name, in_fours, recurrent, summaries, tables
 from npad import (
@@ -126,8 +125,3 @@ def test_mbr_inside_compares_texts():
     assert with_texts(MBR(text=repr), str) == MBR(text=repr)
     for selector in (MostProbable(), WithCut(LengthNormalised())):
         assert with_texts(selector, str) is selector
-
-
-def test_workers_let_cut_ones_compete_where_the_driver_does():
-    assert "with-cut" in _without_selector(NPAD(selector=WithCut(MBR())))
-    assert "with-cut" not in _without_selector(NPAD(selector=MBR()))

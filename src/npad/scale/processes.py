@@ -40,7 +40,7 @@ class ProcessCrew(Crew):
 
     def start(self) -> Process:
         here, there = SPAWN.Pipe()
-        spec = _on_next_gpu(self.spec, next(self.started))
+        spec = on_next_gpu(self.spec, next(self.started))
         process = SPAWN.Process(target=serve, args=(there, spec), daemon=True)
         with _interrupts_ignored():
             process.start()
@@ -118,7 +118,8 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def _on_next_gpu(spec: ModelSpec, number: int) -> ModelSpec:
+def on_next_gpu(spec: ModelSpec, number: int) -> ModelSpec:
+    """Return the specification of worker `number`, which uses the next GPU in turn."""
     gpus = torch.cuda.device_count() if spec.device in ("auto", "cuda") else 0
     return replace(spec, device=f"cuda:{number % gpus}") if gpus > 1 else spec
 
