@@ -86,16 +86,16 @@ def score_outputs(results: Results, path: Path, references: Mapping[str, Sequenc
         kind, *key = record["key"]
         if kind != "row":
             plain = {field: value for field, value in record.items() if field != "key"}
-            results.get_or_measure((kind, title, *key), partial(dict, plain))
+            results.row((kind, title, *key), partial(dict, plain))
     for system, seeds in systems.items():
         for seed, record in seeds.items():
             measure = partial(figures, record, bleu)
-            results.get_or_measure(("figures", title, system, seed), measure)
+            results.row(("figures", title, system, seed), measure)
     wanted = [(system, "beam 5") for system in systems if system != "beam 5"]
     for system, against in dict.fromkeys((*COMPARED, *wanted)):
         if system in systems and against in systems:
             measure = partial(difference, systems[system], systems[against], bleu)
-            results.get_or_measure(("difference", title, system, against), measure)
+            results.row(("difference", title, system, against), measure)
 
 
 def figures(record: Entry, bleu: Bleu) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import distinct_texts, timed_translations
 from npad.pipelines.translation import Translator
 from npad.reproduce.measured_task import TRANSLATION, Metric, Scorer, Task
-from npad.reproduce.record import NotMeasured, Record
+from npad.reproduce.record import Record
 from npad.reproduce.rows import (
     Counted,
     Decoded,
@@ -85,11 +85,14 @@ class Bench:
         task: Task = TRANSLATION,
     ) -> None:
         self.task = task
-        self.folder, self.record = folder, Record(folder / "results.jsonl")
+        self.folder = folder
+        self.record = Record(
+            folder / "results.jsonl",
+            lambda key: progress(" · ".join(map(str, key)), len(self.record.results)),
+        )
         self.set_names = list(sets)
         self.sets: dict[str, Pairs] = dict(sets) if isinstance(sets, Mapping) else {}
         self.seeds, self.max_length, self.max_rows = seeds, max_length, max_rows
-        self.progress = progress
         self.translator = cache(translator) if translator else None
         self.scorers = cache(self._scorers)
 
@@ -253,27 +256,16 @@ class Bench:
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
         shares = []
-        for key, value in self.record.results.items():
+        for key in self.record.results:
             if key[:1] in (("row",), ("trained",)):
-                if not self._is_row(value):
-                    raise self.record.damaged(key)
-                shares.append(float(value["finished"]))
+                shares.append(float(self.record.row(key, valid=self._is_row)["finished"]))
         return min(shares)
 
     def _get_or_measure(
         self, key: tuple[Any, ...], measure: Callable[[], Any], valid: Callable[[Any], bool]
     ) -> Any:
         """Return the result of a key, measured if it is not recorded; `valid` checks its form."""
-        if key not in self.record.results:
-            if not self.measures:
-                raise NotMeasured(
-                    f"{self.record.path} has no result for {key}; measuring it needs a model"
-                )
-            self.progress(" · ".join(map(str, key)), len(self.record.results))
-        value = self.record.get_or_measure(key, measure)
-        if not valid(value):
-            raise self.record.damaged(key)
-        return value
+        return self.record.row(key, measure if self.measures else None, valid)
 
     def _model(self, training_sigma: float = 0.0) -> Translator:
         assert self.translator is not None  # _get_or_measure has checked
