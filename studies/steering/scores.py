@@ -22,8 +22,8 @@ import numpy as np
 from npad.errors import InvalidInput
 from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
-from npad.reproduce.hypotheses import Entry, read_entries
 from npad.reproduce.record import Record as Results
+from studies.hypotheses import Entry, read_entries
 
 NORMALISED = ", length-normalised"
 # Differences that the report states, besides those of every system to a beam of 5.

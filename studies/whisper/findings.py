@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from npad.evaluate.bootstrap import TIE, Difference
-from npad.reproduce.hypotheses import Candidate
 from npad.reproduce.tables import markdown
+from studies.hypotheses import Candidate
 from studies.whisper.results import SELECTORS, Results, System
 
 OPPONENTS = {

@@ -11,9 +11,9 @@ import numpy as np
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import paired_wer, wer_counts
-from npad.reproduce.hypotheses import Candidate, Entry, choose
 from npad.search.word_errors import Counts
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
+from studies.hypotheses import Candidate, Entry, choose
 from studies.whisper.experiment import VALIDATION
 
 SELECTORS: dict[str, Selector] = {

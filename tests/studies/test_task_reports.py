@@ -25,7 +25,6 @@ from npad.evaluate.captions import CaptionBleu, Cider
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
-from npad.reproduce.hypotheses import read_entries
 from npad.reproduce.measured_task import CAPTION, SPEECH, WordErrors
 from npad.reproduce.record import NotMeasured
 from npad.search.beam import Beam
@@ -37,6 +36,7 @@ from npad.training import run
 from npad.training.media import prepare_media
 from npad.training.recipe import Recipe
 from runs import ROOT
+from studies.hypotheses import read_entries
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
 from studies.tasks.decoded_bench import DecodedBench
