@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from npad.engine.deadline import stopped_by
 from npad.errors import InvalidInput
 from npad.pipelines.audio import read_wav, split_at_pauses
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translation
 from npad.serve.bodies import form_with_file
 from npad.serve.decoding import finite
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen, choose_for
 from npad.serve.service import Service, as_json
-from npad.serve.worker import Job, alone
 from npad.signatures import signature
 from npad.validation import ensure_choice
 
@@ -35,19 +34,18 @@ class Segment(NamedTuple):
 
 async def transcriptions(service: Service, request: Request) -> Response:
     """Transcribe an uploaded WAV file."""
-    service.authorise(request)
-    fields, (_, content) = await form_with_file(request, service.limits)
+    service.guard.check_token(request)
+    fields, content = await form_with_file(request, service.limits)
     model = find_hearing(service, fields.pop("model", None))
     form = fields.pop("response_format", "json")
     ensure_choice("response_format", form, FORMATS)
     chosen = _choose(service, model, fields)
     transcriber = model.sound
 
-    def work(job: Job) -> list[Segment]:
-        with stopped_by(lambda: job.cancelled):
-            return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
+    def work() -> list[Segment]:
+        return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
 
-    segments = await service.outcome(request, model, alone(work))
+    segments = await service.outcome(request, model, QueuedRequest.alone(work))
     return shown(form, segments, signature(chosen.decoder, model.model))
 
 
