@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from npad.models.encoders.encoder import Encoder, Sizes
-from npad.models.encoders.picture import Convolve, as_pictures, convolve, convolve_exactly
+from npad.models.encoders.encoder import Encoder, EncoderSizes
+from npad.models.encoders.picture import Convolve, as_pictures, convolution_for
 from npad.validation import ensure_choice, ensure_integer
 
 NETWORKS = ("efficientnet-lite1",)
@@ -46,7 +46,7 @@ class PretrainedEncoder(Encoder):
         network: "efficientnet-lite1".
     """
 
-    def __init__(self, sizes: Sizes, size: int = 80, network: str = NETWORKS[0]) -> None:
+    def __init__(self, sizes: EncoderSizes, size: int = 80, network: str = NETWORKS[0]) -> None:
         ensure_integer("size", size, 1, RESOLUTION)
         ensure_choice("network", network, NETWORKS)
         self.size = int(size)
@@ -60,18 +60,14 @@ class PretrainedEncoder(Encoder):
     def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
         return as_pictures(source, self.size).to(self.project.weight.device), None
 
-    def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return self._annotated(inputs, convolve), None
-
-    def annotate_exactly(
-        self, inputs: Tensor, lengths: Tensor | None
+    def annotate(
+        self, inputs: Tensor, lengths: Tensor | None, exact: bool
     ) -> tuple[Tensor, Tensor | None]:
-        return self._annotated(inputs, convolve_exactly if inputs.is_cuda else convolve), None
-
-    def _annotated(self, inputs: Tensor, by: Convolve) -> Tensor:
-        cells = self.network(inputs, by) if inputs.dim() == 4 else inputs
+        cells = inputs
+        if inputs.dim() == 4:
+            cells = self.network(inputs, convolution_for(inputs, exact))
         normal = self.norm(cells.to(self.project.weight.dtype))
-        return torch.tanh(self.project(self.drop(normal)))
+        return torch.tanh(self.project(self.drop(normal))), None
 
     def blocks(self, name: str) -> tuple[int, int]:
         return (2, 0) if name.startswith("encoder.project.") else (0, 0)
