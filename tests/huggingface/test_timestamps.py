@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_transcribe import recordings
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
 from npad.models.huggingface.timestamps import Timestamped
 from npad.pipelines import transcription as transcribe
+from speech_cases import recordings
+from speech_cases import whisper as whisper  # a fixture
 
 FIRST, VOCABULARY, EOS = 6, 14, 0  # tokens 1 to 5 are words, 5 is forbidden; 6 to 13 are times
 

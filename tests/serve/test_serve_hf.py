@@ -6,15 +6,15 @@ import math
 
 import pytest
 import torch
-from test_huggingface import save
 from test_serve_speech import post, wav
-from test_transcribe import whisper as whisper
 
+from hf_cases import save
 from npad import load
 from npad.errors import InvalidInput
 from npad.serve.limits import Limits
 from npad.serve.models import load_served
 from serve_cases import serving
+from speech_cases import whisper as whisper
 
 CPU = torch.device("cpu")
 

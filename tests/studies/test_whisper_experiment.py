@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_digits import corpus as corpus  # a fixture
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import wer
 from npad.reproduce.hypotheses import Candidate, choose, read_entries
 from runs import ROOT
+from speech_cases import corpus as corpus  # a fixture
+from speech_cases import whisper as whisper  # a fixture
 from studies.whisper import experiment
 from studies.whisper.findings import comparisons, outcome
 from studies.whisper.report import render, write
