@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hf_cases import V, build, generated, hooks, kinds, source
+from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, Noise, decode, score
 from npad.models.huggingface.adapter import HuggingFace
 from npad.testing import check_model

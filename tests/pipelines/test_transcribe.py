@@ -18,6 +18,7 @@ from npad.pipelines import audio
 from npad.pipelines import transcription as transcribe
 from runs import refused_here
 from speech_cases import LETTERS, RATE, recordings, saved, tone
+from speech_cases import whisper as whisper
 
 NOISY = NPAD(Greedy(), 6, Noise(0.5, relative=True))
 
