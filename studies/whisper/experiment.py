@@ -29,7 +29,6 @@ from npad.engine.devices import device_named
 from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
 from npad.pipelines.transcription import Transcriber, load
-from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
 from npad.schedules import Annealed, Constant, Schedule
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
@@ -50,6 +49,7 @@ from studies.digits import (
     read_takes,
     utterances,
 )
+from studies.hypotheses import Entry, append_entry, candidates, resume_entries
 
 SIZES = (5, 10, 20)  # rows of each decoder
 DECIBELS = (20, 10, 0)

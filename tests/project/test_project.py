@@ -54,6 +54,7 @@ CENTRAL = [
 LAYERS = [
     ["errors", "version"],
     ["validation"],
+    ["text.english", "metrics"],
     ["specs", "kernels", "engine.pytree", "readers"],
     ["model", "engine.memory", "engine.devices"],
     ["engine.cuda_graphs", "engine.next_token", "engine.cost"],

@@ -13,7 +13,6 @@ import torch
 from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
-from npad.models.huggingface.rewritten import Rewritten
 from npad.pipelines.names import ModelReference
 from npad.pipelines.own_models import in_precision, load_own
 from npad.pipelines.python_files import PythonName
@@ -37,7 +36,7 @@ def load(
             user's message in the tokenizer's chat template. `my.py:make` runs that Python file and
             takes the translator from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
-        precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
+        precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
             Everything else, and every score, is in float32.
 
     Raises:
@@ -132,7 +131,7 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     translator = Translator(model, encode, detokenise, encode_target)
-    longest = (model.model if isinstance(model, Rewritten) else model).longest
+    longest = getattr(model, "plain", model).longest
     if longest is None:
         return translator
     return replace(translator, longest=longest - 1, positions=longest - 1)

@@ -252,9 +252,8 @@ def load(
         )
     from npad.models.huggingface.adapter import Inputs  # an extra
     from npad.models.huggingface.loading import speech_model
-    from npad.models.huggingface.timestamps import Timestamped
 
-    model, processor = speech_model(reference.pretrained, device, language, timestamps)
+    model, processor, stamp = speech_model(reference.pretrained, device, language, timestamps)
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
@@ -269,7 +268,7 @@ def load(
         return str(processor.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     longest = getattr(processor.feature_extractor, "chunk_length", 30.0)
-    stamps = Timestamps(model.first_stamp) if isinstance(model, Timestamped) else None
+    stamps = None if stamp is None else Timestamps(stamp)
     return Transcriber(model, hear, detokenise, rate, longest, stamps)
 
 
