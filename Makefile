@@ -1,6 +1,6 @@
 # Two commands from a fresh clone; each sets up .venv by itself, once.
 #   make demo    every decoding strategy side by side, on the model that ships and on the exact toy
-#   make test    lint, types, tests
+#   make test    lint, types, limits on size and repetition, tests
 # and, for those who have the time, with what they install:
 #   make docs          the guide and the API reference as a site, in site/
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
@@ -23,7 +23,7 @@ AXE_CORE := axe-core@4.14.0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo serve test test-real test-scale test-web test-lowest mutants lint types unit coverage docs hooks format benchmark clean
+.PHONY: demo serve test test-real test-scale test-web test-lowest mutants lint types house unit coverage docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -32,7 +32,7 @@ demo: .venv/.ready
 serve: .venv/.ready
 	$(BIN)/npad serve --open
 
-test: lint types unit
+test: lint types house unit
 
 lint: .venv/.ready
 	$(BIN)/ruff check .
@@ -41,6 +41,10 @@ lint: .venv/.ready
 types: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini
+
+# Limits on the package's size and on what it repeats.
+house: .venv/.ready
+	$(BIN)/python .ci/house.py
 
 unit: .venv/.ready
 	$(BIN)/pytest

@@ -40,7 +40,6 @@ from actors_variant import Variant
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
-from npad.experiments.steering.variant import joined, without_a_word
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.models.steered import Steered
@@ -61,6 +60,7 @@ from npad.training.store import Corpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.training.update import Updater
+from studies.steering.variant import joined, without_a_word
 
 SEEN = ("tatoeba-en-de/train.en.xz",)
 TATOEBA = ("wmt-en-cs/tatoeba.en.xz",)

@@ -18,6 +18,7 @@ import torch
 
 import npad
 from npad import NPAD, Beam, Greedy, Noise
+from npad.engine.cost import Counted
 
 DECODERS = {
     "greedy": Greedy(),
@@ -36,7 +37,7 @@ def translate(translator, texts, decoder, max_rows, counted):
         with npad.count_calls() as calls:
             translations = translator.translate(texts, decoder, 200, max_rows)
         return translations, (calls.search, calls.rescoring)
-    model = npad.Counted(translator.model)
+    model = Counted(translator.model)
     translations = replace(translator, model=model).translate(texts, decoder, 200, max_rows)
     return translations, (model.calls, model.rescored)
 

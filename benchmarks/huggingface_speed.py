@@ -40,7 +40,7 @@ from transformers import (
 
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace, Inputs
-from npad.models.huggingface.loading import steered
+from npad.models.huggingface.loading import constrained
 from npad.models.huggingface.prepared import prepare
 from npad.models.low_precision import LowPrecision
 from npad.pipelines import audio, transcription
@@ -135,13 +135,13 @@ def strategies(case: Case, compiled: bool) -> dict[str, Callable[[], Any]]:
         )
     chosen = NPAD(Greedy(), chains, NOISE)
     for name, adapter in (("unprepared", unprepared), ("npad", npad)):
-        steered_model = steered(adapter)
+        steered_model = constrained(adapter)
         timed |= {
             f"{name}, greedy": partial(decode, steered_model, source, Greedy(), length),
             f"{name}, beam 5": partial(decode, steered_model, source, Beam(5), length),
             f"{name}, NPAD-{chains}": partial(decode, steered_model, source, chosen, length),
         }
-    low = LowPrecision(steered(npad), "bfloat16")
+    low = LowPrecision(constrained(npad), "bfloat16")
     timed[f"npad, NPAD-{chains}, bfloat16"] = partial(decode, low, source, chosen, length)
     return timed
 

@@ -21,7 +21,7 @@ from sacrebleu.metrics.chrf import CHRF
 import npad
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses
-from npad.search.selectors import _sacrebleu
+from npad.selectors import _sacrebleu
 from npad.text.files import read_lines
 
 Found = list[list[npad.Hypothesis]]  # the distinct hypotheses of each sentence, best first
@@ -64,7 +64,7 @@ def main() -> None:
         name = f"samples at T={temperature}"
         report(f"{name}, most probable", [candidates[0] for candidates in samples])
         for metric, utility in utilities.items():
-            for kind in (npad.MBR, npad.ModelMBR):
+            for kind in (npad.MBR, npad.selectors.ModelMBR):
                 mbr = kind(utility, translator.detokenise)
                 label = f"{kind.__name__} {metric}"
                 report(f"{name}, {label}", selected(samples, samples, mbr))

@@ -18,7 +18,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from npad import Antithetic, Dropout, Fixed, Gaussian, Laplace, Orthogonal, StudentT, Uniform
+from npad.distributions import (
+    Antithetic,
+    Dropout,
+    Fixed,
+    Gaussian,
+    Laplace,
+    Orthogonal,
+    StudentT,
+    Uniform,
+)
 from npad.models.recurrent import RecurrentLM
 from npad.noise.random import Keys
 

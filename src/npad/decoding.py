@@ -13,7 +13,7 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import current_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
 from npad.errors import InvalidInput
-from npad.kernels.splitmix64 import signed
+from npad.kernels import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
@@ -86,7 +86,7 @@ def _search(
 ) -> Hypotheses:
     if capabilities.rekey is not None:
         state = capabilities.rekey(state, problems.ids)
-    if not capabilities.steered or decoder.rescores:
+    if not capabilities.modified_scores or decoder.rescores:
         return decoder.search(model, state, problems)
     rows = torch.arange(len(problems), device=capabilities.device)
     hypotheses = decoder.search(model, model.select(state, rows), problems)

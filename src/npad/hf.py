@@ -162,7 +162,7 @@ def npad(
     """Run NPAD inside `generate`: `model.generate(**inputs, custom_generate=npad.hf.npad)`.
 
     The inner decoder is greedy search, or a beam with num_beams. The generation config, logits
-    processors and stopping criteria steer the search as in `generate`; sequences_scores are the
+    processors and stopping criteria constrain the search as in `generate`; sequences_scores are the
     model's own log-probabilities, forced tokens and the end token included.
 
     `generate` keeps a `streamer` and an `assistant_model` to itself when it calls a custom_generate
@@ -210,11 +210,13 @@ def npad(
             candidates="best" if n == 1 else "all",
         )
     criterion = _combined_criteria(stopping_criteria)
-    steered: Any = adapter
+    constrained: Any = adapter
     if logits_processor or criterion is not None:
-        steered = Processed(adapter, prefix, logits_processor or None, criterion, beams > 1)
+        constrained = Processed(adapter, prefix, logits_processor or None, criterion, beams > 1)
     max_length = generation_config.max_length - prefix.shape[1]
-    results = decode(steered, Inputs(**tensors), npad_decoder, max_length, max_rows=npad_max_rows)
+    results = decode(
+        constrained, Inputs(**tensors), npad_decoder, max_length, max_rows=npad_max_rows
+    )
     output = _generated(adapter, prefix, npad_decoder, results, n)
     if not generation_config.return_dict_in_generate:
         return output.sequences

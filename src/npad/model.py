@@ -142,7 +142,7 @@ class Capabilities:
     relative_noise: float | None = None
     open_ended: bool = False  # it continues a text: being cut at max_length is no fault
     normalised: bool = False  # `step` returns log-probabilities that must not be normalised again
-    steered: bool = False  # `step` returns modified scores; `judge` returns the model's own
+    modified_scores: bool = False  # by constraints or an actor; `judge` returns the model's own
     capturable: bool = False  # `step` and `select` may be captured in a CUDA graph
     noisy: bool = False  # `step` adds noise
     counts_calls: bool = False  # `step` reports its model calls, which are not one per row
@@ -174,7 +174,7 @@ class Capabilities:
             relative_noise=getattr(model, "relative_noise", None),
             open_ended=bool(getattr(model, "open_ended", False)),
             normalised=bool(getattr(model, "normalised", False)),
-            steered=bool(getattr(model, "steered", False)),
+            modified_scores=bool(getattr(model, "modified_scores", False)),
             capturable=bool(getattr(model, "capturable", False)),
         )
 
@@ -229,7 +229,7 @@ class Wrapper(Generic[State]):
             prefix_sharer=None,
             attention=None,
             judge=None,
-            steered=False,  # whoever re-scores the wrapper uses the wrapper's own scores
+            modified_scores=False,  # whoever re-scores the wrapper uses the wrapper's own scores
             low_precision=None,
             steer=None,
             rekey=None,

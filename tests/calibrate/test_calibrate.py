@@ -9,11 +9,12 @@ import pytest
 
 import npad
 from cases import counting_tokeniser
-from npad import Beam, Exact, Greedy, InvalidInput, Sampling, StorageError
+from npad import Beam, Exact, Greedy, InvalidInput, Sampling
 from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
 from npad.calibrate.decoding_tasks import Outputs, Translating
 from npad.calibrate.report import as_record, verdict
+from npad.errors import StorageError
 from npad.reproduce.record import Record
 from npad.search.npad import NPAD
 

@@ -13,9 +13,10 @@ import time
 import pytest
 
 import npad
-from npad import NPAD, Beam, Laplace, Noise
+from npad import NPAD, Beam, Noise
 from npad.calibrate.report import by_name
 from npad.cli.main import main
+from npad.distributions import Laplace
 from runs import npad as command
 from runs import printed_here, refused_here
 

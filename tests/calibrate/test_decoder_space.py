@@ -10,14 +10,14 @@ import typer.main
 from typer import Typer
 
 import npad
-from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Selected, WithCut
+from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Selected
 from npad.calibrate.decoder_space import TEACHER, DecoderSpace
 from npad.cli.decoder_line import options_for
 from npad.cli.decoder_options import decodes, with_decoder_options
 from npad.reproduce.bench import decoder_signature
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
-from npad.search.selectors import MostProbable
+from npad.selectors import MostProbable, WithCut
 
 TOY = npad.load("toy").model
 

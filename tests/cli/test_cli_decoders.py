@@ -11,7 +11,8 @@ import torch
 
 import npad as package
 from npad.cli.decoder_options import make_decoder
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.distributions import DISTRIBUTIONS
+from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 from runs import printed_here, refused_here
 
@@ -49,10 +50,16 @@ from runs import printed_here, refused_here
             package.NPAD(
                 package.Beam(3),
                 4,
-                package.Noise(0.2, package.Power(1.0), package.Laplace(), "output", True),
+                package.Noise(
+                    0.2,
+                    package.schedules.Power(1.0),
+                    package.distributions.Laplace(),
+                    "output",
+                    True,
+                ),
                 False,
                 5,
-                package.GNMTLength(1.0),
+                package.selectors.GNMTLength(1.0),
                 "all",
                 True,
             ),
@@ -119,13 +126,13 @@ class Early:
 
 
 @dataclass(frozen=True)
-class Coin(package.Distribution):
+class Coin(package.distributions.Distribution):
     """Plus or minus `size`."""
 
     size: float = 1.0
 
     def unit(self, keys, width):
-        return self.size * package.Gaussian().unit(keys, width).sign()
+        return self.size * package.distributions.Gaussian().unit(keys, width).sign()
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import pytest
 import npad as package
 from npad import NPAD, Greedy, Noise
 from npad.cli import terminal
+from npad.cli.corpus import Throughput
 from npad.cli.line_stream import write_translations
 from npad.cli.outputs import as_text
-from npad.cli.terminal import Notes
-from npad.pipelines.progress import on_decoded
+from npad.cli.terminal import Notes, clock_time
+from npad.pipelines.pipeline import on_decoded
 from runs import printed_here, refused_here
 
 PHRASES = ["danke", "na ja", "danke", "", "na ja"]
@@ -95,3 +96,17 @@ def test_an_interrupted_translation_of_a_file_says_how_to_continue(tmp_path, cap
     assert line == f"interrupted; {advice}"
     line = refused_here(capsys, monkeypatch, "translate", "-m", "toy", "danke", code=130)
     assert line == "interrupted"
+
+
+def test_the_rate_counts_what_this_run_finished():
+    now = 0.0
+    throughput = Throughput(lambda: now)
+    assert throughput.described(500, 1000) == "500 of 1,000 sentences"
+    now = 2.0
+    expected = "600 of 1,000 sentences, 50.0 sentences/s, 0:08 left"
+    assert throughput.described(600, 1000) == expected
+
+
+def test_durations_are_read_as_clocks_show_them():
+    times = {59.6: "1:00", 61: "1:01", 3600: "1:00:00", 90061: "1 days 1:01:01"}
+    assert {seconds: clock_time(seconds) for seconds in times} == times

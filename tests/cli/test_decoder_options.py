@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from npad import (
-    MBR,
-    NPAD,
-    Beam,
-    Dropout,
-    Greedy,
-    InvalidInput,
-    MostProbable,
-    Noise,
-    Sampling,
-    WithCut,
-)
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, MostProbable, Noise, Sampling
 from npad.cli.decoder_choice import compared_decoders, make_decoder
+from npad.distributions import Dropout
 from npad.search.defaults import Defaults
+from npad.selectors import WithCut
 
 SHARE = Noise(0.1, relative=True)
 OPEN_ENDED = Defaults(SHARE, WithCut())

@@ -11,19 +11,8 @@ import torch
 from test_attention import SOURCE, build
 
 from cases import EVERY, assert_same, tokens, with_decoders
-from npad import (
-    NPAD,
-    Antithetic,
-    Beam,
-    BestOf,
-    Exact,
-    Fixed,
-    Greedy,
-    Noise,
-    Orthogonal,
-    Sampling,
-    decode,
-)
+from npad import NPAD, Beam, BestOf, Exact, Greedy, Noise, Sampling, decode
+from npad.distributions import Antithetic, Fixed, Orthogonal
 from npad.engine.cuda_graphs import Graph
 from npad.engine.pytree import tree_leaves
 from npad.models.cgru.fast import Prepared

@@ -8,7 +8,8 @@ import pytest
 from test_attention import SOURCE, build
 
 from cases import EVERY, assert_same, by_name, recurrent, summaries
-from npad import NPAD, Beam, Counted, Greedy, Noise, count_calls, decode, score
+from npad import NPAD, Beam, Greedy, Noise, count_calls, decode, score
+from npad.engine.cost import Counted
 from npad.engine.cuda_graphs import Graph
 from npad.models.cgru.fast import Prepared
 

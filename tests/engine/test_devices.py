@@ -9,22 +9,9 @@ import torch
 from test_attention import SOURCE, build
 
 from cases import EVERY, by_name, recurrent, summaries, tokens
-from npad import (
-    NPAD,
-    Beam,
-    Dropout,
-    Gaussian,
-    Greedy,
-    Laplace,
-    MemoryWarning,
-    Noise,
-    Orthogonal,
-    Sampling,
-    StudentT,
-    Translator,
-    decode,
-    score,
-)
+from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator, decode, score
+from npad.distributions import Dropout, Gaussian, Laplace, Orthogonal, StudentT
+from npad.errors import MemoryWarning
 from npad.models.cgru.fast import Prepared
 from npad.noise.random import Keys
 from npad.reproduce.speed import untrained

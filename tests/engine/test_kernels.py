@@ -12,19 +12,16 @@ from test_attention import SOURCE, build
 
 import npad.kernels
 from cases import EVERY, NOISY, PLAIN, by_name
-from npad import NPAD, Beam, Gaussian, Greedy, Noise, decode, score
+from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad.distributions import Distribution, Gaussian
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_leaves
-from npad.kernels.attention import contexts, energies
-from npad.kernels.gates import gates
+from npad.kernels.attention import attend_one_query, contexts, energies
 from npad.kernels.gaussian import add_gaussian
-from npad.kernels.normaliser import normaliser
-from npad.kernels.one_query import attend
-from npad.kernels.split import input_parts, weight_parts
-from npad.kernels.top import top
+from npad.kernels.layers import gates, input_parts, weight_parts
+from npad.kernels.tokens import normaliser, top
 from npad.models.cgru.fast import Prepared, gru
 from npad.models.low_precision import LowPrecision
-from npad.noise.distributions import Distribution
 from npad.noise.random import Keys
 from npad.search.history import History
 from npad.search.independent import IndependentRows
@@ -287,7 +284,7 @@ def test_one_query_reads_the_columns_written(dtype, near, biased, length, width,
         random(heads, rows, capacity, width, dtype=dtype).transpose(0, 1) for _ in range(2)
     )
     bias = random(1, capacity, heads * group, dtype=dtype).mT[:, :, None] if biased else None
-    found = attend(query, keys, values, torch.tensor(length, device=DEVICE), 0.7, bias)
+    found = attend_one_query(query, keys, values, torch.tensor(length, device=DEVICE), 0.7, bias)
     read = [x[:, :, : length + 1].float().repeat_interleave(group, 1) for x in (keys, values)]
     mask = None if bias is None else bias[..., : length + 1].float()
     expected = torch.nn.functional.scaled_dot_product_attention(

@@ -8,6 +8,7 @@ import sacrebleu
 import npad
 from cases import counting_tokeniser
 from npad import NPAD, Beam, InvalidInput, Noise, Sampling
+from npad.engine.cost import Counted
 from npad.evaluate.report import distinct, evaluate
 
 TOY = npad.load("toy")
@@ -32,7 +33,7 @@ def test_the_figures_are_those_of_the_translations(decoder):
     )
     counts = [len({one.text, *(other.text for other in one.alternatives)}) for one in outputs]
     assert report.unique == sum(counts) / 4
-    counted = npad.Counted(TOY.model)
+    counted = Counted(TOY.model)
     npad.decode(counted, PHRASES, decoder)
     assert report.calls > 0
     assert (report.rescored > 0) == isinstance(decoder, NPAD)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from npad import InvalidInput, StorageError
+from npad import InvalidInput
+from npad.errors import StorageError
 from npad.evaluate import overlays
 from npad.evaluate.overlays import attention_over_picture, attention_over_sound
 from npad.models.cgru.model import AttentionModel

@@ -19,13 +19,11 @@ from npad import (
     Beam,
     BestOf,
     Diverse,
-    Epsilon,
     Exact,
     Fallback,
     Greedy,
     Hypothesis,
     MBRDecoding,
-    MemoryWarning,
     Noise,
     Sampling,
     SharedSampling,
@@ -34,8 +32,10 @@ from npad import (
     Translator,
     decode,
 )
+from npad.errors import MemoryWarning
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
+from npad.search.epsilon import Epsilon
 from npad.search.registry import DECODERS
 
 PLAIN = {

@@ -12,7 +12,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from npad import Beam, ContractError, Greedy, NpadError
+from npad import Beam, Greedy, NpadError
+from npad.errors import ContractError
 
 PAIRS = 12  # random pairs of wrong arguments for every call
 

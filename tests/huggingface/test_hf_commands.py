@@ -9,10 +9,11 @@ import pytest
 from test_huggingface import build
 from test_huggingface import saved as saved
 
-from npad import NPAD, Greedy, MostProbable, Noise, WithCut, load
+from npad import NPAD, Greedy, MostProbable, Noise, load
 from npad.cli.main import main
 from npad.pipelines.loading import defaults_of
 from npad.search.defaults import Defaults
+from npad.selectors import WithCut
 from runs import printed_here
 
 

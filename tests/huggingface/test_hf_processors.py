@@ -21,7 +21,7 @@ def test_a_model_is_steered_as_its_configuration_says(saved):
     (free,) = translator.translate(["w5 w6 w7"], Greedy(), max_length=6)
     forbidden = free.hypothesis.tokens[0]
     translator.model.model.generation_config.bad_words_ids = [[forbidden]]
-    steered = pretrained.steered(translator.model)
+    steered = pretrained.constrained(translator.model)
     source = translator.encode(["w5 w6 w7"])
     for decoder in (Greedy(), Beam(3), Sampling(4), NPAD(Greedy(), 1, Noise(0.0))):
         (found,) = decode(steered, source, decoder, 6)
@@ -58,7 +58,7 @@ def test_a_noisy_steered_model_returns_its_own_scores():
     model = TableModel.random(4, 3, sentences=2)
     steered = Processed(model, torch.full((2, 1), model.special.bos), lambda written, s: s / 2)
     noisy = Noisy(steered, Noise(0.0))
-    assert not Capabilities.of(noisy).steered
+    assert not Capabilities.of(noisy).modified_scores
     for (own,), (halved,) in zip(
         decode(model, [0, 1], Greedy(), 4), decode(noisy, [0, 1], Greedy(), 4), strict=True
     ):
@@ -87,7 +87,7 @@ def test_a_steered_model_decodes_as_generate_does(saved, width):
     model = translator.model.model
     for name, value in how.items():
         setattr(model.generation_config, name, value)
-    steered = pretrained.steered(translator.model)
+    steered = pretrained.constrained(translator.model)
     beams = (
         {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
     )

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from cases import EVERY, assert_same, by_name
-from npad import NPAD, Beam, GNMTLength, InvalidInput, Noise, decode
+from npad import NPAD, Beam, InvalidInput, Noise, decode
 from npad.models.cgru.encoder import annotated, bidirectional
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
+from npad.selectors import GNMTLength
 from npad.testing import check_model
 
 SOURCE = [[3, 4, 5, 6, 7], [8], [9, 3], [], [4, 4, 4]]

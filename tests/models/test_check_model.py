@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from cases import EVERY, recurrent, summaries
-from npad import ContractError, Special, decode, score
+from npad import Special, decode, score
+from npad.errors import ContractError
 from npad.model import Layout
 from npad.models.recurrent import RecurrentLM
 from npad.rescoring import strategies

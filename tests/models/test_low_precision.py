@@ -10,7 +10,8 @@ from test_attention import SOURCE, build
 
 import npad
 from cases import PLAIN, by_name, key, recurrent, summaries
-from npad import NPAD, Beam, Counted, Greedy, InvalidInput, Noise, decode, score, signature
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score, signature
+from npad.engine.cost import Counted
 from npad.engine.pytree import tree_leaves
 from npad.models.low_precision import LowPrecision, cast_state
 

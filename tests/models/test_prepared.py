@@ -8,13 +8,14 @@ from test_attention import SOURCE, build
 
 import npad
 from cases import assert_same, with_decoders
-from npad import NPAD, Beam, GNMTLength, Greedy, Noise, decode, score
+from npad import NPAD, Beam, Greedy, Noise, decode, score
 from npad.models.cgru import fast as module
 from npad.models.cgru.fast import Prepared, gru, prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles
+from npad.selectors import GNMTLength
 from npad.testing import check_model
 
 KINDS = {

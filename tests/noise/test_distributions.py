@@ -10,14 +10,13 @@ import torch
 
 import npad
 from cases import by_name
-from npad import (
+from npad import InvalidInput, Noise
+from npad.distributions import (
     Antithetic,
     Dropout,
     Fixed,
     Gaussian,
-    InvalidInput,
     Laplace,
-    Noise,
     Orthogonal,
     StudentT,
     Uniform,
@@ -220,7 +219,7 @@ def test_the_clean_chain_adds_no_block_of_its_own(monkeypatch):
     """Its noise is scaled by zero: blocks of four chains for chains 0 to 8 are two per sentence."""
     drawn = []
     monkeypatch.setattr(
-        "npad.noise.distributions.draw",
+        "npad.distributions.draw",
         lambda streams, *how: drawn.append(len(streams)) or draw(streams, *how),
     )
     keys = grid(3, 9)
@@ -336,7 +335,7 @@ def test_a_model_that_rules_tokens_out_decodes_with_relative_noise_at_its_output
 
 def test_noise_in_training_leaves_the_gradient_whole(monkeypatch):
     """The kernel that adds noise has no backward pass: a tensor that needs a gradient avoids it."""
-    monkeypatch.setattr("npad.noise.distributions.fused", lambda x: True)
+    monkeypatch.setattr("npad.distributions.fused", lambda x: True)
     x = torch.ones(3, 4, requires_grad=True)
     ids = torch.arange(3)
     keys = Keys(0, ids, ids, ids, ids, "hidden")

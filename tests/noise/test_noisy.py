@@ -6,22 +6,11 @@ import pytest
 import torch
 
 from cases import recurrent, summaries
-from npad import (
-    NPAD,
-    Annealed,
-    Beam,
-    Constant,
-    Counted,
-    Gaussian,
-    Greedy,
-    Noise,
-    Noisy,
-    Orthogonal,
-    Power,
-    Special,
-    decode,
-)
+from npad import NPAD, Beam, Greedy, Noise, Noisy, Special, decode
+from npad.distributions import Gaussian, Orthogonal
+from npad.engine.cost import Counted
 from npad.noise.random import Keys
+from npad.schedules import Annealed, Constant, Power
 from npad.search.rows import Problems, repeat
 
 

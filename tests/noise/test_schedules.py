@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from cases import recurrent, summaries
-from npad import (
-    NPAD,
+from npad import NPAD, Noise, decode
+from npad.noise.noisy import Noisy, entropy_share
+from npad.schedules import (
     Adaptive,
     Annealed,
     Constant,
@@ -17,11 +18,8 @@ from npad import (
     Exponential,
     FirstSteps,
     Linear,
-    Noise,
     Power,
-    decode,
 )
-from npad.noise.noisy import Noisy, entropy_share
 
 STEPS = torch.arange(1.0, 7.0)
 

@@ -8,17 +8,17 @@ from itertools import pairwise
 
 import pytest
 import torch
+from npad.pipelines.segments import segments
 from test_transcribe import RATE, saved, tone
 from test_transcribe import whisper as whisper  # a fixture
 
 from npad import Beam, Greedy, InvalidInput, Sampling, Special
 from npad.models.table import TableModel
 from npad.pipelines import audio
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.segments import Segment, Timestamps, Window, segments
+from npad.pipelines.outputs import Segment, Translation, Window
+from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.subtitles import FORMATS
-from npad.pipelines.transcription import Transcriber
-from npad.pipelines.translation import Translation
+from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.search.hypotheses import Hypothesis
 from runs import printed_here, refused_here
 

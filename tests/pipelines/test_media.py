@@ -17,7 +17,7 @@ from npad.pipelines.pictures import read_picture
 from npad.pipelines.sound import log_mel
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
-from npad.storage.sealed import seal
+from npad.storage.regular import seal
 from npad.training import run
 from npad.training.media import prepare_media, write_store
 from npad.training.sources import Pictures

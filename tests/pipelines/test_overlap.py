@@ -76,7 +76,7 @@ def test_halves_are_decoded_where_memory_is_short():
     texts, translator = sentences(100), untrained()
     expected = translator.translate(texts, Greedy(), 8)
     small = replace(translator, model=Small(translator.model, 13))
-    with pytest.warns(npad.MemoryWarning):
+    with pytest.warns(npad.errors.MemoryWarning):
         found = list(small.stream(ReadAhead(texts), Greedy(), 8, window=40))
     assert [each.text for each in found] == [each.text for each in expected]
 

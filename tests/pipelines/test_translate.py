@@ -13,10 +13,11 @@ import torch
 
 import npad
 from cases import Small, counting_tokeniser, one_warning
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, OutOfMemory, Sampling, Translator
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, Translator
+from npad.errors import OutOfMemory
 from npad.models.cgru.model import AttentionModel
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.names import ModelReference
+from npad.pipelines.outputs import TooLong
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 
 TOY = npad.load("toy")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -37,12 +35,26 @@ def test_every_public_name_is_there(name):
     assert name in dir(npad)
 
 
-def test_type_checkers_see_the_same_names():
-    tree = ast.parse(Path(npad.__file__).read_text())
-    conditions = [node for node in tree.body if isinstance(node, ast.If)]
-    (block,) = [node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING"]
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    declared = {alias.asname: node.module for node in imports for alias in node.names}
-    homes = {name: f"npad.{module}" for name, module in npad._HOMES.items()}
-    modules = {name: f"npad.{module}".rpartition(".")[0] for name, module in npad._MODULES.items()}
-    assert declared == homes | modules
+def test_dir_lists_the_public_names_and_nothing_else():
+    assert dir(npad) == npad.__all__
+    assert len([name for name in dir(npad) if not name.startswith("_")]) <= 50
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("Power", npad.schedules.Power), ("Rerank", npad.selectors.Rerank)],
+)
+def test_a_moved_name_works_and_names_its_new_place(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"npad\.{old} is now npad\.\w+\.{old}; .*0\.4"):
+        assert getattr(npad, old) is new
+
+
+@pytest.mark.parametrize("name", vars(npad)["_NEW_HOMES"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_moved_name_is_there(name):
+    assert getattr(npad, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Beem'"):
+        getattr(npad, "Beem")  # noqa: B009

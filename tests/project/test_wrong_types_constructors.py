@@ -10,44 +10,31 @@ from cases import best
 from npad import (
     MBR,
     NPAD,
-    Adaptive,
-    Annealed,
-    Antithetic,
     Beam,
     BestOf,
-    Cosine,
-    Counted,
     Diverse,
     Exact,
-    Exponential,
     Fallback,
-    FirstSteps,
-    Fixed,
-    Gaussian,
-    GNMTLength,
     Greedy,
     Hypothesis,
-    Laplace,
     LengthNormalised,
-    Linear,
     MBRDecoding,
     MostProbable,
     Noise,
     Noisy,
-    Orthogonal,
-    Power,
-    Rerank,
     Sampling,
     Special,
-    StudentT,
     Translation,
     Translator,
-    Uniform,
 )
+from npad.distributions import Antithetic, Fixed, Gaussian, Laplace, Orthogonal, StudentT, Uniform
+from npad.engine.cost import Counted
 from npad.models.cgru.model import AttentionModel
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
+from npad.schedules import Adaptive, Annealed, Cosine, Exponential, FirstSteps, Linear, Power
+from npad.selectors import GNMTLength, Rerank
 from npad.training.recipe import Recipe
 from wrong_types import faults
 

@@ -7,12 +7,13 @@ import json
 import pytest
 import torch
 
-from npad import NPAD, Greedy, Noise, WithCut, load
+from npad import NPAD, Greedy, Noise, load
 from npad.cli.bench import _strategies
 from npad.cli.main import main
 from npad.reproduce import speed
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
+from npad.selectors import WithCut
 from runs import printed_here
 
 SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3, "sentences": 2}

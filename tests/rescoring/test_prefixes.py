@@ -8,18 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_attention import SOURCE, build
 
-from npad import (
-    NPAD,
-    Counted,
-    Greedy,
-    InvalidInput,
-    MemoryWarning,
-    Noise,
-    OutOfMemory,
-    decode,
-    score,
-)
+from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
+from npad.engine.cost import Counted
 from npad.engine.cuda_graphs import Graph
+from npad.errors import MemoryWarning, OutOfMemory
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
 from npad.rescoring.by_prefix import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS, rounded

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import recurrent, summaries, tables
-from npad import Counted, InvalidInput, ModelError, Special, score
+from npad import InvalidInput, Special, score
+from npad.engine.cost import Counted
+from npad.errors import ModelError
 from npad.models.table import TableModel
 from npad.rescoring import strategies
 from npad.rescoring.packing import rectangles

@@ -211,8 +211,9 @@ def test_near_ties_are_counted(source, tmp_path):
     ],
 )
 def test_a_changed_input_or_decoder_is_refused(source, tmp_path, change, rule):
-    def stop(progress):
-        raise KeyboardInterrupt
+    def stop(done, total):
+        if done:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(source, tmp_path / "out", unit=4, progress=stop)

@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from npad import InvalidInput, StorageError
+from npad import InvalidInput
+from npad.errors import StorageError
 from npad.scale.manifest import Manifest, continued
 
 IDENTITY = {"an input of digest": "1" * 64, "the decoder": "greedy"}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from test_scale_units import echo
 
 from cases import one_warning
-from npad import NPAD, InvalidInput, MemoryWarning
+from npad import NPAD, InvalidInput
+from npad.errors import MemoryWarning
 from npad.scale.pool import AHEAD, DEATHS, START_DEATHS, Crew, Pool, WorkerError
 from npad.scale.units import Failed, Task, units_of
 from npad.scale.worker import Died, NoMemory, Ready, Refused

@@ -1,4 +1,4 @@
-"""Units: divided and joined without loss; decoders that workers know; rates and times."""
+"""Units: divided and joined without loss; decoders that workers know."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import EVERY, by_name
-from npad import NPAD, Beam, GNMTLength, Greedy, Hypothesis, InvalidInput, Rerank, Translation
-from npad.scale.progress import Progress, clock_time
+from npad import NPAD, Beam, Greedy, Hypothesis, InvalidInput, Translation
 from npad.scale.units import Failed, Result, Task, Unit, candidates_of, chain_ranges, units_of
+from npad.selectors import GNMTLength, Rerank
 
 TASK = Task.of(NPAD(chains=7))
 
@@ -113,18 +113,3 @@ def test_candidates_are_equals():
     found = translation("a", "b")
     assert [candidate.text for candidate in candidates_of(found)] == ["a", "b"]
     assert all(not candidate.alternatives for candidate in candidates_of(found))
-
-
-def test_the_rate_is_that_of_this_run():
-    now = [0.0]
-    progress = Progress(1000, done=500, clock=lambda: now[0])
-    now[0] = 2.0
-    progress.reached(600)
-    assert str(progress) == "600 of 1,000 sentences, 50.0 sentences/s, 0:08 left"
-    fresh = Progress(10, clock=lambda: 0.0)
-    assert str(fresh) == "0 of 10 sentences"
-
-
-def test_times_are_read_from_clocks():
-    times = {59.6: "1:00", 61: "1:01", 3600: "1:00:00", 90061: "1 days 1:01:01"}
-    assert {seconds: clock_time(seconds) for seconds in times} == times

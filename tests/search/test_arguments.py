@@ -9,40 +9,36 @@ import pytest
 from npad import (
     MBR,
     NPAD,
-    Adaptive,
-    Annealed,
-    Antithetic,
     Beam,
     BestOf,
-    Constant,
-    Cosine,
     Diverse,
     Exact,
-    Exponential,
-    FirstSteps,
-    Fixed,
-    Gaussian,
-    GNMTLength,
     Greedy,
     InvalidInput,
     LengthNormalised,
-    Linear,
     MBRDecoding,
-    ModelMBR,
     MostProbable,
     Noise,
     Noisy,
-    Orthogonal,
-    Power,
     Sampling,
     SteeredSearch,
     StochasticBeam,
-    StudentT,
-    WithCut,
 )
+from npad.distributions import Antithetic, Fixed, Gaussian, Orthogonal, StudentT
 from npad.models.table import TableModel
-from npad.noise.registry import SCHEDULES
+from npad.schedules import (
+    SCHEDULES,
+    Adaptive,
+    Annealed,
+    Constant,
+    Cosine,
+    Exponential,
+    FirstSteps,
+    Linear,
+    Power,
+)
 from npad.search.registry import DECODERS, SELECTORS
+from npad.selectors import GNMTLength, ModelMBR, WithCut
 
 TABLE = TableModel.random(3, 2)
 LARGEST_SEED = 2**64 - 1

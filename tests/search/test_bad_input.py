@@ -9,20 +9,10 @@ import torch
 
 import npad
 from cases import EVERY, by_name, recurrent, summaries
-from npad import (
-    MBR,
-    NPAD,
-    Beam,
-    Greedy,
-    InvalidInput,
-    ModelError,
-    Noise,
-    Noisy,
-    Rerank,
-    Sampling,
-    decode,
-)
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Noisy, Sampling, decode
+from npad.errors import ModelError
 from npad.models.table import TableModel
+from npad.selectors import Rerank
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 

@@ -9,20 +9,8 @@ import torch
 
 import npad
 from cases import EVERY, by_name, recurrent, summaries
-from npad import (
-    NPAD,
-    Beam,
-    Diverse,
-    Greedy,
-    InvalidInput,
-    ModelError,
-    Noise,
-    Noisy,
-    OutOfMemory,
-    Sampling,
-    Special,
-    decode,
-)
+from npad import NPAD, Beam, Diverse, Greedy, InvalidInput, Noise, Noisy, Sampling, Special, decode
+from npad.errors import ModelError, OutOfMemory
 from npad.models.table import TableModel
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))

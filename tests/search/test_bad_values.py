@@ -11,34 +11,22 @@ import torch
 from npad import (
     MBR,
     NPAD,
-    Adaptive,
-    Antithetic,
     Beam,
     BestOf,
-    Constant,
-    Cosine,
     Diverse,
-    Dropout,
     Exact,
-    Exponential,
-    FirstSteps,
-    Fixed,
-    GNMTLength,
     Greedy,
     InvalidInput,
-    Laplace,
     LengthNormalised,
-    Linear,
     Noise,
     Noisy,
     NpadError,
-    Orthogonal,
-    Power,
-    Rerank,
     Sampling,
-    StudentT,
 )
+from npad.distributions import Antithetic, Dropout, Fixed, Laplace, Orthogonal, StudentT
 from npad.models.table import TableModel
+from npad.schedules import Adaptive, Constant, Cosine, Exponential, FirstSteps, Linear, Power
+from npad.selectors import GNMTLength, Rerank
 
 
 @pytest.mark.parametrize(

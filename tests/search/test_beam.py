@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import assert_same, best, key, recurrent, summaries, tables, with_zeros
-from npad import NPAD, Beam, Counted, Greedy, Noise, Special, decode
+from npad import NPAD, Beam, Greedy, Noise, Special, decode
+from npad.engine.cost import Counted
 from npad.models.table import TableModel
 from plain import plain_beam
 

@@ -14,24 +14,19 @@ from cases import NOISY, assert_same, by_name, npad, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
-    Antithetic,
     Beam,
-    Dropout,
-    Fixed,
-    Gaussian,
-    GNMTLength,
     Greedy,
     Hypothesis,
     InvalidInput,
     LengthNormalised,
     MostProbable,
     Noise,
-    Orthogonal,
-    Rerank,
     decode,
 )
+from npad.distributions import Antithetic, Dropout, Fixed, Gaussian, Orthogonal
 from npad.search.chain_range import ChainCandidates, ChainRange, merge
 from npad.search.hypotheses import Hypotheses
+from npad.selectors import GNMTLength, Rerank
 
 LENGTH = 7
 

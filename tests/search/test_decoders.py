@@ -24,7 +24,8 @@ from cases import (
     tables,
     with_decoders,
 )
-from npad import NPAD, BestOf, Counted, Exact, Fallback, Noise, SharedSampling, decode, score
+from npad import NPAD, BestOf, Exact, Fallback, Noise, SharedSampling, decode, score
+from npad.engine.cost import Counted
 from npad.models.table import TableModel
 from npad.search.rows import Problems
 

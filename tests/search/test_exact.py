@@ -10,19 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import key, recurrent, summaries, tables
-from npad import (
-    NPAD,
-    Beam,
-    Counted,
-    Exact,
-    GNMTLength,
-    InvalidInput,
-    LengthNormalised,
-    ModelError,
-    Special,
-    decode,
-)
+from npad import NPAD, Beam, Exact, InvalidInput, LengthNormalised, Special, decode
+from npad.engine.cost import Counted
+from npad.errors import ModelError
 from npad.models.table import TableModel
+from npad.selectors import GNMTLength
 
 
 @given(model=tables(max_depth=5), max_length=st.integers(1, 6), width=st.integers(1, 3))

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from cases import assert_same, recurrent, summaries
-from npad import NPAD, Beam, BestOf, Constant, Counted, Greedy, Noise, Sampling, Special, decode
+from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling, Special, decode
+from npad.engine.cost import Counted
 from npad.models.table import TableModel
+from npad.schedules import Constant
 
 
 class Counting:

@@ -19,12 +19,10 @@ from npad import (
     InvalidInput,
     LengthNormalised,
     MBRDecoding,
-    ModelMBR,
     MostProbable,
     Noise,
     Sampling,
     Selected,
-    WithCut,
     count_calls,
     decode,
     load,
@@ -34,7 +32,7 @@ from npad.cli.decoder_options import make_decoder
 from npad.models.table import TableModel
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
-from npad.search.selectors import _letters, _sacrebleu
+from npad.selectors import ModelMBR, WithCut, _letters, _sacrebleu
 from npad.specs import label
 
 EVERY_OUTPUT = Beam(300)

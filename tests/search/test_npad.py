@@ -25,7 +25,6 @@ from cases import (
 from npad import (
     NPAD,
     Beam,
-    Constant,
     Diverse,
     Greedy,
     LengthNormalised,
@@ -36,6 +35,7 @@ from npad import (
     score,
 )
 from npad.models.table import TableModel
+from npad.schedules import Constant
 
 inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
 

@@ -8,23 +8,12 @@ import pytest
 import torch
 
 from cases import PLAIN, assert_same, npad, one_warning, recurrent, summaries
-from npad import (
-    NPAD,
-    Antithetic,
-    Beam,
-    Constant,
-    Counted,
-    Exact,
-    Fixed,
-    Gaussian,
-    Greedy,
-    Noise,
-    Orthogonal,
-    OutOfMemory,
-    Sampling,
-    decode,
-)
+from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling, decode
+from npad.distributions import Antithetic, Fixed, Gaussian, Orthogonal
+from npad.engine.cost import Counted
+from npad.errors import OutOfMemory
 from npad.models.table import TableModel
+from npad.schedules import Constant
 
 
 @pytest.mark.parametrize(

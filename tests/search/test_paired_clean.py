@@ -6,12 +6,13 @@ import pytest
 from test_attention import SOURCE, build
 
 from cases import NOISY, assert_same, by_name, recurrent, summaries
-from npad import NPAD, Beam, GNMTLength, Greedy, LengthNormalised, Noise, decode
+from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, decode
 from npad.engine.cost import count_calls
 from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
 from npad.search import chains
 from npad.search.paired_clean import PairedClean
+from npad.selectors import GNMTLength
 
 PAIRED = {
     name: decoder for name, decoder in NOISY.items() if "exact" not in name and "tight" not in name

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import p_value, recurrent, summaries
-from npad import Epsilon, Sampling, decode
+from npad import Sampling, decode
 from npad.models.table import TableModel
+from npad.search.epsilon import Epsilon
 
 DRAWS = 4000
 

@@ -17,7 +17,6 @@ from npad import (
     BestOf,
     Diverse,
     Exact,
-    GNMTLength,
     Greedy,
     InvalidInput,
     LengthNormalised,
@@ -25,7 +24,6 @@ from npad import (
     Noise,
     Sampling,
     Selected,
-    WithCut,
     decode,
 )
 from npad.cli.decoder_choice import make_decoder
@@ -33,6 +31,7 @@ from npad.cli.main import main
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
+from npad.selectors import GNMTLength, WithCut
 from npad.specs import label
 from runs import printed_here
 

@@ -14,20 +14,18 @@ from npad import (
     MBR,
     NPAD,
     Beam,
-    GNMTLength,
     Greedy,
     InvalidInput,
     LengthNormalised,
-    ModelMBR,
     MostProbable,
     Noise,
-    Rerank,
     Sampling,
     Special,
     decode,
 )
 from npad.models.table import TableModel
 from npad.search.hypotheses import Hypotheses, join
+from npad.selectors import GNMTLength, ModelMBR, Rerank
 
 
 def candidates(*rows, coverage=None) -> Hypotheses:

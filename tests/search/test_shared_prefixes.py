@@ -12,15 +12,12 @@ from test_steered import actor_for
 from cases import PLAIN, assert_same, by_name, recurrent, summaries, with_zeros
 from npad import (
     NPAD,
-    Adaptive,
     Beam,
     Exact,
     Greedy,
     InvalidInput,
     LengthNormalised,
-    ModelError,
     Noise,
-    Orthogonal,
     Sampling,
     SharedSampling,
     Special,
@@ -28,9 +25,12 @@ from npad import (
     count_calls,
     decode,
 )
+from npad.distributions import Orthogonal
+from npad.errors import ModelError
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.models.table import TableModel
+from npad.schedules import Adaptive
 from npad.search import chains
 
 

@@ -7,7 +7,8 @@ import torch
 from test_attention import SOURCE, build
 
 from cases import assert_same
-from npad import NPAD, ModelError, Noise, Sampling, SharedSampling, count_calls, decode
+from npad import NPAD, Noise, Sampling, SharedSampling, count_calls, decode
+from npad.errors import ModelError
 from npad.models.cgru.fast import Prepared
 
 OPTIONS = [{}, {"temperature": 0.4}, {"top_k": 3}, {"top_p": 0.8, "seed": 5}]

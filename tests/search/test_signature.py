@@ -11,25 +11,21 @@ from cases import EVERY
 from npad import (
     MBR,
     NPAD,
-    Antithetic,
     Beam,
-    Constant,
     Decoder,
     Diverse,
-    Dropout,
     Exact,
-    GNMTLength,
     Greedy,
-    Laplace,
     LengthNormalised,
     Noise,
     Sampling,
-    StudentT,
     __version__,
     signature,
 )
+from npad.distributions import Antithetic, Distribution, Dropout, Laplace, StudentT
 from npad.models import toy
-from npad.noise.distributions import Distribution
+from npad.schedules import Constant
+from npad.selectors import GNMTLength
 
 END = f"|model:toy|version:{__version__}"
 

@@ -7,7 +7,6 @@ import pytest
 from npad import (
     MBR,
     NPAD,
-    Antithetic,
     Beam,
     BestOf,
     Exact,
@@ -15,11 +14,11 @@ from npad import (
     InvalidInput,
     LengthNormalised,
     Noise,
-    Power,
     Sampling,
-    StudentT,
 )
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES, noise_as_names, noise_from_names
+from npad.distributions import DISTRIBUTIONS, Antithetic, StudentT
+from npad.noise.noisy import noise_as_names, noise_from_names
+from npad.schedules import SCHEDULES, Power
 from npad.search.registry import DECODERS, SELECTORS
 from npad.specs import label
 

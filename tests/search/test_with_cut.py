@@ -8,26 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import npad
 from cases import FOUR, PLAIN, by_name, in_fours, recurrent, summaries, tables
 from npad import (
     MBR,
     NPAD,
     Beam,
     Exact,
-    GNMTLength,
     Greedy,
     InvalidInput,
     LengthNormalised,
     MostProbable,
     Noise,
     Sampling,
-    WithCut,
     decode,
 )
 from npad.models.table import TableModel
 from npad.scale.chains import _without_selector
-from npad.search.selectors import with_texts
+from npad.search.hypotheses import Hypotheses
+from npad.selectors import GNMTLength, WithCut, with_texts
 
 inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
 # The first token 1 (0.9) goes on without an end within three tokens; the end at once has 0.1.
@@ -109,7 +107,7 @@ def test_any_selector_can_let_cut_ones_compete(selector):
     model, source = recurrent(vocabulary=7), summaries(4)
     decoder = NPAD(Beam(3), 4, Noise(0.5), candidates="all", selector=WithCut(selector))
     for hypotheses in decode(model, source, decoder, max_length=4):
-        candidates = npad.search.hypotheses.Hypotheses.from_list(hypotheses)
+        candidates = Hypotheses.from_list(hypotheses)
         scores = selector(candidates)[0].tolist()
         assert scores == pytest.approx(sorted(scores, reverse=True))
 

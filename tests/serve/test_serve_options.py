@@ -18,7 +18,7 @@ from npad import (
     Noise,
     Sampling,
 )
-from npad.noise.schedules import Power
+from npad.schedules import Power
 from npad.search.defaults import Defaults
 from npad.search.selected import Selected
 from npad.serve.limits import Limits

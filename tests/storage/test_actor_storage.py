@@ -7,7 +7,8 @@ import torch
 from test_train_actor import model_copy as model_copy
 
 import npad
-from npad import InvalidInput, SteeredSearch, StorageError
+from npad import InvalidInput, SteeredSearch
+from npad.errors import StorageError
 from npad.models.actors import Actor
 from npad.storage.actors import install_actor, load_actor, model_checksum, read_actor, save_actor
 

@@ -11,9 +11,9 @@ import torch
 from test_transcribe import saved, tone
 
 from npad import InvalidInput
-from npad.experiments import digits
-from npad.experiments.digits import RATE, read_takes, training_strings, utterances, with_noise
 from npad.pipelines.audio import read_wav
+from studies import digits
+from studies.digits import RATE, read_takes, training_strings, utterances, with_noise
 
 
 @pytest.fixture(scope="module")

@@ -13,22 +13,21 @@ from test_attention import build
 from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.evaluate.word_bleu import WordBleu
-from npad.experiments.steering import experiment
-from npad.experiments.steering import report as steering_report
-from npad.experiments.steering.aims import SYSTEMS, SetResults
-from npad.experiments.steering.experiment import Steering, best_variants
-from npad.experiments.steering.report import RESULTS, render
-from npad.experiments.steering.rows import Chosen, Unjudged, best_per_token, rows
-from npad.experiments.steering.scores import by_system, score_outputs
-from npad.experiments.steering.steps import OUTPUTS, OutOfTime, Plan, checksum_of
-from npad.experiments.steering.variant import Variant, without_a_word
 from npad.models.actors import Actor
 from npad.reproduce import reproduce
 from npad.reproduce.data import ParallelText
 from npad.reproduce.hypotheses import append_entry, read_entries
 from npad.reproduce.record import Record as Results
 from npad.training.recipe import Recipe
-from runs import printed_here, refused_here
+from studies.steering import experiment
+from studies.steering import report as steering_report
+from studies.steering.aims import SYSTEMS, SetResults
+from studies.steering.experiment import Steering, best_variants
+from studies.steering.report import RESULTS, render
+from studies.steering.rows import Chosen, Unjudged, best_per_token, rows
+from studies.steering.scores import by_system, score_outputs
+from studies.steering.steps import OUTPUTS, OutOfTime, Plan, checksum_of
+from studies.steering.variant import Variant, without_a_word
 
 ACTOR = Variant("actor", units=8, width=3, epochs=2, rate=0.01, batch=200)
 WEIGHTS = Variant("weights", kind="weights", width=3, epochs=1, rate=1e-3, batch=200)
@@ -105,9 +104,9 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
     def fail(*rest, **more):
         pytest.fail("done twice")
 
-    monkeypatch.setattr("npad.experiments.steering.steps.ActorLoop.run", fail)
-    monkeypatch.setattr("npad.experiments.steering.weights.Updater", fail)
-    monkeypatch.setattr("npad.experiments.steering.experiment.decode_all", fail)
+    monkeypatch.setattr("studies.steering.steps.ActorLoop.run", fail)
+    monkeypatch.setattr("studies.steering.weights.Updater", fail)
+    monkeypatch.setattr("studies.steering.experiment.decode_all", fail)
     Steering(ran[0], plan(corpus), 60, quiet).run()
 
 
@@ -141,7 +140,7 @@ def test_out_of_time_begins_nothing_and_leaves_what_is_done(corpus, tmp_path):
 
 def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     folder = ran[0]
-    steering_report.reproduce(folder, plan(corpus), quiet)
+    steering_report.finish(Steering(folder, plan(corpus), 60, quiet))
     readme = (folder / "README.md").read_text()
     assert render(Results(folder / RESULTS)) == readme
     for system in SYSTEMS:
@@ -298,7 +297,7 @@ def test_a_wrong_variant_is_one_line(text, message):
 
 def test_outputs_of_another_model_are_not_mixed(ran, corpus, monkeypatch):
     monkeypatch.setattr(
-        "npad.experiments.steering.steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
+        "studies.steering.steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
     )
     with pytest.raises(InvalidInput, match="holds outputs of another model"):
         Steering(ran[0], plan(corpus), 60, quiet).run()
@@ -314,21 +313,16 @@ def test_references_of_another_set_are_refused(ran, tmp_path):
         render(results)
 
 
-def test_the_command_hands_over(corpus, tmp_path, capsys, monkeypatch):
-    called = []
-    monkeypatch.setattr(steering_report, "reproduce", lambda *given: called.append(given))
-    options = ["--data", corpus, "--from", "src", "--to", "tgt", "--steering", "--device", "cpu"]
-    line = refused_here(
-        capsys, monkeypatch, "reproduce", tmp_path, *options, "--train-sigmas", "0.1"
-    )
-    assert line == "--steering trains actors; leave out --engine and --train-sigmas"
-    line = refused_here(
-        capsys, monkeypatch, "reproduce", tmp_path, *options[2:], "--data", tmp_path / "none"
-    )
-    assert "there is no folder" in line
-    assert not called
-    printed_here(capsys, monkeypatch, "reproduce", tmp_path, *options, "-m", corpus / "run")
-    printed_here(capsys, monkeypatch, "reproduce", tmp_path, *options, "--units", 24, "--seeds", 2)
-    (_, given, _), (_, trains, _) = called
+def test_the_command_plans_from_its_options(corpus, tmp_path, capsys, monkeypatch):
+    plans = []
+    monkeypatch.setattr(Steering, "run", lambda steering: plans.append(steering.plan))
+    monkeypatch.setattr(steering_report, "finish", lambda steering: print("reported"))
+    options = ["--data", str(corpus), "--from", "src", "--to", "tgt", "--device", "cpu"]
+    experiment.main([str(tmp_path), *options, "--model", str(corpus / "run"), "--report"])
+    assert capsys.readouterr().out == "reported\ncomplete\n"
+    experiment.main([str(tmp_path), *options, "--units", "24", "--seeds", "2"])
+    given, trains = plans
     assert (given.model, given.training, given.seeds) == (str(corpus / "run"), None, 3)
-    assert (trains.model, trains.training.options["units"], trains.weights_seeds) == (None, 24, 2)
+    assert (trains.model, trains.training.options["units"], trains.seeds) == (None, 24, 2)
+    with pytest.raises(SystemExit, match="error: there is no folder"):
+        experiment.main([str(tmp_path), "--data", str(tmp_path / "none")])

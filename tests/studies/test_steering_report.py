@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from npad.experiments.steering.aims import SetResults, above_beam, aims, fast, near, reached
-from npad.experiments.steering.report import RESULTS, main, render
 from npad.reproduce.record import Record as Results
 from runs import ROOT
+from studies.steering.aims import SetResults, above_beam, aims, fast, near, reached
+from studies.steering.report import RESULTS, main, render
 
 GREEDY, STEERED, BEAM = "greedy", "steered greedy", "beam 5"
 NPAD, NORMALISED = "steered NPAD-5, length-normalised", "beam 10, length-normalised"

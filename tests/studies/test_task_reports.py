@@ -22,10 +22,6 @@ from npad.decoding import decode as decode_all
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.captions import CaptionBleu, Cider
-from npad.experiments.tasks import experiment as tasks
-from npad.experiments.tasks import sets as task_sets
-from npad.experiments.tasks.decoded_bench import DecodedBench
-from npad.experiments.tasks.sections import overall
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
@@ -40,6 +36,11 @@ from npad.text.subwords import Subwords
 from npad.training import run
 from npad.training.media import prepare_media
 from npad.training.recipe import Recipe
+from runs import ROOT
+from studies.tasks import experiment as tasks
+from studies.tasks import sets as task_sets
+from studies.tasks.decoded_bench import DecodedBench
+from studies.tasks.sections import OUTLINE, overall
 
 COLOURS = {"red": (220, 30, 30), "blue": (30, 30, 210)}
 SMALL = ["--device", "cpu", "--seeds", "2", "--budget", "20", "--max-rows", "512"]
@@ -162,7 +163,7 @@ def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request
         assert f"## {part}" in text
     for part in ("Equal compute", "Which candidate to return", "Search errors", "diverse decoding"):
         assert f"{part}" in text
-    assert report.render(folder / "report") == text
+    assert report.render(folder / "report", OUTLINE) == text
     for picture in ("sigma", "chains", "calls", "entropy"):
         assert (folder / "report" / f"{picture}.png").stat().st_size > 10_000
 
@@ -190,7 +191,7 @@ def test_descriptions_are_shown_instead_of_references(captioned, tmp_path):
     assert "6. In words: a square, number 5\n" in text
     for name in ("README.md", "results.jsonl"):
         assert "it is red" not in (folder / name).read_text()
-    assert report.render(folder) == text
+    assert report.render(folder, OUTLINE) == text
     words.write_text("only one\n")
     with pytest.raises(SystemExit, match="error: 1 descriptions were given for 6 pictures"):
         tasks.run(["report", str(file), str(folder), "--descriptions", str(words)])
@@ -278,8 +279,8 @@ def test_decoding_needs_few_packages():
     """None of those that a machine with a GPU may not have."""
     blocked = ["typer", "rich", "sacrebleu", "transformers", "matplotlib"]
     code = f"import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
-    code += "import npad.experiments.tasks.experiment, npad.evaluate.captions"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code += "import studies.tasks.experiment, npad.evaluate.captions"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 # Metrics and verdicts

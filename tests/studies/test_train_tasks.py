@@ -13,14 +13,14 @@ from test_digits import corpus  # noqa: F401, a fixture
 
 from media import contents
 from npad import Greedy, InvalidInput, decode
-from npad.experiments.tasks import train as train_tasks
-from npad.experiments.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
 from npad.training import media as media_store
 from npad.training import run
 from npad.training.store import Store
 from npad.training.tasks import Task
+from studies.tasks import train as train_tasks
+from studies.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
 
 TINY = {
     "caption": {"units": 8, "embedding": 6},

@@ -10,12 +10,12 @@ from test_transcribe import whisper as whisper  # a fixture
 from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.wer import wer
-from npad.experiments.whisper import experiment
-from npad.experiments.whisper.findings import comparisons, outcome
-from npad.experiments.whisper.report import render, write
-from npad.experiments.whisper.results import SELECTORS, Results, selected
 from npad.reproduce.hypotheses import Candidate, choose, read_entries
 from runs import ROOT
+from studies.whisper import experiment
+from studies.whisper.findings import comparisons, outcome
+from studies.whisper.report import render, write
+from studies.whisper.results import SELECTORS, Results, selected
 
 # Candidates: text, log p, tokens with the end, count, finished
 FOUND = [

@@ -109,7 +109,7 @@ def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
     assert received["model"] == model
     assert {name: getattr(received["recipe"], name) for name in recipe} == recipe
     assert received["recipe"].noise == package.Noise(
-        0.2, package.Power(1.0), package.Laplace(), "output", True
+        0.2, package.schedules.Power(1.0), package.distributions.Laplace(), "output", True
     )
 
 

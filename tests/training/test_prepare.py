@@ -14,8 +14,7 @@ import pytest
 from npad import InvalidInput
 from npad.errors import StorageError
 from npad.storage.atomic import exclusive_lock
-from npad.storage.regular import MAX_JSON_BYTES
-from npad.storage.sealed import seal
+from npad.storage.regular import MAX_JSON_BYTES, seal
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Subwords
 from npad.training import prepare as module
 from npad.training.prepare import prepare

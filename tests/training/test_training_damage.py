@@ -13,8 +13,7 @@ import pytest
 from npad.errors import StorageError
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal
+from npad.storage.regular import file_digest, seal
 from npad.training import run
 from npad.training.recipe import Recipe
 from runs import SHORT, TINY, small_store, train

@@ -7,9 +7,11 @@ import json
 import pytest
 import torch
 
-from npad import Adaptive, Constant, Fixed, InvalidInput, Noise, Orthogonal, StudentT
+from npad import InvalidInput, Noise
+from npad.distributions import Fixed, Orthogonal, StudentT
 from npad.errors import NpadError, StorageError
 from npad.models.cgru.model import AttentionModel
+from npad.schedules import Adaptive, Constant
 from npad.training import run
 from npad.training.loop import Loop
 from npad.training.prepare import prepare

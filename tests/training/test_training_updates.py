@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import distributed
 
-from npad import Constant, Noise, Noisy, StudentT
+from npad import Noise, Noisy
+from npad.distributions import StudentT
+from npad.schedules import Constant
 from npad.training.batches import Batcher
 from npad.training.likelihood import nll
 from npad.training.noise import TrainingNoise

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from npad.models import toy
-from npad.noise.registry import SCHEDULES
+from npad.schedules import SCHEDULES
 
 pytestmark = pytest.mark.web
 

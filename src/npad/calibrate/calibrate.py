@@ -21,7 +21,7 @@ from npad.errors import InvalidInput
 from npad.evaluate.metrics import Metric, metric_named
 from npad.evaluate.significance import Comparison, compare_with_all
 from npad.model import name_of
-from npad.pipelines.encoding import ensure_texts
+from npad.pipelines.translation import ensure_texts
 from npad.reproduce.record import Record
 from npad.search.greedy import Greedy
 from npad.validation import (

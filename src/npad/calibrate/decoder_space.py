@@ -8,7 +8,7 @@ from typing import Any
 
 from npad.model import Capabilities
 from npad.noise.noisy import Noise
-from npad.noise.schedules import Annealed, Constant, Schedule
+from npad.schedules import Annealed, Constant, Schedule
 from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -19,7 +19,10 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.search.selected import Selected
-from npad.search.selectors import (
+from npad.search.shared_sampling import SharedSampling
+from npad.search.steered import SteeredSearch
+from npad.search.stochastic_beam import StochasticBeam
+from npad.selectors import (
     MBR,
     LengthNormalised,
     ModelMBR,
@@ -28,9 +31,6 @@ from npad.search.selectors import (
     WithCut,
     cut_competes,
 )
-from npad.search.shared_sampling import SharedSampling
-from npad.search.steered import SteeredSearch
-from npad.search.stochastic_beam import StochasticBeam
 
 WIDTHS = (2, 3, 5, 8, 12, 20)
 SAMPLES = (5, 10, 20, 50)

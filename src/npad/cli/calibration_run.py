@@ -16,7 +16,6 @@ from npad.calibrate.decoding_tasks import Task, Transcribing, Translating
 from npad.calibrate.report import Data, as_record
 from npad.cli.decoder_line import options_for
 from npad.cli.evaluate_speech import are_recordings
-from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -26,7 +25,7 @@ from npad.reproduce.record import Record
 from npad.scale.worker import fingerprint
 from npad.search.defaults import Defaults
 from npad.search.npad import NPAD
-from npad.text.files import read_lines
+from npad.text.files import read_lines, read_pairs
 
 
 @dataclass(frozen=True)

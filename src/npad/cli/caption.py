@@ -21,7 +21,7 @@ from npad.evaluate.plots import ensure_matplotlib
 from npad.pipelines.captioning import MAX_CAPTION, load
 from npad.pipelines.manifests import holds_files
 from npad.pipelines.pictures import SUFFIXES
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.search.decoder import Decoder
 from npad.signatures import signature
 from npad.text.files import open_output

@@ -14,19 +14,20 @@ from npad.cli.comparison_table import as_record, comparison_table
 from npad.cli.decoder_fields import PANEL
 from npad.cli.decoder_options import compares, make_decoder
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
-from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar, console
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.comparison import compare
 from npad.pipelines.loading import load
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.registry import DECODERS
-from npad.search.selectors import cut_competes
+from npad.selectors import cut_competes
+from npad.text.files import read_pairs
 
 TIE = 1e-4  # in float32, the same output may differ by this between two batches
 LEGEND = """\

@@ -12,7 +12,6 @@ import torch
 from rich.table import Table
 
 from npad.calibrate.confidence import fit_confidence
-from npad.cli.pairs import read_pairs
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.pipelines.loading import load
@@ -20,6 +19,7 @@ from npad.pipelines.names import SHIPPED, ModelReference
 from npad.search.decoder import Decoder
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, Confidence
+from npad.text.files import read_pairs
 
 LEGEND = """\
 confidence        the sentence chrF to expect of an output, by its log p per token

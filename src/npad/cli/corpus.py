@@ -14,12 +14,11 @@ import typer
 
 from npad.cli.outputs import as_json, as_moses, as_text
 from npad.cli.placement import Placement
-from npad.cli.terminal import SECONDS_PER_NOTE, bar, note
+from npad.cli.terminal import SECONDS_PER_NOTE, bar, clock_time, note
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.scale.corpus import Corpus, translate_corpus
 from npad.scale.formats import is_json_lines, is_parquet
-from npad.scale.progress import Progress
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.validation import ensure_choice
@@ -127,19 +126,42 @@ class Reports:
             note("further lines that fail are counted only")
 
 
-@contextmanager
-def shown_progress() -> Iterator[Callable[[Progress], None]]:
-    """Show sentences per second and the time left: as a bar, or as a line now and then."""
-    last = time.monotonic()
+class Throughput:
+    """Sentences per second of this run, and the time left; an earlier run may have done a part.
 
-    def tell(progress: Progress) -> None:
+    Args:
+        clock: the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.start = clock, clock()
+        self.begun: int | None = None  # sentences that an earlier run finished
+
+    def described(self, done: int, total: int) -> str:
+        """Return the progress in words; the first call says what an earlier run finished."""
+        self.begun = done if self.begun is None else self.begun
+        text = f"{done:,} of {total:,} sentences"
+        seconds = self.clock() - self.start
+        rate = (done - self.begun) / seconds if seconds > 0 else 0.0
+        if not rate:
+            return text
+        return f"{text}, {rate:,.1f} sentences/s, {clock_time((total - done) / rate)} left"
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show sentences per second and the time left: as a bar, or as a line now and then."""
+    throughput, last = Throughput(), time.monotonic()
+
+    def show_line(done: int, total: int) -> None:
         nonlocal last
+        text = throughput.described(done, total)
         if time.monotonic() - last >= SECONDS_PER_NOTE:
-            note(str(progress))
+            note(text)
             last = time.monotonic()
 
     if not sys.stderr.isatty():
-        yield tell
+        yield show_line
         return
     with bar("translating") as update:
-        yield lambda progress: update(str(progress), progress.done, progress.total)
+        yield lambda done, total: update(throughput.described(done, total), done, total)

@@ -14,7 +14,7 @@ from npad.search.mbr_decoding import MBRDecoding
 from npad.search.npad import NPAD
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected
-from npad.search.selectors import MostProbable, Selector
+from npad.selectors import MostProbable, Selector
 from npad.specs import label, name_of_kind, split_commas
 
 NPAD_DEFAULTS = Defaults()  # of npad's own models

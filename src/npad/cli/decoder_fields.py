@@ -13,7 +13,7 @@ from npad.noise.noisy import Noise
 from npad.search.decoder import Decoder, has_candidates
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected
-from npad.search.selectors import Selector
+from npad.selectors import Selector
 from npad.specs import Registry, label, name_of_kind, parse_value
 
 PANEL = "How to decode"  # of the help

@@ -13,7 +13,7 @@ from npad.search.decoder import Decoder, has_candidates
 from npad.search.defaults import Defaults
 from npad.search.npad import NPAD
 from npad.search.selected import Selected
-from npad.search.selectors import MostProbable
+from npad.selectors import MostProbable
 from npad.specs import label, name_of_kind
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from npad.cli.terminal import SECONDS_PER_NOTE, note
+from npad.cli.terminal import SECONDS_PER_NOTE, clock_time, note
 from npad.reproduce.forecast import Outlook
 from npad.training.loop import Progress as Position
 from npad.training.loop import Watch
@@ -62,7 +63,7 @@ class Display(Watch):
         self.progress.update(self.task, visible=False)
         left = outlook.seconds_left
         line = f"{outlook.done:,} of about {outlook.total:,} measured"
-        line += f", about {_clock(left)} left" if left is not None else ""
+        line += f", about {clock_time(left)} left" if left is not None else ""
         if self.console.is_terminal:
             shown = f"{line}; {row}"[: self.console.width - 1]
             self.console.print(shown, end="\r", highlight=False)
@@ -85,7 +86,7 @@ class Display(Watch):
             best = "  best so far" if record["best"] else ""
             update, epoch = f"update {record['update']:,}", f"epoch {record['epoch']:g}"
             self.console.print(
-                f"{update}  {epoch}  {_clock(record['seconds'])}  "
+                f"{update}  {epoch}  {clock_time(record['seconds'])}  "
                 f"validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}",
                 highlight=False,
                 soft_wrap=True,
@@ -98,8 +99,12 @@ class Display(Watch):
         self.progress.update(self.task, losses="  ".join(filter(None, self.losses.values())))
 
 
-def _clock(seconds: float) -> str:
-    """Return a duration as m:ss or h:mm:ss."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+@contextmanager
+def resumable(command: str, folder: Path) -> Iterator[None]:
+    """Add to an interrupt how the run of a command in a folder continues, if it has begun."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if (folder / "run.json").exists():
+            error.add_note(f"{command} {folder} --resume continues")
+        raise

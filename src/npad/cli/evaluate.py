@@ -24,7 +24,6 @@ from npad.cli.options import (
     Precision,
 )
 from npad.cli.outputs import one_line
-from npad.cli.pairs import read_pairs
 from npad.cli.placement import (
     Address,
     ChainParts,
@@ -39,10 +38,10 @@ from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
 from npad.pipelines.manifests import holds_files
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
-from npad.text.files import open_output
+from npad.text.files import open_output, read_pairs
 
 LEGEND = """\
 NLL           mean -log p under the clean model; lower is better

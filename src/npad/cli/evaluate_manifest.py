@@ -16,10 +16,10 @@ from npad.errors import InvalidInput
 from npad.evaluate.captioning import CaptionReport, evaluate_captions
 from npad.pipelines import captioning, transcription
 from npad.pipelines.audio import read_wav
+from npad.pipelines.loading import source_of
 from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.names import ModelReference
-from npad.pipelines.own_models import source_of
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.search.decoder import Decoder
 
 LEGEND = """\

@@ -15,7 +15,7 @@ from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.evaluate.speech import SpeechReport, evaluate_speech
 from npad.pipelines.audio import length, read
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.transcription import Transcriber, load
 from npad.search.decoder import Decoder
 

@@ -13,9 +13,9 @@ from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
 from npad.model import name_of
 from npad.models.huggingface.rewritten import Rewritten
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load, source_of
 from npad.pipelines.names import ABOUT, ModelReference
-from npad.pipelines.own_models import load_own, source_of
+from npad.pipelines.own_models import load_own
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint

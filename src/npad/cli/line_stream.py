@@ -12,10 +12,10 @@ from typing import IO
 from npad.cli.outputs import not_decoded
 from npad.cli.terminal import Decoded
 from npad.engine.memory import return_free_memory
-from npad.pipelines.encoding import TooLong
+from npad.pipelines.outputs import TooLong, Translation
 from npad.pipelines.overlap import ReadAhead
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.signatures import signature
 from npad.text.files import read_lines

@@ -1,4 +1,4 @@
-"""npad reproduce: the paper's tables and further experiments, on one's data."""
+"""npad reproduce: the paper's tables and further experiments, on your data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
@@ -29,8 +28,6 @@ from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.experiments.steering import report as steering_report
-from npad.experiments.steering import steps as steering_steps
 from npad.models.cgru.model import PRESETS
 from npad.reproduce import reproduce as experiment
 from npad.reproduce import tables
@@ -74,12 +71,6 @@ def command(
     brief: Annotated[
         bool, typer.Option("--brief", help="Only the paper's tables and their claims.")
     ] = False,
-    steering: Annotated[
-        bool,
-        typer.Option(
-            "--steering", help="Instead, train actors and compare steered search with a beam."
-        ),
-    ] = False,
     exact: Annotated[int, typer.Option(help="Test sentences for exact search.", min=1)] = 100,
     budget: Annotated[
         int, typer.Option(help="Model calls of exact search per sentence.", min=1)
@@ -117,8 +108,6 @@ def command(
         npad reproduce runs/en-de --data tatoeba-en-de --model en-de --brief
 
         npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
-
-        npad reproduce runs/steering --data tatoeba-en-de --model en-de --steering
     """
     ensure_choice("recipe", recipe, tuple(experiment.RECIPES))
     resolved, text = device_named(device, "--device"), ParallelText.find(data, source, target)
@@ -136,11 +125,6 @@ def command(
         raise InvalidInput(
             "--train-sigmas compares models that are trained here; leave out --model"
         )
-    if steering:
-        if engine is not None or sigmas:
-            raise InvalidInput("--steering trains actors; leave out --engine and --train-sigmas")
-        _steer(folder, text, title, model, training, seeds, max_length, resolved)
-        return
     plan = experiment.Plan(
         text=text,
         title=title or folder.resolve().name,
@@ -162,35 +146,6 @@ def command(
         plan = replace(plan, place=partial(where.place, engines, device, precision))
         bench = experiment.reproduce(folder, plan, watch, watch.measuring)
     Console().print(Markdown(tables.beside_paper(bench)))
-    note(f"the report is in {folder}/README.md")
-
-
-def _steer(
-    folder: Path,
-    text: ParallelText,
-    title: str | None,
-    model: str | None,
-    training: experiment.Training,
-    seeds: int,
-    max_length: int,
-    device: torch.device,
-) -> None:
-    """Hand over to the experiment on steering."""
-    plan = steering_steps.Plan(
-        text=text,
-        title=title or folder.resolve().name,
-        model=model,
-        training=None if model else training,
-        seeds=seeds,
-        weights_seeds=seeds,
-        max_length=max_length,
-        device=device,
-    )
-    try:
-        steering_report.reproduce(folder, plan, note)
-    except KeyboardInterrupt as error:
-        error.add_note(f"what is done is in {folder}: the same command continues after it")
-        raise
     note(f"the report is in {folder}/README.md")
 
 

@@ -27,6 +27,15 @@ def note(message: str) -> None:
     print(f"npad: {message}", file=sys.stderr)
 
 
+def clock_time(seconds: float) -> str:
+    """Return a duration as m:ss, h:mm:ss or d days h:mm:ss."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{hours}:{minutes:02}:{seconds:02}" if hours or days else f"{minutes}:{seconds:02}"
+    return f"{days} days {text}" if days else text
+
+
 def console() -> Console:
     """Return standard output for tables and sentences; brackets in a text are not markup."""
     return Console(markup=False, highlight=False)
@@ -67,8 +76,6 @@ class Notes:
         now = self.clock()
         if now - self.last < SECONDS_PER_NOTE:
             return
-        from npad.scale.progress import clock_time  # imports torch, as the command has by now
-
         self.last = now
         line = f"{description}: {done:,}" + (f" of {total:,}" if total else "")
         if total and done:

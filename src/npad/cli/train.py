@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.decoder_fields import flag_of
-from npad.cli.display import Display
-from npad.cli.interrupts import resumable
+from npad.cli.display import Display, resumable
 from npad.cli.options import Device
 from npad.cli.plot import loss_title
 from npad.cli.prepare import (
@@ -28,8 +27,8 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
-from npad.noise.registry import noise_from_names
-from npad.pipelines.own_models import COMMANDS
+from npad.noise.noisy import noise_from_names
+from npad.pipelines.loading import COMMANDS
 from npad.storage import checkpoint as checkpoints
 from npad.storage import jsonl
 from npad.training import run

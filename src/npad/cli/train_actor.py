@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.interrupts import resumable
+from npad.cli.display import resumable
 from npad.cli.options import DEFAULT_MODEL, Device, ModelName
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named

@@ -20,8 +20,8 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_transcript
 from npad.pipelines.audio import Length, length, read
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.segments import Window
+from npad.pipelines.outputs import Window
+from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.subtitles import FORMATS, SUFFIXES
 from npad.pipelines.transcription import Transcriber, load
 from npad.search.decoder import Decoder

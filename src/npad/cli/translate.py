@@ -38,8 +38,8 @@ from npad.cli.placement import (
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
+from npad.pipelines.outputs import TooLong
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output

@@ -55,7 +55,7 @@ class Prediction:
         """
         checked = ensure_logits(model, logits, rows, vocabulary)
         if fused(checked) and not normalised:
-            from npad.kernels.normaliser import normaliser
+            from npad.kernels.tokens import normaliser
 
             contiguous = checked if checked.stride(-1) == 1 else checked.contiguous()
             return cls(contiguous, *normaliser(contiguous, CHUNK))
@@ -98,7 +98,7 @@ class Prediction:
         if vocabulary <= k * CHUNK:
             logits, tokens = self.logits.topk(k, -1)
         elif self.peaks is not None and k <= KERNEL_TOP_K:
-            from npad.kernels.top import top
+            from npad.kernels.tokens import top
 
             logits, tokens = top(self.logits, self.peaks, k, CHUNK)
         else:

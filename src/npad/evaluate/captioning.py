@@ -15,7 +15,7 @@ from npad.evaluate.bootstrap import paired
 from npad.evaluate.captions import CaptionBleu, Cider, paired_cider
 from npad.evaluate.report import distinct, distinct_texts
 from npad.pipelines.captioning import MAX_CAPTION, Captioner
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.search.decoder import Decoder
 
 Interval = tuple[float, float]  # 95 %, bootstrap over the pictures

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from npad.evaluate.bleu import Bleu, Counts
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.report import Report, evaluate
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 
 

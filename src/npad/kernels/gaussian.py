@@ -9,11 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from npad.kernels import splitmix64
+from npad import kernels
 
-GOLDEN = tl.constexpr(splitmix64.GOLDEN)
-FIRST = tl.constexpr(splitmix64.FIRST)
-SECOND = tl.constexpr(splitmix64.SECOND)
+GOLDEN = tl.constexpr(kernels.GOLDEN)
+FIRST = tl.constexpr(kernels.FIRST)
+SECOND = tl.constexpr(kernels.SECOND)
 TURN = tl.constexpr(2 * math.pi)
 STEP = tl.constexpr(2.0**-23)
 ROWS, PAIRS = 8, 64  # rows, and pairs of columns, per block

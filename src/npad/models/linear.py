@@ -20,7 +20,7 @@ class Product(nn.Module):
     """A linear layer for inference: x Wᵀ + b.
 
     A CPU multiplies with packed weights (oneDNN). A GPU computes a float32 product as three in
-    bfloat16 (see `npad.kernels.split`).
+    bfloat16 (see `npad.kernels.layers`).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -54,7 +54,7 @@ class Product(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
     def _split(self, x: Tensor) -> Tensor:
-        from npad.kernels.split import input_parts, weight_parts
+        from npad.kernels.layers import input_parts, weight_parts
 
         if self.kernel_weight is None:
             self.kernel_weight = weight_parts(self.weight, self.bias)

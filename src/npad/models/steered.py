@@ -66,7 +66,7 @@ class Steered(Wrapper[Any]):
         return replace(
             super().capabilities,
             judge=Clean(self.model if inner.judge is None else inner.judge),
-            steered=True,
+            modified_scores=True,
             capturable=inner.capturable,
             start_search=None if inner.start_search is None else self.start_search,
             reserve=None if inner.reserve is None else self.reserve,

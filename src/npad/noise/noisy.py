@@ -16,6 +16,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
+from npad.distributions import DISTRIBUTIONS, Distribution, Gaussian, ensure_distribution
 from npad.errors import InvalidInput
 from npad.model import (
     Capabilities,
@@ -29,9 +30,9 @@ from npad.model import (
     offers,
     reached,
 )
-from npad.noise.distributions import Distribution, Gaussian, ensure_distribution
 from npad.noise.random import Keys
-from npad.noise.schedules import Annealed, Schedule
+from npad.schedules import SCHEDULES, Annealed, Schedule
+from npad.specs import Registry, label
 from npad.validation import MAX_SEED, brief, ensure_bool, ensure_integer, ensure_number, ensure_part
 
 
@@ -113,6 +114,23 @@ class Noise:
         """Raise InvalidInput if the model does not have this noise's site."""
         if self.site not in model.sites:
             raise InvalidInput(f"{name_of(model)} has {offers(model.sites, self.site)}")
+
+
+NOISES = Registry("noise", Noise, Noise)  # whole, as a decoder's field: noise(sigma=0.3)
+
+
+def noise_from_names(
+    sigma: Any, schedule: str = "1/t", distribution: str = "gaussian", **fields: Any
+) -> Noise:
+    """Return Noise(sigma, …) with, say, schedule="power(p=0.7)", distribution="student-t(nu=3)"."""
+    parts = SCHEDULES.parse(schedule), DISTRIBUTIONS.parse(distribution)
+    return Noise(sigma, *parts, **fields)
+
+
+def noise_as_names(noise: Noise) -> dict[str, Any]:
+    """Return the arguments with which `noise_from_names` returns equal noise."""
+    names = {name: label(getattr(noise, name)) for name in ("schedule", "distribution")}
+    return names | {name: getattr(noise, name) for name in ("sigma", "site", "relative")}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from npad.kernels.splitmix64 import FIRST, GOLDEN, SECOND, signed
+from npad.kernels import FIRST, GOLDEN, SECOND, signed
 
 BLOCK = 1 << 16  # 64-bit draws at a time on a CPU, so that intermediate tensors stay in its cache
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from npad.errors import InvalidInput, StorageError
 from npad.storage.atomic import atomic_folder, exclusive_lock
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal, unseal
+from npad.storage.regular import file_digest, seal, unseal
 from npad.storage.wheels import Member, Wheel, collect
 from npad.validation import as_list, brief, ensure_path
 

@@ -86,8 +86,7 @@ def load_as(
 ) -> Kind:
     """Load a pipeline as `load` does, and refuse one of another kind before its weights are read.
 
-    Args:
-        kind: `Translator`, `Transcriber`, `Captioner`; or `Pipeline` for any of them.
+    The kind is `Translator`, `Transcriber` or `Captioner`; or `Pipeline` for any of them.
     """
     reference = ModelReference.parse(name)
     ensure_choice("precision", precision, tuple(PRECISIONS))

@@ -18,7 +18,7 @@ class Output:
     Attributes:
         text: the best hypothesis as text; of a recording, its segments joined by spaces.
         log_prob: the clean log-probability, end tokens of finished hypotheses included.
-        hypothesis: the best hypothesis; of a recording of several windows, theirs one after another.
+        hypothesis: the best hypothesis; of a recording of several windows, theirs in a row.
         signature: how it was decoded, as `npad.signature` writes it.
         alternatives: the decoder's other hypotheses, best first, without alternatives. A recording
             of several windows has none of its own; its windows have them.

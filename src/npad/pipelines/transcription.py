@@ -131,7 +131,9 @@ class Transcriber(Pipeline):
                 yield Segment(first, last, text, output)
 
     def _all(self, sources: Iterable[Any]) -> tuple[Iterable[Any], int | None]:
-        recordings = as_list("recordings", sources, "a list of recordings, each a tensor of samples")
+        recordings = as_list(
+            "recordings", sources, "a list of recordings, each a tensor of samples"
+        )
         for number, recording in enumerate(recordings, start=1):
             _ensure_samples(recording, number)
         return recordings, None

@@ -148,7 +148,9 @@ class Translator(Pipeline):
     def _excesses(self, texts: Sequence[str]) -> dict[int, TooLong]:
         pieces = [Piece(text) for text in ensure_texts(texts, "too_long")]
         self._encode(pieces)
-        return {i: piece.outcome for i, piece in enumerate(pieces) if isinstance(piece.outcome, TooLong)}
+        return {
+            i: piece.outcome for i, piece in enumerate(pieces) if isinstance(piece.outcome, TooLong)
+        }
 
     def _read(self, source: Any, number: int) -> list[Piece]:
         return [Piece(ensure_text(source))]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from npad.distributions import DISTRIBUTIONS
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
-from npad.noise.schedules import Constant
 from npad.reproduce import chosen
 from npad.reproduce.bench import Bench
 from npad.reproduce.chosen import BEAM_CHAINS, SIGMAS, WIDTHS
 from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
+from npad.schedules import SCHEDULES, Constant
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
-from npad.search.selectors import MBR, LengthNormalised, MostProbable, Selector
+from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.specs import label
 
 TEMPERATURES = (0.3, 0.5, 0.7)

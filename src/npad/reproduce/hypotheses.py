@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npad.search.hypotheses import Hypothesis
-from npad.search.selectors import MBR, LengthNormalised, MostProbable, Selector
+from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.text.english import spoken
 from npad.validation import brief
 

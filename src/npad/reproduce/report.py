@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import InvalidInput, StorageError
-from npad.experiments.tasks import sections as task_sections
 from npad.reproduce import beyond, figures, tables
 from npad.reproduce.bench import Bench
 from npad.reproduce.claims import Finding, findings
-from npad.reproduce.measured_task import CAPTION, SPEECH, TASKS, TRANSLATION
+from npad.reproduce.measured_task import TASKS
 from npad.reproduce.rows import is_number
 from npad.reproduce.tables import markdown
 from npad.storage.atomic import write_atomic
@@ -113,15 +112,82 @@ class Setup:
                 raise StorageError(f"{path} is damaged: {name} cannot be {value}")
 
 
-def render(folder: Path) -> str:
+Sections = dict[str, Callable[[Bench], str]]  # what renders each section, by heading
+
+
+class Outline:
+    """What a report says: the paper's claims and tables, and experiments beyond the paper.
+
+    Reports on other tasks than translation override what differs.
+    """
+
+    def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
+        """Return sections that precede the paper's claims, by heading.
+
+        Args:
+            bench: measures the decoders.
+            by_set: the verdicts on the paper's claims, by test set.
+        """
+        return {}
+
+    def sections(self, setup: Setup) -> Sections:
+        """Return what renders each section after the claims, in order."""
+        sections = self.paper(setup) | ({} if setup.brief else self.beyond(setup))
+        if setup.sigmas:
+            sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
+        return sections
+
+    def paper(self, setup: Setup) -> Sections:
+        """Return the paper's tables."""
+        measures = TASKS[setup.task].measures
+        return {
+            "Beside the paper": lambda bench: (
+                f"{tables.beside_paper(bench)}\n![{measures} against model calls](calls.png)\n"
+            ),
+            "Table 1: noise": lambda bench: (
+                f"{tables.table1(bench)}\n![{measures} against σ₀](sigma.png)\n"
+            ),
+            "Table 2: chains": lambda bench: (
+                f"{tables.table2(bench)}\n![{measures} against chains](chains.png)\n"
+            ),
+            "Table 3: NPAD over beam search": tables.table3,
+            "Table 4: NPAD and diverse decoding": tables.table4,
+            "What the choices were made from": tables.grids,
+        }
+
+    def beyond(self, setup: Setup) -> Sections:
+        """Return the experiments beyond the paper."""
+        sentences, budget = setup.exact
+        return {
+            "NPAD over diverse decoding": beyond.over_diverse,
+            "Where the model is unsure": lambda bench: (
+                "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
+            ),
+            "Equal compute": beyond.equal_compute,
+            "Sampling at lower temperatures": beyond.sampling,
+            "Schedules": beyond.schedules,
+            "Distributions": beyond.distributions,
+            "Which candidate to return": beyond.selection,
+            "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
+        }
+
+
+OUTLINE = Outline()
+
+
+def render(folder: Path, outline: Outline = OUTLINE) -> str:
     """Render the report of a folder's recorded results; no model is needed.
+
+    Args:
+        folder: holds setup.json and results.jsonl.
+        outline: what the report says.
 
     Raises:
         InvalidInput: the folder has no setup.json.
         NotMeasured: a result is missing.
     """
     setup = Setup.load(folder)
-    return markdown_of(_recorded(folder, setup), setup)
+    return markdown_of(_recorded(folder, setup), setup, outline)
 
 
 def _recorded(folder: Path, setup: Setup) -> Bench:
@@ -135,9 +201,9 @@ def _recorded(folder: Path, setup: Setup) -> Bench:
     )
 
 
-def write(bench: Bench, setup: Setup) -> None:
+def write(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> None:
     """Write README.md and its plots into the bench's folder; measure missing results."""
-    write_atomic(bench.folder / "README.md", markdown_of(bench, setup))
+    write_atomic(bench.folder / "README.md", markdown_of(bench, setup, outline))
     draw(bench, setup)
 
 
@@ -160,18 +226,13 @@ def redraw(folder: Path) -> None:
     draw(_recorded(folder, setup), setup)
 
 
-def markdown_of(bench: Bench, setup: Setup) -> str:
+def markdown_of(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> str:
     """Return the report; every result that it shows is asked of the bench."""
-    sections = {name: section(bench) for name, section in _sections(setup).items()}
+    sections = {name: section(bench) for name, section in outline.sections(setup).items()}
     # Claims come first in the report, but last here: they choose from the sections' results.
     by_set = {name: findings(bench, name, setup.brief) for name in bench.tests}
     claims = {f"The paper's claims, {name}": _claims(by_set[name]) for name in bench.tests}
-    if setup.task != TRANSLATION.name:
-        summary = {
-            "How much is there to find?": task_sections.to_be_found(bench),
-            "Do the paper's claims carry over?": task_sections.carried_over(bench, by_set),
-        }
-        claims = summary | claims
+    claims = outline.summary(bench, by_set) | claims
     body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
     seeds = (
         f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
@@ -186,53 +247,6 @@ def markdown_of(bench: Bench, setup: Setup) -> str:
         metrics=bench.task.legend,
     )
     return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
-
-
-def _sections(setup: Setup) -> dict[str, Callable[[Bench], str]]:
-    """Return the function that renders each section, by heading, in order."""
-    task = TASKS[setup.task]
-    paper: dict[str, Callable[[Bench], str]] = {
-        "Beside the paper": lambda bench: (
-            f"{tables.beside_paper(bench)}\n![{task.measures} against model calls](calls.png)\n"
-        ),
-        "Table 1: noise": lambda bench: (
-            f"{tables.table1(bench)}\n![{task.measures} against σ₀](sigma.png)\n"
-        ),
-        "Table 2: chains": lambda bench: (
-            f"{tables.table2(bench)}\n![{task.measures} against chains](chains.png)\n"
-        ),
-        "Table 3: NPAD over beam search": tables.table3,
-        "Table 4: NPAD and diverse decoding": tables.table4,
-        "What the choices were made from": tables.grids,
-    }
-    sentences, budget = setup.exact
-    beyond_paper: dict[str, Callable[[Bench], str]] = {
-        "NPAD over diverse decoding": beyond.over_diverse,
-        "Where the model is unsure": lambda bench: (
-            "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
-        ),
-        "Equal compute": beyond.equal_compute,
-        "Sampling at lower temperatures": beyond.sampling,
-        "Schedules": beyond.schedules,
-        "Distributions": beyond.distributions,
-        "Which candidate to return": beyond.selection,
-        "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
-    }
-    if task is not TRANSLATION:
-        for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
-            del beyond_paper[name]
-        beyond_paper["Equal compute"] = task_sections.equal_rows
-    task_own: dict[str, Callable[[Bench], str]] = {}
-    if setup.controls:
-        task_own["Does it see the picture?"] = partial(task_sections.controls, names=setup.controls)
-    if task is CAPTION:
-        task_own["Ten pictures"] = partial(task_sections.examples, descriptions=setup.descriptions)
-    if task is SPEECH:
-        task_own["Word error rate by noise"] = task_sections.noise_levels
-    sections = task_own | paper | ({} if setup.brief else beyond_paper)
-    if setup.sigmas:
-        sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
-    return sections
 
 
 def _claims(verdicts: Sequence[Finding]) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.scale.engine import Engine
 from npad.scale.units import Failed, Outcome, Result, Task, candidates_of, units_of
 from npad.scale.worker import is_near_tie
 from npad.search.chain_range import merge
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.selectors import MostProbable, WithCut, cut_competes, with_texts
+from npad.selectors import MostProbable, WithCut, cut_competes, with_texts
 from npad.signatures import signature
 
 

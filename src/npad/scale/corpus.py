@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import IO, Literal
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.scale import chains, formats
 from npad.scale.engine import Engine
 from npad.scale.manifest import Manifest, continued
-from npad.scale.progress import Progress
 from npad.scale.units import Failed, Result, Task, chain_ranges
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
@@ -87,7 +86,7 @@ def translate_corpus(
     max_rows: int = 1024,
     unit: int | None = None,
     chain_parts: int = 1,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     report: Callable[[int, str], None] = lambda line, reason: None,
 ) -> Summary:
     """Translate a corpus; if an earlier run was cut off, continue after the units it finished.
@@ -102,7 +101,8 @@ def translate_corpus(
         unit: texts per unit: by default eight batches, or fewer to keep all workers busy. It
             decides memory and speed, not the result.
         chain_parts: parts that NPAD's chains are divided into, each of them a unit.
-        progress: called after each unit.
+        progress: called at the beginning and after each unit, with the finished texts, those of
+            an earlier run included, and all.
         report: called with the number, from 1, and the reason of each text that fails.
 
     Raises:
@@ -122,12 +122,12 @@ def translate_corpus(
     finish = formats.write_parquet if formats.is_parquet(corpus.output) else os.replace
     with continued(corpus.output, _identity(corpus, spec, task), finish) as manifest:
         run = _Run(corpus, manifest, decoder, report)
-        begun, watch = manifest.texts, Progress(total, manifest.texts)
+        begun = manifest.texts
+        progress(begun, total)
         results = chains.run(engine, run.read(), task, size, chain_parts, begun)
         for result in results:
             run.write(result)
-            watch.reached(manifest.texts)
-            progress(watch)
+            progress(manifest.texts, total)
     return Summary(manifest.texts, manifest.failed, manifest.near_ties, begun)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 
 from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
-from npad.pipelines.progress import report_decoded
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.pipeline import report_decoded
+from npad.pipelines.translation import Translator
 from npad.scale import chains
 from npad.scale.engine import Engine
 from npad.scale.units import Failed, Task

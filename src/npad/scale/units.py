@@ -8,8 +8,8 @@ from itertools import islice, pairwise
 from typing import Any
 
 from npad.errors import InvalidInput
-from npad.pipelines.batching import WINDOW_BATCHES
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
+from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.search.chain_range import ChainRange
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.npad import NPAD

@@ -16,9 +16,9 @@ import torch
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory
 from npad.model import name_of
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
+from npad.pipelines.outputs import TooLong
 from npad.pipelines.translation import Translator
 from npad.scale.units import Failed, Outcome, Result, Unit
 from npad.search.chain_range import ChainRange

@@ -18,7 +18,7 @@ from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.npad import NPAD
 from npad.search.rows import Problems
-from npad.search.selectors import rank
+from npad.selectors import rank
 from npad.validation import brief, ensure_integer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from npad.model import Capabilities
 from npad.noise.noisy import Noise
-from npad.search.selectors import MostProbable, Selector, WithCut
+from npad.selectors import MostProbable, Selector, WithCut
 
 CHAINS = 50  # the most that the paper runs
 TRANSFORMER_CHAINS = 10  # a row of a transformer costs more, in time and in memory

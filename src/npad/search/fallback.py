@@ -20,7 +20,7 @@ from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses, join_groups
 from npad.search.rows import Problems, rows_of
 from npad.search.sampling import Sampling
-from npad.search.selectors import LengthNormalised
+from npad.selectors import LengthNormalised
 from npad.validation import MAX_SEED, brief, ensure_callable, ensure_integer, ensure_number
 
 SEED_STRIDE = 1_000_003  # between the seeds of two temperatures

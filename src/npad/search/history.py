@@ -75,7 +75,7 @@ class History:
         if self.clean is None:
             return
         if fused(predicted.logits):
-            from npad.kernels.gains import record_gains
+            from npad.kernels.tokens import record_gains
 
             record_gains(predicted.logits, predicted.norm, tokens, rows, *self._buffers(), eos)
             return

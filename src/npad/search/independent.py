@@ -69,7 +69,7 @@ class IndependentRows:
 
     def _greedy_by_kernel(self, predicted: Prediction) -> IndependentRows:
         """Advance by the most probable tokens, `predicted.first`, in one kernel."""
-        from npad.kernels.greedy import greedy_step
+        from npad.kernels.tokens import greedy_step
 
         assert predicted.first is not None
         history = self.history

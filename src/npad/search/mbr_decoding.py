@@ -20,7 +20,7 @@ from npad.search.hypotheses import Hypotheses
 from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
-from npad.search.selectors import MBR, Selector, cut_competes, innermost_selector, rank
+from npad.selectors import MBR, Selector, cut_competes, innermost_selector, rank
 from npad.specs import name_of_kind
 from npad.validation import brief
 
@@ -93,8 +93,8 @@ class MBRDecoding(Decoder):
         found = decoder.search(model, state, problems).cpu()
         if found.count is None:  # NPAD and MBR have merged and counted theirs
             found = found.distinct().hypotheses
-        steered = Capabilities.of(model).steered
-        return rescore(model, state, found) if steered else found
+        modified = Capabilities.of(model).modified_scores
+        return rescore(model, state, found) if modified else found
 
 
 @dataclass(frozen=True)

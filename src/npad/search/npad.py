@@ -21,7 +21,7 @@ from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
-from npad.search.selectors import (
+from npad.selectors import (
     GNMTLength,
     LengthNormalised,
     MostProbable,

@@ -6,8 +6,8 @@ are derived from these registries and from the dataclass fields.
 
 from __future__ import annotations
 
-import npad.noise.registry  # noqa: F401 (the parts of NPAD's noise)
-from npad.search import selectors
+import npad.noise.noisy  # noqa: F401 (the parts of NPAD's noise)
+from npad import selectors
 from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf

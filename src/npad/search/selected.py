@@ -17,7 +17,7 @@ from npad.search.hypotheses import Hypotheses
 from npad.search.mbr_decoding import MBRDecoding
 from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
-from npad.search.selectors import (
+from npad.selectors import (
     MBR,
     MostProbable,
     Selector,
@@ -37,8 +37,8 @@ class Selected(Decoder):
 
     `Selected(Beam(5), LengthNormalised())` is beam search with a length penalty: what
     `NPAD(Beam(5), chains=1, candidates="all", selector=LengthNormalised())` returns. Cost: that of
-    the decoder, and one pass over the candidates if the selector reads attention or a Hugging Face
-    model is steered.
+    the decoder, and one pass over the candidates if the selector reads attention or the model's
+    scores are modified.
 
     Attributes:
         inner: the decoder; one that returns several hypotheses, or has a beam.
@@ -87,7 +87,7 @@ class Selected(Decoder):
         if not cut_competes(self.selector):
             inner = AllFinished(inner)
         candidates = inner.search(model, state, problems).cpu().distinct().hypotheses
-        if self.needs_coverage or Capabilities.of(model).steered:
+        if self.needs_coverage or Capabilities.of(model).modified_scores:
             candidates = rescore(model, state, candidates, coverage=self.needs_coverage)
         return rank(candidates, self.selector)
 

@@ -13,7 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from npad.errors import InvalidInput
-from npad.pipelines.encoding import ensure_texts
+from npad.pipelines.translation import ensure_texts
 from npad.serve.limits import Limits
 from npad.serve.refusals import Refused
 from npad.validation import brief

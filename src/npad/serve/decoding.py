@@ -10,8 +10,8 @@ from npad.engine.deadline import Stopped, stopped_by
 from npad.errors import InvalidInput
 from npad.model import Capabilities
 from npad.noise.random import stable_hash
-from npad.pipelines.encoding import TooLong
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import TooLong, Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.hypotheses import Hypothesis
@@ -111,7 +111,7 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
     window = max(1, len(texts))
     with observed_by(counter):
         outcomes = list(translator.stream_or_skip(texts, decoder, max_length, window=window))
-    steered = Capabilities.of(translator.model).steered
+    rescored = Capabilities.of(translator.model).modified_scores
     return [
         outcome
         if isinstance(outcome, TooLong)
@@ -120,7 +120,7 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
             Calls(
                 counter.calls.get(stable_hash(text), 0),
                 distinct_prefixes(hypotheses_of(outcome))
-                if steered or isinstance(decoder, NPAD)
+                if rescored or isinstance(decoder, NPAD)
                 else 0,
             ),
         )

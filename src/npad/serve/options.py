@@ -10,17 +10,18 @@ from dataclasses import MISSING, Field, fields, replace
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
+from npad.distributions import DISTRIBUTIONS
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.noise.noisy import Noise
-from npad.noise.registry import DISTRIBUTIONS, SCHEDULES
+from npad.schedules import SCHEDULES
 from npad.search.decoder import Decoder, has_candidates
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.npad import NPAD
 from npad.search.registry import DECODERS, SELECTORS
 from npad.search.selected import Selected
-from npad.search.selectors import MBR, MostProbable, Selector, innermost_selector
+from npad.selectors import MBR, MostProbable, Selector, innermost_selector
 from npad.serve.limits import Limits
 from npad.specs import label, name_of_kind, parse_value
 from npad.validation import brief, ensure_integer

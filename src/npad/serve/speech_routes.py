@@ -11,8 +11,8 @@ from starlette.responses import Response
 from npad.engine.deadline import stopped_by
 from npad.errors import InvalidInput
 from npad.pipelines.audio import read_wav, split_at_pauses
+from npad.pipelines.outputs import Translation
 from npad.pipelines.transcription import Transcriber
-from npad.pipelines.translation import Translation
 from npad.serve.bodies import form_with_file
 from npad.serve.decoding import finite
 from npad.serve.models import ServedModel

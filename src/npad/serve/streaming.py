@@ -26,7 +26,7 @@ from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
 from npad.search.selected import Selected
-from npad.search.selectors import MostProbable, cut_competes, innermost_selector, with_texts
+from npad.selectors import MostProbable, cut_competes, innermost_selector, with_texts
 from npad.serve.confidence import confidence_of
 from npad.serve.decoding import finite
 from npad.serve.models import ServedModel

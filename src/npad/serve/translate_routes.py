@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.serve.bodies import ensure_request_texts
 from npad.serve.confidence import confidence_of
 from npad.serve.decoding import Decoded, decode_job, finite

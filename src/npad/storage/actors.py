@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 from npad.errors import InvalidInput, NpadError, StorageError
 from npad.models.actors import Actor
 from npad.storage.checkpoint import WEIGHTS, read_config
-from npad.storage.regular import ensure_regular, file_digest, read_json
-from npad.storage.sealed import seal, unseal
+from npad.storage.regular import ensure_regular, file_digest, read_json, seal, unseal
 from npad.validation import one_line
 from npad.version import __version__
 

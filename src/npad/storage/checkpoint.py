@@ -30,8 +30,7 @@ from npad.models.cgru.model import AttentionModel
 from npad.models.shapes import without_weights
 from npad.storage.atomic import atomic_folder, remove
 from npad.storage.int8 import SCALE, pack, unpack
-from npad.storage.regular import ensure_regular, file_digest, read_json
-from npad.storage.sealed import digest
+from npad.storage.regular import digest, ensure_regular, file_digest, read_json
 from npad.text.subwords import END, SIDES, TOKENIZER_FILES, Subwords
 from npad.validation import one_line
 from npad.version import __version__

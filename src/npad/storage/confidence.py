@@ -18,7 +18,7 @@ from typing import Any
 from npad.errors import StorageError
 from npad.search.hypotheses import Hypothesis
 from npad.storage.atomic import write_atomic
-from npad.storage.sealed import seal, unseal
+from npad.storage.regular import seal, unseal
 from npad.version import __version__
 
 FILE = "confidence.json"

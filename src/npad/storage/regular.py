@@ -1,7 +1,8 @@
 """Open and parse files that may be damaged or hostile: regular, of bounded size, strict JSON.
 
 Opening a pipe blocks and reading a device such as /dev/zero never ends; both are refused before
-they are opened. Every failure is a one-line StorageError.
+they are opened. A sealed JSON object carries the SHA-256 digest of its own content. Every failure
+is a one-line StorageError.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 from npad.errors import StorageError
 
 MAX_JSON_BYTES = 1 << 26  # npad's own JSON files have a few kilobytes
+DIGEST = "digest"  # the key of a sealed object's digest
 
 
 def ensure_regular(path: str | Path, max_bytes: int | None = None) -> None:
@@ -109,6 +111,35 @@ def file_digest(path: str | Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
         except OSError as error:
             raise StorageError(f"cannot read {path}: {_reason(error)}") from error
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of a value's canonical JSON: keys sorted, no spaces, ASCII."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def seal(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with its digest added."""
+    return content | {DIGEST: digest(content)}
+
+
+def unseal(path: Path) -> dict[str, Any]:
+    """Read a sealed JSON object and verify its digest, which stays in the result.
+
+    Raises:
+        StorageError: the file is unreadable, holds no JSON object, or was changed.
+    """
+    sealed = read_json(path)
+    content = {key: value for key, value in sealed.items() if key != DIGEST}
+    try:
+        sound = sealed.get(DIGEST) == digest(content)
+    except RecursionError as error:
+        raise StorageError(f"{path} is damaged: it is nested too deeply") from error
+    if not sound:
+        reason = "its digest is not that of its content" if DIGEST in sealed else "it has no digest"
+        raise StorageError(f"{path} is damaged or was edited: {reason}")
+    return sealed
 
 
 def _constant(name: str) -> float:

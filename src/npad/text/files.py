@@ -67,6 +67,19 @@ def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
                 yield text
 
 
+def read_pairs(source: Path, reference: Path) -> tuple[list[str], list[str]]:
+    """Return the lines of two files, sources and references, of which line i of both is a pair.
+
+    Raises:
+        InvalidInput: a file cannot be read, or their numbers of lines differ.
+    """
+    sources, references = list(read_lines(source)), list(read_lines(reference))
+    if len(sources) != len(references):
+        counts = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
+        raise InvalidInput(f"{counts}; line i of both must be a pair")
+    return sources, references
+
+
 @contextmanager
 def open_input(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a file, or standard input for `-`, for reading bytes; decompress gzip and xz.

@@ -34,8 +34,7 @@ from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.actors import save_actor
 from npad.storage.atomic import atomic_folder
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal, unseal
+from npad.storage.regular import file_digest, seal, unseal
 from npad.training.batches import Batcher, Buckets
 from npad.training.cuda_graphs import CapturedFeatures
 from npad.training.likelihood import nll

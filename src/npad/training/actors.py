@@ -27,8 +27,7 @@ from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
-from npad.storage.regular import read_json
-from npad.storage.sealed import seal, unseal
+from npad.storage.regular import read_json, seal, unseal
 from npad.text.files import display_name, read_lines
 from npad.text.subwords import Detokeniser, Subwords
 from npad.training.actor_loop import ActorLoop, ActorProgress, ActorWatch, Validation

@@ -15,7 +15,7 @@ from torch import Tensor
 from npad.errors import InvalidInput, StorageError, TrainingError
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
-from npad.storage.sealed import digest
+from npad.storage.regular import digest
 from npad.training.batches import Batcher
 from npad.training.likelihood import nll
 from npad.training.recipe import STOPPING_CRITERIA, Recipe

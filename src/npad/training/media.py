@@ -25,8 +25,7 @@ from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.pretrained import fetch_network
 from npad.pipelines.sound import FRAME_SECONDS
 from npad.storage.atomic import atomic_folder, exclusive_lock
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal
+from npad.storage.regular import file_digest, seal
 from npad.text.subwords import TOKENIZER_FILES, Subwords
 from npad.training.prepare import MAX_VOCABULARY, Counts, Files, Progress
 from npad.training.prepare import pair_of_files as pair_of

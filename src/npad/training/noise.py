@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from npad.distributions import Orthogonal
 from npad.errors import InvalidInput
-from npad.noise.distributions import Orthogonal
 from npad.noise.noisy import Noise, Perturbation
 from npad.noise.random import Keys
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from npad.errors import InvalidInput
 from npad.storage.atomic import atomic_folder, exclusive_lock
-from npad.storage.regular import file_digest
-from npad.storage.sealed import seal
+from npad.storage.regular import file_digest, seal
 from npad.text.files import display_name, open_input, read_lines, reading_errors
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, TOKENIZER_FILES, Subwords
 from npad.training.store import FORMAT, Store, Writer, dtypes, file_names

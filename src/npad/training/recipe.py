@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from npad.errors import InvalidInput
-from npad.noise.noisy import Noise
-from npad.noise.registry import noise_as_names, noise_from_names
+from npad.noise.noisy import Noise, noise_as_names, noise_from_names
 from npad.training.noise import ensure_trainable
 from npad.validation import brief, ensure_bool, ensure_choice, ensure_integer, ensure_number
 

@@ -27,8 +27,7 @@ from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
-from npad.storage.regular import read_json
-from npad.storage.sealed import seal, unseal
+from npad.storage.regular import read_json, seal, unseal
 from npad.training.frequencies import begin_with_frequencies
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.media import check_media, prepare_media

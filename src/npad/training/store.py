@@ -26,8 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from npad.errors import InvalidInput, StorageError
-from npad.storage.regular import file_digest, read_json
-from npad.storage.sealed import unseal
+from npad.storage.regular import file_digest, read_json, unseal
 from npad.text.subwords import SIDES, TOKENIZER_FILES, Subwords
 from npad.training.sources import Side, Source, mapped
 from npad.training.tasks import NETWORK_FILE, Task

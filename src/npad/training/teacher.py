@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from npad.decoding import decode
 from npad.errors import StorageError
 from npad.search.beam import Beam
-from npad.storage.sealed import digest
+from npad.storage.regular import digest
 from npad.validation import ensure_integer
 
 MAX_ROWS = {"cuda": 1 << 14, "cpu": 1 << 10}  # rows, sources × width, of a batch

@@ -106,7 +106,7 @@ def gru(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:
         [rows, units].
     """
     if fused(inputs) and not inputs.requires_grad:
-        from npad.kernels.gates import gates as kernel
+        from npad.kernels.layers import gates as kernel
 
         return kernel(inputs, recurrent, hidden)
     width = hidden.shape[1]

@@ -1,4 +1,4 @@
-"""Load Hugging Face models by name, with tokenizer or processor, steered as configured.
+"""Load Hugging Face models by name, with tokenizer or processor, constrained as configured.
 
 Models are untrusted. Their Python code never runs, weights are safetensors and nothing is
 unpickled, no adapter and no attention kernel is loaded, and loading never reads standard input,
@@ -53,7 +53,7 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
         device: where to load it.
 
     Returns:
-        The model, steered by its generation config, and its tokenizer.
+        The model, constrained by its generation config, and its tokenizer.
 
     Raises:
         InvalidInput: the model cannot be loaded safely, or does not know a language.
@@ -76,7 +76,7 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
                 )
         tokenizer.src_lang, target = languages
         model.generation_config.forced_bos_token_id = codes[target]
-    return steered(HuggingFace(model)), tokenizer
+    return constrained(HuggingFace(model)), tokenizer
 
 
 def continues_text(name: str) -> bool:
@@ -148,7 +148,7 @@ def speech_model(
         adapter = HuggingFace(model, decoder_prefix=[t for t in prefix if t != stamp - 1])
         forbidden = {stamp - 1, *(getattr(generation, "suppress_tokens", None) or ())}
         timed = Timestamped(adapter, (t for t in forbidden if t < stamp), stamp)
-    return steered(HuggingFace(model, decoder_prefix=prefix)), timed, processor
+    return constrained(HuggingFace(model, decoder_prefix=prefix)), timed, processor
 
 
 def _first_stamp(model: Any) -> int | None:
@@ -157,8 +157,8 @@ def _first_stamp(model: Any) -> int | None:
     return without + 1 if without is not None and without + 1 < model.config.vocab_size else None
 
 
-def steered(adapter: HuggingFace) -> Any:
-    """Return the model steered as its generation config asks: tokens forbidden, lengths set, …"""
+def constrained(adapter: HuggingFace) -> Any:
+    """Return the model constrained by its generation config: tokens forbidden, lengths set, …"""
     config, device = adapter.model.generation_config, adapter.device
     eos, prefix_length = config.eos_token_id, len(adapter.decoder_prefix)
     processors: dict[str, Callable[[Any], Any]] = {

@@ -1,7 +1,7 @@
-"""A model steered by logits processors and stopping criteria, as Hugging Face has them.
+"""A model constrained by logits processors and stopping criteria, as Hugging Face has them.
 
-They forbid or force tokens, set minimal lengths and penalise repetition. They steer the search; the
-scores of hypotheses are those of the model itself.
+They forbid or force tokens, set minimal lengths and penalise repetition. They constrain the search;
+the scores of hypotheses are those of the model itself.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class ProcessedState(RewrittenState):
 
 
 class Processed(Rewritten):
-    """A model steered by processors and stopping criteria.
+    """A model constrained by processors and stopping criteria.
 
     A row that a criterion stops can only end.
 
     Args:
-        model: the model to steer.
+        model: the model to constrain.
         prefix: [sentences, length], the tokens before the first new one, for the processors;
             `model.prefix(source)` by default.
         processor: changes the scores of each step.
@@ -76,14 +76,14 @@ class Processed(Rewritten):
         self._identity = self._what_it_does()
 
     def __eq__(self, other: object) -> bool:
-        """Models steered alike share their CUDA graphs."""
+        """Models constrained alike share their CUDA graphs."""
         return isinstance(other, Processed) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
 
     def _what_it_does(self) -> Any:
-        """Return a key that is equal for models that are steered alike, as far as is known."""
+        """Return a key that is equal for models that are constrained alike, as far as is known."""
         if not self._is_pure():
             return id(self)
         options = [(type(part), _hashable(vars(part))) for part in self._processors()]

@@ -32,7 +32,7 @@ class Rewritten(Wrapper[Any]):
         return replace(
             super().capabilities,
             judge=Clean(self.model),
-            steered=True,
+            modified_scores=True,
             start_search=None if inner.start_search is None else self.start_search,
             reserve=None if inner.reserve is None else self.reserve,
         )

@@ -120,10 +120,10 @@ def attend_to_own(
     position_bias: Tensor | None,
 ) -> Tensor:
     """Attend from one token a row to the row's own, by a kernel that reads no other columns."""
-    from npad.kernels.one_query import attend
+    from npad.kernels.attention import attend_one_query
 
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return attend(query, key, value, length, scale, position_bias)
+    return attend_one_query(query, key, value, length, scale, position_bias)
 
 
 def attend_to_source(

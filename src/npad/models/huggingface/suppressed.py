@@ -17,7 +17,7 @@ class Suppressed(Rewritten):
     """A model whose forbidden tokens have no probability; that of the others stays as it is.
 
     Args:
-        model: the model to steer.
+        model: the model to constrain.
         tokens: never written.
         first: not written as the first token.
     """

@@ -32,7 +32,7 @@ class Timestamped(Suppressed):
     other token, one follows.
 
     Args:
-        model: the model to steer, prompted to write timestamps.
+        model: the model to constrain, prompted to write timestamps.
         tokens: never written.
         first_stamp: the token of 0 seconds; all tokens from it on are timestamps.
         latest_start: the first segment begins at most so many timestamps after 0 seconds.

@@ -1,6 +1,0 @@
-"""`python -m npad.experiments.whisper`."""
-
-from npad.experiments.whisper.experiment import main
-
-if __name__ == "__main__":
-    main()

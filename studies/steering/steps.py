@@ -1,0 +1,358 @@
+"""Steps of the experiment on steering: model, teacher, actors, and weights trained alike.
+
+FOLDER/
+  model/  store/        the model, if none is given: trained as by `npad reproduce`
+  teacher-10-1/         what the beam found for the training sources
+  actor-0/ …            an actor per seed
+  weights-0/ …          all weights, trained on the same pairs
+  outputs.jsonl.gz      a line per step and per row of the report
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from npad.errors import InvalidInput
+from npad.evaluate.word_bleu import WordBleu
+from npad.models.actors import Actor
+from npad.models.cgru.fast import prepared
+from npad.pipelines.names import ModelReference
+from npad.reproduce import reproduce
+from npad.reproduce.bench import Pairs
+from npad.reproduce.data import ParallelText
+from npad.reproduce.hypotheses import Entry, append_entry, resume_entries
+from npad.storage import checkpoint
+from npad.storage.actors import load_actor
+from npad.text.files import read_lines
+from npad.text.subwords import Detokeniser
+from npad.training.actor_loop import BEST, ActorLoop, ActorWatch, Validation
+from npad.training.loop import Watch
+from npad.training.store import Corpus
+from npad.training.targets import pairs_of
+from npad.training.teacher import Candidates, Teacher, decode_sources
+from npad.version import __version__
+from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
+from studies.steering.weights import fine_tuned
+
+OUTPUTS = "outputs.jsonl.gz"
+ACTOR = Variant("actor")
+FINE_TUNING = Variant("weights", kind=WEIGHTS, rate=2e-4, epochs=3)
+
+Note = Callable[[str], None]
+
+
+class OutOfTime(Exception):
+    """The time is over; what is done is stored."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train and measure.
+
+    Attributes:
+        text: the training, validation and test texts; the first test set is measured.
+        title: of the data set, in the report.
+        model: a name or folder for `npad.load`; None: train a model.
+        training: needed to train a model.
+        actor: the actor, its teacher and recipe.
+        weights: the recipe of the weights that are trained on the same pairs.
+        seeds: actors, and seeds of rows with chance.
+        weights_seeds: fine-tuned models.
+        sources: training sources to decode at most, chosen at random; 0: all.
+        max_source: tokens of a training source at most.
+        max_length: tokens of an output at most.
+        sentences: of the validation and test set at most; 0: all.
+        more: files of further sources, for variants with data=more.
+        device: where to train and decode.
+    """
+
+    text: ParallelText
+    title: str
+    model: str | None = None
+    training: reproduce.Training | None = None
+    actor: Variant = ACTOR
+    weights: Variant = FINE_TUNING
+    seeds: int = 3
+    weights_seeds: int = 3
+    sources: int = 0
+    max_source: int = 50
+    max_length: int = 100
+    sentences: int = 0
+    more: tuple[str, ...] = ()
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+class Steps:
+    """The steps of the experiment before its rows, each stored once in a folder.
+
+    Args:
+        folder: where everything is kept.
+        plan: what to train and measure.
+        minutes: begin nothing after so many minutes.
+        note: called with a line of progress.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, minutes: float, note: Note) -> None:
+        self.folder, self.plan, self.note = folder, plan, note
+        self.deadline = time.monotonic() + 60 * minutes
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / OUTPUTS
+        self.records = resume_entries(self.path)
+        self.keys = {tuple(record["key"]) for record in self.records}
+        sets = list(plan.text.sets().items())
+        limit = plan.sentences or None
+        self.sets = {
+            name: Pairs(pairs.sources[:limit], pairs.references[:limit]) for name, pairs in sets[:2]
+        }
+        (_, self.valid), (self.test_name, self.test) = self.sets.items()
+        self.texts: dict[str, list[str]] = {}
+        self.candidates: dict[tuple[str, Teacher], list[Candidates]] = {}
+
+    def out_of_time(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def measure(self, key: Sequence[Any], values: Callable[[], Entry]) -> Entry:
+        """Return the record of a key, measured and stored if there is none.
+
+        Raises:
+            OutOfTime: it would have to be measured.
+        """
+        if tuple(key) in self.keys:
+            return next(record for record in self.records if record["key"] == list(key))
+        if self.out_of_time():
+            raise OutOfTime
+        record = {"key": list(key), **values()}
+        append_entry(self.path, record)
+        self.records.append(record)
+        self.keys.add(tuple(key))
+        return record
+
+    @cached_property
+    def saved(self) -> checkpoint.Saved:
+        """The model, trained unless one is given or it has been trained before."""
+        plan = self.plan
+        if plan.model is not None:
+            folder = ModelReference.parse(plan.model).require_folder("be steered by an actor")
+        elif ("about",) in self.keys:  # it is trained, maybe on another device
+            folder = self.folder / "model"
+        else:
+            training = reproduce.Plan(
+                plan.text, plan.title, "", training=plan.training, device=plan.device
+            )
+            folder = reproduce.trained_model(self.folder, training, 0.0, ModelWatch(self.note))
+        saved = checkpoint.load(checkpoint.resolve(folder), plan.device)
+        about = self.measure(["about"], lambda: self._about(saved))
+        if about["checksum"] != checksum_of(saved):
+            raise InvalidInput(
+                f"{self.folder} holds outputs of another model; choose another folder"
+            )
+        return saved
+
+    def _about(self, saved: checkpoint.Saved) -> Entry:
+        plan, about = self.plan, saved.about
+        training = about.get("training", {})
+        return {
+            "title": plan.title,
+            "set": self.test_name,
+            "sentences": len(self.test.sources),
+            "model": {"name": saved.model.name, **about["model"]},
+            "perplexity": training.get("perplexity"),
+            "checksum": checksum_of(saved),
+            "max_length": plan.max_length,
+            "max_source": plan.max_source,
+            "torch": torch.__version__,
+            "npad": __version__,
+        }
+
+    @cached_property
+    def model(self) -> Any:
+        """The model, prepared for decoding."""
+        return prepared(self.saved.model)
+
+    @cached_property
+    def detokeniser(self) -> Detokeniser:
+        return Detokeniser(self.saved.subwords[1])
+
+    def encoded(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.saved.text_subwords()[0].encode(texts)
+
+    @cached_property
+    def validation(self) -> Validation:
+        """Greedy decoding of the validation sources, judged by BLEU of words."""
+        bleu = WordBleu(self.valid.references)
+        return Validation(
+            self.encoded(self.valid.sources),
+            lambda outputs: bleu(self.detokeniser.all(outputs)),
+            self.plan.max_length,
+        )
+
+    def sources(self, name: str) -> list[str]:
+        """Return the texts of a set of sources, none of them in the validation or test set."""
+        if name not in self.texts:
+            files = self.plan.more
+            if name != "more":
+                files = tuple(str(source) for source, _ in self.plan.text.train.values())
+            if not files:
+                way_out = "give --more" if name == "more" else "add training text to --data"
+                raise InvalidInput(f"there are no sources {name!r} to learn from; {way_out}")
+            texts = [line for file in files for line in read_lines(file) if line.strip()]
+            if name == "varied":
+                texts = [without_a_word(text, i) for i, text in enumerate(dict.fromkeys(texts))]
+            known = {*self.valid.sources, *self.test.sources}
+            known |= set() if name == "seen" else {*self.sources("seen")}
+            texts = [text for text in dict.fromkeys(texts) if text not in known]
+            lengths = [len(tokens) for tokens in self.encoded(texts)]
+            longest = self.plan.max_source
+            texts = [text for text, n in zip(texts, lengths, strict=True) if 0 < n <= longest]
+            if 0 < self.plan.sources < len(texts):
+                order = np.random.default_rng(0).permutation(len(texts))[: self.plan.sources]
+                texts = [texts[i] for i in sorted(order.tolist())]
+            if not texts:
+                raise InvalidInput(f"no source of {name!r} has 1 to {longest} tokens")
+            self.texts[name] = texts
+        return self.texts[name]
+
+    def taught(self, name: str, teacher: Teacher) -> list[Candidates]:
+        """Return what a beam finds for a set of sources."""
+        if (name, teacher) not in self.candidates:
+            label = f"teacher-{teacher.width}-{teacher.candidates}"
+            folder = self.folder / (label if name == "seen" else f"{label}-{name}")
+            sources = self.encoded(self.sources(name))
+            parts = decode_sources(
+                folder, self.model, checksum_of(self.saved), sources, teacher, stop=self.out_of_time
+            )
+            if sum(len(part.places) for part in parts) < len(sources):
+                raise OutOfTime
+            self.note(f"{folder.name}: {len(sources):,} sources decoded")
+            self.candidates[name, teacher] = parts
+        return self.candidates[name, teacher]
+
+    def pairs(self, variant: Variant) -> Corpus:
+        """Return the pairs of sources and targets that a variant learns."""
+        corpora = []
+        for name in variant.data.split("+"):
+            known = None
+            if variant.differing:
+                greedy = self.taught(name, Teacher(1))
+                found = (pair for part in greedy for pair in part.hypotheses())
+                known = {place: hypotheses[0][0] for place, hypotheses in found if hypotheses}
+            parts, sources = self.taught(name, variant.teacher), self.encoded(self.sources(name))
+            corpora.append(pairs_of(parts, sources, variant.targets.split("+"), known=known))
+        return joined(corpora)
+
+    def actor(self, variant: Variant, seed: int) -> Actor:
+        """Return the best actor of a variant, trained unless it has been."""
+        folder = self.folder / f"{variant.name}-{seed}"
+
+        def train() -> Entry:
+            torch.manual_seed(seed)
+            actor = Actor.for_model(
+                self.saved.model,
+                variant.sites.split("+"),
+                kind=variant.kind,
+                units=variant.units,
+                layers=variant.layers,
+                inputs=variant.inputs.split("+"),
+            )
+            pairs, watch = self.pairs(variant), Curve()
+            loop = ActorLoop(
+                folder,
+                self.saved.model,
+                actor,
+                pairs,
+                self.validation,
+                variant.recipe(self.plan.device, seed),
+                checksum_of(self.saved),
+                {key: value for key, value in asdict(variant).items() if key != "name"},
+                watch,
+                self.out_of_time,
+                variant.dropout,
+            )
+            if variant.decay:
+                loop.optimiser = torch.optim.AdamW(
+                    actor.parameters(), variant.rate, weight_decay=variant.decay
+                )
+            if loop.run() == "out of time":
+                raise OutOfTime
+            improved = loop.progress.best_update > 0
+            if not improved:
+                loop.save_actor(folder / BEST)
+            self._note_curve(f"{variant.name}-{seed}", loop.progress.greedy, watch.points)
+            return {
+                "variant": asdict(variant),
+                "pairs": len(pairs),
+                "parameters": actor.size(),
+                "greedy": loop.progress.greedy,
+                "improved": improved,
+                "curve": watch.points,
+            }
+
+        self.measure(["actor", variant.name, seed], train)
+        actor = load_actor(folder / BEST, checksum_of(self.saved), self.plan.device)
+        if actor is None:
+            raise InvalidInput(f"{folder} has lost its actor; remove {self.path} to begin anew")
+        return actor
+
+    def _note_curve(self, name: str, greedy: float, points: Sequence[Entry]) -> None:
+        scores = " ".join(f"{point['criterion']:.2f}" for point in points)
+        self.note(f"{name}: validation BLEU {greedy:.2f} → {scores}")
+
+    def other_weights(self, variant: Variant, seed: int) -> Any:
+        """Return the model with weights trained on the same pairs, prepared for decoding."""
+        tuned = fine_tuned(
+            self.folder / f"{variant.name}-{seed}",
+            self.saved.model,
+            lambda: self.pairs(variant),
+            variant,
+            seed,
+            self.validation,
+            self.out_of_time,
+        )
+        if tuned is None:
+            raise OutOfTime
+        model, curve = tuned
+
+        def values() -> Entry:
+            greedy = self.validation(self.model)["criterion"]
+            self._note_curve(f"{variant.name}-{seed}", greedy, curve)
+            return {"variant": asdict(variant), "greedy": greedy, "curve": curve}
+
+        self.measure(["weights", variant.name, seed], values)
+        return prepared(model)
+
+
+class ModelWatch(Watch):
+    """Notes the validations of a model in training."""
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+
+    def report(self, record: dict[str, Any]) -> None:
+        if "valid_perplexity" in record:
+            perplexity = f"validation perplexity {record['valid_perplexity']:.3f}"
+            self.note(f"model: update {record['update']:,}, {perplexity}")
+
+
+class Curve(ActorWatch):
+    """Collects the validations of an actor."""
+
+    def __init__(self) -> None:
+        self.points: list[Entry] = []
+
+    def report(self, record: dict[str, Any]) -> None:
+        if record["update"] > 0:
+            kept = ("epoch", "update", "perplexity", "log_prob", "criterion")
+            self.points.append({key: round(record[key], 5) for key in kept})
+
+
+def checksum_of(saved: checkpoint.Saved) -> str:
+    """Return the checksum of a model's weights."""
+    return str(saved.about["sha256"][checkpoint.WEIGHTS])

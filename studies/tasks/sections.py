@@ -1,0 +1,211 @@
+"""The reports on captions and speech: sections that translation's has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from npad.errors import InvalidInput
+from npad.evaluate.bootstrap import Difference
+from npad.reproduce import chosen
+from npad.reproduce.bench import Bench
+from npad.reproduce.beyond import tempered
+from npad.reproduce.chosen import CHAINS
+from npad.reproduce.claims import Finding, in_words, verdict
+from npad.reproduce.report import Outline, Sections, Setup
+from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.greedy import Greedy
+from npad.search.sampling import Sampling
+
+MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained model must reach
+NEARLY_ALL = 0.98  # of the sources: greedy search leaves nothing to find
+EXAMPLES = 10  # pictures whose captions are shown
+CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
+
+
+class TaskOutline(Outline):
+    """The report on captions or on speech."""
+
+    def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
+        return {
+            "How much is there to find?": to_be_found(bench),
+            "Do the paper's claims carry over?": carried_over(bench, by_set),
+        }
+
+    def sections(self, setup: Setup) -> Sections:
+        own: Sections = {}
+        if setup.controls:
+            own["Does it see the picture?"] = partial(controls, names=setup.controls)
+        if setup.task == "caption":
+            own["Ten pictures"] = partial(examples, descriptions=setup.descriptions)
+        if setup.task == "speech":
+            own["Word error rate by noise"] = noise_levels
+        return own | super().sections(setup)
+
+    def beyond(self, setup: Setup) -> Sections:
+        unchanged = super().beyond(setup)
+        for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
+            del unchanged[name]
+        return unchanged | {"Equal compute": equal_rows}
+
+
+OUTLINE = TaskOutline()
+
+
+def to_be_found(bench: Bench) -> str:
+    """Format how often no strategy of the paper's tables beats a decoder in probability."""
+    rivals = _rivals(bench)
+    rows = []
+    for name in ("greedy", "sampling, 50", "NPAD-50 + greedy", "beam 5", "beam 10"):
+        shares = [bench.unbeaten(s, rivals[name], list(rivals.values())) for s in bench.tests]
+        rows.append([name, *(f"{share:.1%}" for share in shares)])
+    unit = bench.task.unit
+    text = f"The share of {unit}s for which none of these and the other strategies of the paper's "
+    text += "tables found a more probable output, first seeds:\n\n"
+    text += markdown(["strategy", *bench.tests], rows)
+    if nothing_to_find(bench):
+        text += "\nGreedy search leaves next to nothing for a better search to find.\n"
+    return text
+
+
+def nothing_to_find(bench: Bench) -> bool:
+    """Return whether greedy search is unbeaten for nearly all sources of every test set."""
+    rivals = list(_rivals(bench).values())
+    return all(bench.unbeaten(s, Greedy(), rivals) >= NEARLY_ALL for s in bench.tests)
+
+
+def _rivals(bench: Bench) -> dict[str, Decoder]:
+    return {name: factory() for name, factory in chosen.strategies(bench).items()}
+
+
+def carried_over(bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> str:
+    """Format a table of the verdicts on the paper's claims on each test set, and their sum."""
+    reason = ": nothing to find" if nothing_to_find(bench) else ""
+    rows = []
+    for findings in zip(*by_set.values(), strict=True):
+        verdicts = [finding.verdict for finding in findings]
+        words = overall(verdicts)
+        rows.append([findings[0].claim, *verdicts, words + reason if words == "no" else words])
+    return markdown(["claim", *by_set, "carries over"], rows).replace("---:", "---")
+
+
+def overall(verdicts: Sequence[str]) -> str:
+    """Say whether a claim carries over, from its verdicts on all test sets."""
+    if all(words == "confirmed" for words in verdicts):
+        return "yes"
+    if all(words == "confirmed" or re.match(r"NLL( and \S+)? only", words) for words in verdicts):
+        return "in NLL"
+    if all(words.startswith("not confirmed") for words in verdicts):
+        return "no"
+    return "–" if any(words.startswith("too few") for words in verdicts) else "in part"
+
+
+def equal_rows(bench: Bench) -> str:
+    """Format a table of strategies with 5, 10 and 50 rows, and what NPAD gains on the others."""
+    by_rows = {n: _of_rows(bench, n) for n in CHAINS}
+    rows: LabelledDecoders = [
+        ((name, f"{n}"), decoder)
+        for n, strategies in by_rows.items()
+        for name, decoder in strategies.items()
+    ]
+    table = comparison(bench, ("strategy", "rows"), rows)
+    gains = []
+    for n, strategies in by_rows.items():
+        (_, npad), *rivals = strategies.items()
+        for name, decoder in rivals:
+            gaps = [bench.paired(set_name, (npad, decoder)) for set_name in bench.tests]
+            cells = (f"{in_words(gap, bench.task)}: {_short(bench, gap)}" for gap in gaps)
+            gains.append([f"NPAD-{n} less {name}, {n}", *cells])
+    header = ["difference", *bench.tests]
+    return f"{table}\n{markdown(header, gains).replace('---:', '---')}"
+
+
+def _of_rows(bench: Bench, n: int) -> dict[str, Decoder]:
+    """Return NPAD and its rivals that step n rows at a time."""
+    return {
+        "NPAD + greedy": chosen.npad_greedy(bench, n),
+        "greedy and samples at 0.5": tempered(0.5, n),
+        "sampling": Sampling(n),
+        "beam": Beam(n),
+    }
+
+
+def _short(bench: Bench, differences: Sequence[Difference]) -> str:
+    """Return the verdict with "confirmed" and "not confirmed" put as better and not better."""
+    words = verdict(differences, bench.task)
+    return words.replace("not confirmed", "not better").replace("confirmed", "better")
+
+
+def controls(bench: Bench, names: Sequence[str]) -> str:
+    """Format a table of captions of the pictures beside those of controls that do not see them."""
+    set_name = bench.tests[0]
+    metrics = [metric.name for metric in bench.task.metrics]
+    rows, lines = [], []
+    for label, decoder in CONTROLLED.items():
+        real = bench.figures(set_name, decoder)
+        rows.append([f"{set_name}, {label}", *quality_cells(bench, real)[1:], "–"])
+        for control in names:
+            figures = bench.figures(control, decoder)
+            _, *differences = bench.paired_sets((set_name, control), decoder)
+            gained = ", ".join(f"{m} {d}" for m, d in zip(metrics, differences, strict=True))
+            rows.append([f"{control}, {label}", *quality_cells(bench, figures)[1:], gained])
+            clear = all(difference.low > 0 for difference in differences)
+            lines.append(f"- {label}, against {control}: {_clearly(clear)} by every metric.\n")
+    table = markdown(["pictures and decoder", *metrics, "gained by seeing the picture"], rows)
+    return (
+        "`other pictures`: the same model, shown the next picture of the test set; `blind model`: "
+        "one trained with the pictures of other captions.\n\n"
+        f"{table}\n{''.join(lines)}"
+    )
+
+
+def _clearly(better: bool) -> str:
+    return "clearly better" if better else "not clearly better"
+
+
+def examples(bench: Bench, descriptions: Sequence[str] = ()) -> str:
+    """Format captions of ten test pictures beside descriptions, or else their references."""
+    decoders: dict[str, Decoder] = {
+        "greedy": Greedy(),
+        "beam 5": Beam(5),
+        "NPAD-50 + greedy": chosen.npad_greedy(bench),
+    }
+    shown = bench.examples(bench.tests[0], decoders, EXAMPLES)
+    described = descriptions or [
+        " / ".join(text.strip() for text in references.values())
+        for references in bench.references(bench.tests[0], EXAMPLES)
+    ]
+    if len(described) != len(shown):
+        raise InvalidInput(
+            f"{len(described)} descriptions were given for {len(shown)} pictures; write one a line"
+        )
+    numbered = enumerate(zip(described, shown, strict=True), start=1)
+    return "".join(_example(number, *pair) for number, pair in numbered)
+
+
+def _example(number: int, description: str, outputs: dict[str, str]) -> str:
+    lines = [f"{number}. In words: {description}\n\n"]
+    lines += [f"   - {name}: **{text}**\n" for name, text in outputs.items()]
+    return "".join([*lines, "\n"])
+
+
+def noise_levels(bench: Bench) -> str:
+    """Format the word error rates of the strategies by noise, and whether the bar is met."""
+    rows = []
+    for name, factory in chosen.strategies(bench).items():
+        decoder = factory()
+        by_level = [bench.figures(set_name, decoder) for set_name in bench.tests]
+        rows.append([name, *(figures.format(bench.metric.key) for figures in by_level)])
+    table = markdown([f"{bench.metric.name}", *bench.tests], rows)
+    return f"{table}\n{''.join(_bar(bench))}"
+
+
+def _bar(bench: Bench) -> Iterator[str]:
+    if "clean" in bench.tests:
+        rate = bench.row("clean", Greedy())[bench.metric.key]
+        met = "met" if rate <= MAX_WER else "missed"
+        bar = f"the bar of {MAX_WER:g} % is {met}"
+        yield f"Greedy search on clean recordings: {rate:.2f} %; {bar}.\n"

@@ -1,0 +1,196 @@
+"""The report on speech: word error rates of the decoders that were run.
+
+python -m studies.whisper.report FILE.jsonl.gz FOLDER
+
+writes FOLDER/README.md and FOLDER/wer.png, and the hypotheses as FOLDER/hypotheses.jsonl.xz.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npad.evaluate.plots import Curve, Panel, Point, curves
+from npad.evaluate.wer import wer
+from npad.reproduce.hypotheses import Entry, keep_entries, read_entries
+from npad.reproduce.tables import markdown
+from npad.storage.atomic import write_atomic
+from studies.whisper.findings import findings
+from studies.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
+
+COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
+SHADES = (1.0, 0.65, 0.35)  # of a decoder's colour, by selector
+WER_AXIS = "word error rate, % (lower is better)"
+LEGEND = """\
+WER is the word error rate in per cent, of English normalised as `npad.text.english` does; NLL the
+mean −log p of the selected output under the clean model, its end included; both are means over the
+seeds. `calls` are rows through one step of the model, a recording; `re-scored` the same by the
+clean judge, which scores all candidates here, since Whisper's search forbids tokens;
+`seconds` the wall time of a set, encoder included, with the first seed. A decoder of
+n rows has a beam of n, n samples or n chains, greedy search's output among them. Selectors choose
+among the same candidates. Whisper's recipe is a beam of n, then, where the mean log-probability is
+below −1 or the text compresses more than 2.4 times, the best of n samples at T = 0.2, 0.4, … 1.0,
+until one passes.
+"""
+
+
+def render(results: Results) -> str:
+    """Return the report as Markdown."""
+    about = results.about
+    command = about.get("command", "python -m npad.experiments.whisper")  # as it was once called
+    strings, levels = about.get("test", "?"), ", ".join(results.sets)
+    parts = [
+        f"# Speech: {about.get('model', '?')} on noisy strings of digits\n",
+        f"{strings} strings of 3 to 8 digits by one speaker (Free Spoken Digit Dataset, test "
+        f"takes), with white noise at {levels}; decoded on {about.get('device', '?')}, torch "
+        f"{about.get('torch', '?')}, in float32. Made by `{command}` and "
+        f"`{command}.report`, from `hypotheses.jsonl.xz`.\n",
+        "## Does noise help?\n",
+        "Differences are in word error rate, all noise levels together, negative is better; with "
+        "95 % intervals of a paired bootstrap over strings, 1,000 test sets, of the mean over the "
+        "seeds. A difference is clear if its interval excludes zero; by chance alone, two of forty "
+        "would.\n",
+        findings(results),
+        "## Word error rate, all noise levels\n",
+        _overview(results),
+        "![word error rate and NLL against rows](wer.png)\n",
+        "## All decoders\n",
+        LEGEND,
+        *(f"### {on}\n\n{_table(results, on)}" for on in results.sets),
+        "## Differences in word error rate\n",
+        "As above, of every row against two.\n",
+        _differences(results),
+        "## Calibration\n",
+        f"NPAD-5 on {about.get('validation', '?')} other strings at all noise levels; the noise of "
+        f"the lowest NLL was chosen: {_chosen(results)}. Its size is relative to that of the "
+        "states it perturbs.\n",
+        _calibration(results),
+    ]
+    return "\n".join(parts)
+
+
+def _overview(results: Results) -> str:
+    """Format the word error rates on all sets together, a column a selector."""
+    rows = []
+    for name, size in dict.fromkeys((system.name, system.rows) for system in results.systems):
+        found = [results.find(name, size, selector) for selector in SELECTORS]
+        columns = [f"{_rate(results, s).y:.2f}" if s else "–" for s in dict.fromkeys(found)]
+        records = [results.records[name, size, 0, on] for on in results.sets]
+        recordings = sum(len(record["references"]) for record in records)
+        calls = sum(record["calls"] + record["rescored"] for record in records) / recordings
+        columns += ["–"] * (len(SELECTORS) - len(columns))
+        rows.append([SYSTEMS[name], f"{size}", *columns, f"{calls:.0f}"])
+    return markdown(["decoder", "rows", *SELECTORS, "calls and re-scored"], rows)
+
+
+def _table(results: Results, on: str) -> str:
+    rows = []
+    for system in results.systems:
+        seeds = results.seeds(system)
+        found = [results.of(system, seed, on) for seed in seeds]
+        rates = [wer(each.counts) for each in found]
+        spread = f" ± {np.std(rates, ddof=1):.2f}" if len(rates) > 1 else ""
+        record = results.records[system.name, system.rows, seeds[0], on]
+        count = len(record["references"])
+        rows.append(
+            [
+                str(system),
+                f"{np.mean(rates):.2f}{spread}",
+                f"{np.mean([each.nll for each in found]):.3f}",
+                f"{record['calls'] / count:.1f}",
+                f"{record['rescored'] / count:.1f}",
+                f"{record['seconds']:.1f}",
+            ]
+        )
+    return markdown(
+        ["decoder, rows, selector", "WER", "NLL", "calls", "re-scored", "seconds"], rows
+    )
+
+
+def _baselines(results: Results) -> Iterator[System]:
+    for name in ("greedy", "beam"):
+        yield from [s for s in results.systems if s.name == name and s.selector == "log p"][:1]
+
+
+def _differences(results: Results) -> str:
+    baselines = list(_baselines(results))
+    rows = [
+        [str(s), *("" if s == b else str(results.compare(s, b)) for b in baselines)]
+        for s in results.systems
+    ]
+    return markdown(["decoder, rows, selector", *(f"− {b}" for b in baselines)], rows)
+
+
+def _chosen(results: Results) -> str:
+    nll = {record["system"]: selected(record, "log p").nll for record in results.calibration}
+    return min(nll, key=nll.__getitem__).removeprefix("npad ") if nll else "none"
+
+
+def _calibration(results: Results) -> str:
+    rows = [
+        [record["system"].removeprefix("npad "), *_calibrated(record)]
+        for record in results.calibration
+    ]
+    return markdown(["site, schedule, σ₀", "NLL", "WER by log p", "WER by MBR"], rows)
+
+
+def _calibrated(record: Entry) -> list[str]:
+    probable, risk = selected(record, "log p"), selected(record, "MBR by WER")
+    return [f"{probable.nll:.4f}", f"{wer(probable.counts):.2f}", f"{wer(risk.counts):.2f}"]
+
+
+def panels(results: Results) -> list[Panel]:
+    """Return word error rate and NLL against rows, all sets together."""
+    greedy = next(_baselines(results))
+    rate: dict[str, Curve] = {}
+    nll: dict[str, Curve] = {}
+    for name in COLOURS:
+        for selector, shade in zip(SELECTORS, SHADES, strict=True):
+            found = [s for s in results.systems if (s.name, s.selector) == (name, selector)]
+            if found:
+                label = str(found[0]._replace(rows=1))
+                rate[label] = Curve(COLOURS[name], [_rate(results, s) for s in found], shade)
+            if found and selector == "log p":
+                nll[label] = Curve(COLOURS[name], [_nll(results, s) for s in found])
+    return [
+        Panel("rows", WER_AXIS, rate, _level(greedy, results, _rate), log=True),
+        Panel("rows", "NLL (lower is better)", nll, _level(greedy, results, _nll), log=True),
+    ]
+
+
+def _level(greedy: System, results: Results, measure: Any) -> dict[str, Curve]:
+    return {"greedy": Curve("greedy", [measure(results, greedy)])}
+
+
+def _rate(results: Results, system: System) -> Point:
+    rates = [wer(counts) for counts in results.counts(system)]
+    spread = float(np.std(rates, ddof=1)) if len(rates) > 1 else 0.0
+    return Point(system.rows, float(np.mean(rates)), spread)
+
+
+def _nll(results: Results, system: System) -> Point:
+    values = [
+        np.mean([results.of(system, seed, on).nll for on in results.sets])
+        for seed in results.seeds(system)
+    ]
+    return Point(system.rows, float(np.mean(values)))
+
+
+def write(file: Path, folder: Path) -> None:
+    """Write the report and its plot, and copy the hypotheses beside them."""
+    results = Results(entries := read_entries(file))
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / "hypotheses.jsonl.xz"
+    if file.resolve() != copy.resolve():
+        keep_entries(copy, entries)
+    title = f"{results.about.get('model', '?')}, noisy strings of digits, all noise levels"
+    curves(panels(results), folder / "wer.png", title, "error bars: one deviation over the seeds")
+    write_atomic(folder / "README.md", render(results))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), Path(sys.argv[2]))
