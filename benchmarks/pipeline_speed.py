@@ -157,7 +157,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
         raise SystemExit(f"line {line} is too long")
 
     with (
-        patch("npad.pipelines.translation.runner_for", lambda model: runner()),
+        patch("npad.pipelines.pipeline.runner_for", lambda model: runner()),
         patch.object(windows, "decode", timed_decode),
     ):
         start = time.perf_counter()

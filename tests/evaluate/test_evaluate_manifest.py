@@ -11,7 +11,7 @@ from media_models import draw, random_model, record, tone
 from npad import Beam, Greedy, InvalidInput
 from npad.evaluate.captioning import evaluate_captions
 from npad.evaluate.captions import CaptionBleu, Cider
-from npad.pipelines.captioning import load
+from npad.pipelines.loading import load
 from runs import printed_here, refused_here
 
 CAPTIONS = [["a red kite", "the kite"], ["a blue dog .", "A dog"], ["Two dogs", "a dog on a kite"]]

@@ -21,7 +21,6 @@ from npad.cli.options import (
     MaxSource,
     ModelName,
     Precision,
-    source_limit,
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
@@ -39,7 +38,6 @@ from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.loading import load
-from npad.pipelines.outputs import TooLong
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
@@ -148,9 +146,8 @@ def command(
         note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
 
-    def report_long(line: int, excess: TooLong) -> None:
-        limit = source_limit(translator, max_source)
-        note(f"line {line} has {excess.size}, more than {limit}; it is left empty")
+    def report_long(line: int, reason: InvalidInput) -> None:
+        note(f"line {line} is left empty: {reason}")
 
     with (
         _continuable(input, output),

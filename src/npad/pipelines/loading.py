@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -112,9 +112,9 @@ def load_as(
         pipeline = _load_folder(reference.folder, device)
     elif reference.python is None:
         pipeline = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
-    if precision == "float32":
-        return pipeline
-    return replace(pipeline, model=LowPrecision(pipeline.model, precision))
+    if precision != "float32":
+        pipeline = replace(pipeline, model=LowPrecision(pipeline.model, precision))
+    return cast(Kind, pipeline)
 
 
 def source_of(reference: ModelReference) -> str:
@@ -186,7 +186,7 @@ def _load_python(name: PythonName, device: torch.device) -> Pipeline:
             f"{name} gave {brief(value)}, and must give an npad.Translator: a model with the "
             "functions `encode` and `detokenise`; or a Transcriber or Captioner"
         )
-    return value
+    return cast(Pipeline, value)
 
 
 def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
+from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import report_decoded
 from npad.pipelines.translation import Translator
 from npad.scale import chains
 from npad.scale.engine import Engine
 from npad.scale.units import Failed, Task
-from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
-from npad.search.selected import default_decoder
+from npad.search.request import Decoding
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,28 @@ class Distributed(Translator):
         values = {field.name: getattr(translator, field.name) for field in fields(Translator)}
         return cls(**values, engine=engine, chain_parts=chain_parts)
 
-    def stream(
+    def run(
         self,
-        texts: Iterable[str],
-        decoder: Decoder | None = None,
-        max_length: int = 200,
-        max_rows: int = 1024,
+        sources: Iterable[Any],
+        decoding: Decoding,
         window: int | None = None,
-    ) -> Generator[Translation, None, None]:
+        skip: bool = False,
+    ) -> Generator[Output | InvalidInput, None, None]:
         if self.engine is None:
             raise InvalidInput("Distributed needs an engine; make it with Distributed.of")
-        if isinstance(texts, str):
+        if isinstance(sources, str):
             raise InvalidInput("stream takes an iterable of texts, not a single text")
-        decoder = default_decoder(self.model) if decoder is None else decoder
-        task = Task.of(decoder, max_length=max_length, max_rows=max_rows)
+        decoder = decoding.decoder
+        task = Task.of(decoder, max_length=decoding.max_length, max_rows=decoding.max_rows)
         parts = min(self.chain_parts, decoder.chains) if isinstance(decoder, NPAD) else 1
         size = task.unit_size(self.engine.workers, window)
-        for result in chains.run(self.engine, texts, task, size, parts):
+        for result in chains.run(self.engine, sources, task, size, parts):
             add_calls(result.calls, result.rescored)
             report_decoded(len(result.outcomes))
             for number, outcome in enumerate(result.outcomes, start=result.first + 1):
-                if isinstance(outcome, Failed):
+                if not isinstance(outcome, Failed):
+                    yield outcome
+                elif skip:
+                    yield InvalidInput(outcome.reason)
+                else:
                     raise InvalidInput(f"text {number}: {outcome.reason}")
-                yield outcome

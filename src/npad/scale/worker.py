@@ -18,7 +18,6 @@ from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory
 from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
-from npad.pipelines.outputs import TooLong
 from npad.pipelines.translation import Translator
 from npad.scale.units import Failed, Outcome, Result, Unit
 from npad.search.chain_range import ChainRange
@@ -158,9 +157,7 @@ class Worker:
                 texts, decoder, task.max_length, task.max_rows, window=len(texts)
             )
             return [
-                Failed(f"it has {outcome.size}, and {translator.longest:,} tokens are allowed")
-                if isinstance(outcome, TooLong)
-                else outcome
+                Failed(str(outcome)) if isinstance(outcome, InvalidInput) else outcome
                 for outcome in stream
             ]
         except MemoryError:

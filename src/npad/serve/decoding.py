@@ -38,6 +38,9 @@ class Decoded(NamedTuple):
     pieces: tuple[list[str], ...] = ()
 
 
+Found = Decoded | InvalidInput
+
+
 class Texts(NamedTuple):
     """The texts of one request."""
 
@@ -88,13 +91,12 @@ def decode_together(model: ServedModel, chosen: Chosen, jobs: Sequence[Job]) -> 
                 decode_together(model, chosen, [job])
 
 
-def _finish(model: ServedModel, job: Job, outcomes: list[Decoded | TooLong]) -> None:
+def _finish(model: ServedModel, job: Job, outcomes: list[Found]) -> None:
     """Set the result of a job; here, since a tokenizer may belong to the model's thread."""
     decoded = []
     for outcome in outcomes:
-        if isinstance(outcome, TooLong):
-            rule = f"{model.text.longest:,} tokens are allowed; split it"
-            job.fail(InvalidInput(f"a text has {outcome.size} and {rule}"))
+        if isinstance(outcome, InvalidInput):
+            job.fail(outcome.about("a text") if isinstance(outcome, TooLong) else outcome)
             return
         hypotheses = hypotheses_of(outcome.translation)[: job.payload.shown]
         pieces = tuple(model.pieces(hypothesis.tokens) for hypothesis in hypotheses)
@@ -102,7 +104,7 @@ def _finish(model: ServedModel, job: Job, outcomes: list[Decoded | TooLong]) -> 
     job.result.set_result(decoded)
 
 
-def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[Decoded | TooLong]:
+def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[Found]:
     """Return the outcome of each of these distinct texts."""
     decoder, max_length = chosen.decoder, chosen.max_length
     if isinstance(decoder, Exact):  # searches its sentences one after another
@@ -114,7 +116,7 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
     rescored = Capabilities.of(translator.model).modified_scores
     return [
         outcome
-        if isinstance(outcome, TooLong)
+        if isinstance(outcome, InvalidInput)
         else Decoded(
             outcome,
             Calls(
@@ -128,12 +130,10 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
     ]
 
 
-def _decode_exactly(
-    translator: Translator, text: str, decoder: Decoder, max_length: int
-) -> Decoded | TooLong:
+def _decode_exactly(translator: Translator, text: str, decoder: Decoder, max_length: int) -> Found:
     with count_calls() as counted:
         (outcome,) = translator.stream_or_skip([text], decoder, max_length, window=1)
-    if isinstance(outcome, TooLong):
+    if isinstance(outcome, InvalidInput):
         return outcome
     return Decoded(outcome, Calls(counted.search, counted.rescoring))
 
