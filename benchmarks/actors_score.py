@@ -12,8 +12,9 @@ import argparse
 import json
 from pathlib import Path
 
-from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import Scorer
 from npad.text.files import read_lines
 
 
@@ -32,20 +33,20 @@ def main() -> None:
             systems[record["system"]] = record
     base = systems[arguments.against]
     references = list(read_lines(arguments.references))[: len(base["texts"])]
-    metric = Bleu(references)
-    counts = {name: metric.counts(record["texts"]) for name, record in systems.items()}
+    bleu = Scorer(Bleu(), references)
+    counts = {name: bleu.statistics(record["texts"]) for name, record in systems.items()}
     nll = {name: [-x for x in record["log_probs"]] for name, record in systems.items()}
     print(
         f"{'system':44} {'NLL':>6} {'BLEU':>6} {'length':>6} {'s':>6} {'calls':>9} "
         f"{'re-scored':>9}  BLEU against {arguments.against}"
     )
     for name, record in systems.items():
-        summed = counts[name].sum(0)
         mean = sum(nll[name]) / len(nll[name])
-        compared = [nll[name], nll[arguments.against]], [counts[name], counts[arguments.against]]
-        difference = "" if name == arguments.against else str(paired(*compared)[1])
+        compared = [counts[name], counts[arguments.against]]
+        difference = "" if name == arguments.against else str(paired(bleu.metric, compared))
+        ratio = bleu.metric.length_ratio(counts[name].sum(0))
         print(
-            f"{name:44} {mean:6.3f} {metric.score(summed):6.2f} {metric.length_ratio(summed):6.3f} "
+            f"{name:44} {mean:6.3f} {bleu.metric.score(counts[name]):6.2f} {ratio:6.3f} "
             f"{record['seconds']:6.2f} {record['calls']:9,} {record['rescoring']:9,}  {difference}"
         )
 

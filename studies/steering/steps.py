@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from npad.errors import InvalidInput
-from npad.evaluate.word_bleu import WordBleu
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
@@ -186,11 +187,11 @@ class Steps:
 
     @cached_property
     def validation(self) -> Validation:
-        """Greedy decoding of the validation sources, judged by BLEU of words."""
-        bleu = WordBleu(self.valid.references)
+        """Greedy decoding of the validation sources, judged by BLEU."""
+        bleu = Scorer(Bleu(), self.valid.references)
         return Validation(
             self.encoded(self.valid.sources),
-            lambda outputs: bleu(self.detokeniser.all(outputs)),
+            lambda outputs: bleu.score(self.detokeniser.all(outputs)),
             self.plan.max_length,
         )
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npad.evaluate.bootstrap import TIE, Difference
+from npad.evaluate.bootstrap import Difference
+from npad.metrics.metric import TIE
 from npad.reproduce.hypotheses import Candidate
 from npad.reproduce.tables import markdown
 from studies.whisper.results import SELECTORS, Results, System

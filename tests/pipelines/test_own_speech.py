@@ -125,4 +125,4 @@ def test_a_server_hears_with_it(folder):
     served = load_served(str(folder), torch.device("cpu"), Limits())
     assert served.transcriber is not None
     assert served.transcriber.rate == RATE
-    served.worker.close()
+    served.thread.close()

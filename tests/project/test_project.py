@@ -54,6 +54,7 @@ CENTRAL = [
 LAYERS = [
     ["errors", "version"],
     ["validation"],
+    ["text.english", "metrics"],
     ["specs", "kernels", "engine.pytree", "readers"],
     ["model", "engine.memory", "engine.devices"],
     ["engine.cuda_graphs", "engine.next_token", "engine.cost"],
@@ -147,7 +148,7 @@ def test_imports_point_one_way(path):
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("ray", "scale/ray_engine.py"),
+        ("ray", "scale/ray_cluster.py"),
         ("pyarrow", "scale/formats.py"),
         ("uvicorn", "serve/server.py"),
         ("PIL", "pipelines/pictures.py"),

@@ -159,7 +159,7 @@ def test_an_error_inside_shows_nothing_of_it(client, caplog, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("secret in /home/someone")
 
-    monkeypatch.setattr("npad.serve.decode_routes.decode_job", fail)
+    monkeypatch.setattr("npad.serve.text_routes.decode_request", fail)
     answer = client.post("/v1/decode", decoding())
     assert answer.status == 500
     assert answer.error == "the server failed; its log has the reason"

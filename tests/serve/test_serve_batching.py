@@ -11,12 +11,11 @@ import pytest
 
 import npad
 from npad.engine.deadline import Stopped
-from npad.serve.decoding import decode_job
-from npad.serve.limits import Limits
+from npad.serve.decoding import decode_request
+from npad.serve.limits import Limits, RequestRefused
+from npad.serve.model_thread import ModelThread, QueuedRequest
 from npad.serve.models import serve_translator
 from npad.serve.options import choose
-from npad.serve.refusals import Refused
-from npad.serve.worker import Job, Worker, alone
 from serve_cases import serving, toy_model, wait_until
 
 TEXTS = [
@@ -43,12 +42,12 @@ def shipped():
 
 
 class Gate:
-    """A job that holds a worker until it is opened, so that others gather behind it."""
+    """A job that holds a thread until it is opened, so that others gather behind it."""
 
-    def __init__(self, worker):
+    def __init__(self, thread):
         self.opened = threading.Event()
-        worker.submit(alone(lambda job: self.opened.wait(60)))
-        wait_until(lambda: len(worker) == 0)
+        thread.submit(QueuedRequest.alone(lambda: self.opened.wait(60)))
+        wait_until(lambda: len(thread) == 0)
 
 
 def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
@@ -57,14 +56,14 @@ def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
     random.Random(3).shuffle(asked)
     with serving(shipped) as client:
         alone_ = [client.post("/v1/decode", content).json for content in asked]
-        before = shipped.worker.batches
-        gate = Gate(shipped.worker)
+        before = shipped.thread.batches
+        gate = Gate(shipped.thread)
         with ThreadPoolExecutor(len(asked)) as clients:
             pending = [clients.submit(client.post, "/v1/decode", content) for content in asked]
-            wait_until(lambda: len(shipped.worker) == len(asked))
+            wait_until(lambda: len(shipped.thread) == len(asked))
             gate.opened.set()
             together = [answer.result().json for answer in pending]
-        assert shipped.worker.batches - before == 1 + len(OPTIONS)
+        assert shipped.thread.batches - before == 1 + len(OPTIONS)
     for one, other in zip(alone_, together, strict=True):
         for result, same in zip(one["results"], other["results"], strict=True):
             assert result["text"] == same["text"]
@@ -77,100 +76,98 @@ def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
 def test_a_request_that_fails_fails_alone():
     model = toy_model()
     chosen = choose({"decoder": "greedy"}, model.defaults, Limits())
-    gate = Gate(model.worker)
+    gate = Gate(model.thread)
     texts = ["danke", "unknown", "na ja"]
-    jobs = [model.worker.submit(decode_job(model, [text], chosen)) for text in texts]
+    jobs = [model.thread.submit(decode_request(model, [text], chosen)) for text in texts]
     gate.opened.set()
-    assert jobs[0].result.result(20)[0].translation.text == "thanks"
-    assert jobs[2].result.result(20)[0].translation.text == "well yes"
+    assert jobs[0].result.result(20)[0].output.text == "thanks"
+    assert jobs[2].result.result(20)[0].output.text == "well yes"
     with pytest.raises(npad.InvalidInput, match="unknown"):
         jobs[1].result.result(20)
-    model.worker.close()
+    model.thread.close()
 
 
 def test_a_full_queue_refuses():
-    worker = Worker("test", limit=2, batch=8)
-    gate = Gate(worker)
-    jobs = [worker.submit(alone(lambda job: 5)) for _ in range(2)]
-    with pytest.raises(Refused, match="2 requests are waiting") as refused:
-        worker.submit(alone(lambda job: 5))
+    thread = ModelThread("test", limit=2, batch=8)
+    gate = Gate(thread)
+    jobs = [thread.submit(QueuedRequest.alone(lambda: 5)) for _ in range(2)]
+    with pytest.raises(RequestRefused, match="2 requests are waiting") as refused:
+        thread.submit(QueuedRequest.alone(lambda: 5))
     assert refused.value.status == 429
     assert refused.value.headers == {"Retry-After": "1"}
     gate.opened.set()
     assert [job.result.result(20) for job in jobs] == [5, 5]
-    worker.close()
+    thread.close()
 
 
 def test_cancelled_jobs_make_room_in_a_full_queue():
-    worker = Worker("test", limit=2, batch=8)
-    gate = Gate(worker)
+    thread = ModelThread("test", limit=2, batch=8)
+    gate = Gate(thread)
     for _ in range(2):
-        worker.submit(alone(lambda job: 5)).cancel()
-    job = worker.submit(alone(lambda job: 6))
-    assert len(worker) == 1
+        thread.submit(QueuedRequest.alone(lambda: 5)).cancel()
+    job = thread.submit(QueuedRequest.alone(lambda: 6))
+    assert len(thread) == 1
     gate.opened.set()
     assert job.result.result(20) == 6
-    worker.close()
+    thread.close()
 
 
 def test_closing_finishes_what_was_begun():
-    worker = Worker("test", limit=9, batch=8)
-    gate = Gate(worker)
-    jobs = [worker.submit(alone(lambda job: 5)) for _ in range(3)]
-    closing = threading.Thread(target=worker.close)
+    thread = ModelThread("test", limit=9, batch=8)
+    gate = Gate(thread)
+    jobs = [thread.submit(QueuedRequest.alone(lambda: 5)) for _ in range(3)]
+    closing = threading.Thread(target=thread.close)
     closing.start()
-    wait_until(lambda: worker._closed)
-    with pytest.raises(Refused, match="shutting down"):
-        worker.submit(alone(lambda job: 5))
+    wait_until(lambda: thread._closed)
+    with pytest.raises(RequestRefused, match="shutting down"):
+        thread.submit(QueuedRequest.alone(lambda: 5))
     gate.opened.set()
     closing.join(20)
     assert [job.result.result(0) for job in jobs] == [5, 5, 5]
 
 
 def test_a_batch_is_bounded_and_keeps_the_order():
-    worker, ran = Worker("test", limit=99, batch=4), []
-    gate = Gate(worker)
+    thread, ran = ModelThread("test", limit=99, batch=4), []
+    gate = Gate(thread)
 
-    def run(jobs):
-        ran.append([job.payload for job in jobs])
-        for job in jobs:
-            job.result.set_result(None)
+    def run(payloads):
+        ran.append(payloads)
+        return payloads
 
     keys = "aabaabaa"
-    jobs = [worker.submit(Job(run, key, i)) for i, key in enumerate(keys)]
+    jobs = [thread.submit(QueuedRequest(run, i, key)) for i, key in enumerate(keys)]
     gate.opened.set()
-    for job in jobs:
-        job.result.result(20)
+    assert [job.result.result(20) for job in jobs] == list(range(8))
     assert ran == [[0, 1, 3, 4], [2, 5], [6, 7]]
-    worker.close()
+    thread.close()
 
 
 def test_an_error_in_a_job_does_not_end_the_thread():
-    worker = Worker("test", limit=9, batch=4)
-    failing = worker.submit(alone(lambda job: 1 / 0))
+    thread = ModelThread("test", limit=9, batch=4)
+    failing = thread.submit(QueuedRequest.alone(lambda: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         failing.result.result(20)
-    forgetful = worker.submit(Job(lambda jobs: None))
-    with pytest.raises(RuntimeError, match="without a result"):
+    forgetful = thread.submit(QueuedRequest(lambda payloads: []))
+    with pytest.raises(ValueError, match="zip"):
         forgetful.result.result(20)
-    assert worker.submit(alone(lambda job: 5)).result.result(20) == 5
-    worker.close()
+    assert thread.submit(QueuedRequest.alone(lambda: 5)).result.result(20) == 5
+    thread.close()
 
 
 def test_a_cancelled_job_is_not_run():
-    worker, ran = Worker("test", limit=9, batch=4), []
-    gate = Gate(worker)
-    job = worker.submit(alone(ran.append))
+    thread, ran = ModelThread("test", limit=9, batch=4), []
+    gate = Gate(thread)
+    job = thread.submit(QueuedRequest.alone(lambda: ran.append(1)))
     job.cancel()
     gate.opened.set()
-    worker.close()
+    thread.close()
     assert ran == []
     assert job.result.cancelled()
 
 
 def test_a_search_that_nobody_waits_for_stops_within_a_step(shipped):
     chosen = choose({"chains": 400, "max_length": 500}, shipped.defaults, Limits())
-    job = shipped.worker.submit(decode_job(shipped, ["word " * 60], chosen))
+    job = shipped.thread.submit(decode_request(shipped, ["word " * 60], chosen))
     wait_until(job.result.running)
     time.sleep(0.05)
     job.cancel()
@@ -178,4 +175,4 @@ def test_a_search_that_nobody_waits_for_stops_within_a_step(shipped):
     with pytest.raises(Stopped):
         job.result.result(30)
     assert time.monotonic() - start < 5
-    shipped.worker.close()
+    shipped.thread.close()

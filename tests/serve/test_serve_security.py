@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
 import pytest
@@ -13,10 +15,10 @@ import npad
 from npad import InvalidInput
 from npad.serve.events import EventQueue, SlowReader
 from npad.serve.limits import Limits
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import public_name, serve_translator
 from npad.serve.security import ensure_reachable, is_loopback
 from npad.serve.service import explained
-from npad.serve.worker import alone
 from serve_cases import Client, events_of, serving, toy_model, wait_until
 
 TOKEN = "correct horse"
@@ -129,7 +131,7 @@ def test_another_sites_page_is_refused():
     with serving() as client:
         own = f"http://127.0.0.1:{client.port}"
         assert client.post("/v1/decode", ASKED, Origin=own).status == 200
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://["):
             answer = client.post("/v1/decode", ASKED, Origin=origin)
             assert answer.status == 403
             assert "no CORS" in answer.error
@@ -141,9 +143,9 @@ def test_another_sites_page_is_refused():
 def test_a_full_queue_is_a_429():
     model = toy_model(Limits(queue=1))
     with serving(model) as client:
-        running = model.worker.submit(alone(lambda job: time.sleep(1)))
+        running = model.thread.submit(QueuedRequest.alone(lambda: time.sleep(1)))
         wait_until(running.result.running)
-        model.worker.submit(alone(lambda job: None))
+        model.thread.submit(QueuedRequest.alone(lambda: None))
         answer = client.post("/v1/decode", ASKED)
         assert answer.status == 429
         assert answer.headers["retry-after"] == "1"
@@ -163,7 +165,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
         events = client.stream(**slow)
         assert events[-1].name == "error"
         assert "no answer within 0.3 s" in events[-1].data["error"]
-        wait_until(lambda: len(model.worker) == 0)
+        wait_until(lambda: len(model.thread) == 0)
         assert client.post("/v1/decode", {"text": "Hello.", "decoder": "greedy"}).status == 200
 
 
@@ -183,7 +185,7 @@ def test_a_client_that_goes_ends_its_search(streamed):
                 "POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             )
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        wait_until(lambda: model.worker.batches == 1)
+        wait_until(lambda: model.thread.batches == 1)
         time.sleep(0.1)
         connection.close()
         start = time.monotonic()
@@ -198,11 +200,32 @@ def test_too_many_requests_at_once_are_a_503():
         assert "0 requests are in progress" in answer.error
 
 
+def test_a_stream_is_in_progress_until_its_last_event():
+    """A stream that waits for its model counts for /metrics and for the limit on requests."""
+    model = toy_model()
+    with serving(model, limits=Limits(requests=2)) as client:
+        opened = threading.Event()
+        model.thread.submit(QueuedRequest.alone(lambda: opened.wait(20)))
+        with ThreadPoolExecutor() as clients:
+            streams = [clients.submit(client.stream, text="danke", chains=2) for _ in range(2)]
+            wait_until(lambda: len(model.thread) == 2)
+            refused = client.get("/health")
+            assert (refused.status, refused.error.split(";")[0]) == (
+                503,
+                "2 requests are in progress",
+            )
+            opened.set()
+            assert all(stream.result()[-1].name == "done" for stream in streams)
+        lines = client.get("/metrics").body.decode().splitlines()
+    assert "npad_requests_in_progress 1" in lines
+    assert 'npad_requests_total{route="/v1/decode/stream",status="200"} 2' in lines
+
+
 def test_a_quiet_stream_is_kept_alive(monkeypatch):
     monkeypatch.setattr("npad.serve.events.KEEP_ALIVE_SECONDS", 0.05)
     model = toy_model()
     with serving(model) as client:
-        running = model.worker.submit(alone(lambda job: time.sleep(0.5)))
+        running = model.thread.submit(QueuedRequest.alone(lambda: time.sleep(0.5)))
         wait_until(running.result.running)
         answer = client.get("/v1/decode/stream?text=danke&chains=2")
         assert answer.body.count(b": keep-alive\n\n") >= 3

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
-from npad.evaluate.wer import paired_wer, wer_counts
+from npad.evaluate.bootstrap import paired
+from npad.metrics.wer import Wer
 from npad.pipelines.transcription import Transcriber
 from npad.search.decoder import Decoder
 from npad.signatures import signature
@@ -72,12 +73,12 @@ def evaluate_speech(
         )
     windows = [window for output in found for window in output.windows]
     texts = [output.text for output in found]
-    counts = wer_counts(texts, references)
-    rate = paired_wer([counts], weights=(1,))
+    counts = Wer().statistics(texts, references)
+    rate = paired(Wer(), [counts], weights=(1,))
     report = SpeechReport(
         recordings=len(found),
         sound_seconds=sum(output.windows[-1].end for output in found),
-        words=int(counts[:, 1].sum()),
+        words=int(counts[:, 2].sum()),
         errors=int(counts[:, 0].sum()),
         wer=rate.value,
         wer_interval=(rate.low, rate.high),

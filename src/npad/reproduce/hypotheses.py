@@ -69,7 +69,7 @@ def choose(ranked: Sequence[Candidate], selector: Selector) -> int:
         copies = [candidate.copies for candidate in ranked]
         scores = [round(value, 9) for value in selector.expected_utilities(texts, texts, copies)]
     elif isinstance(selector, LengthNormalised):
-        scores = [c.log_prob / max(1, c.length) ** selector.alpha for c in ranked]
+        scores = [selector.score(c.log_prob, max(1, c.length)) for c in ranked]
     elif isinstance(selector, MostProbable):
         scores = [candidate.log_prob for candidate in ranked]
     else:

@@ -8,7 +8,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from npad.engine.deadline import stopped_by
 from npad.errors import InvalidInput
 from npad.pipelines.audio import read_wav
 from npad.pipelines.outputs import Output, Segment
@@ -16,10 +15,10 @@ from npad.pipelines.subtitles import FORMATS
 from npad.pipelines.transcription import Transcriber
 from npad.serve.bodies import form_with_file
 from npad.serve.decoding import finite
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen, choose_for
 from npad.serve.service import Service, as_json
-from npad.serve.worker import Job, alone
 from npad.validation import ensure_choice
 
 MEDIA_TYPES = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
@@ -29,23 +28,20 @@ TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model wr
 
 async def transcriptions(service: Service, request: Request) -> Response:
     """Transcribe an uploaded WAV file."""
-    service.authorise(request)
-    fields, (_, content) = await form_with_file(request, service.limits)
+    service.guard.check_token(request)
+    fields, content = await form_with_file(request, service.limits)
     model = find_hearing(service, fields.pop("model", None))
     form = fields.pop("response_format", "json")
     ensure_choice("response_format", form, RESPONSE_FORMATS)
     chosen = _choose(service, model, fields)
     transcriber = model.sound
-
     if form in TIMED:
         transcriber = transcriber.with_timestamps()
 
-    def work(job: Job) -> Output:
-        with stopped_by(lambda: job.cancelled):
-            return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
+    def work() -> Output:
+        return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
 
-    output = await service.outcome(request, model, alone(work))
-    return shown(form, output)
+    return shown(form, await service.outcome(request, model, QueuedRequest.alone(work)))
 
 
 def find_hearing(service: Service, name: str | None) -> ServedModel:

@@ -1,16 +1,76 @@
-"""Word errors: the edit distance between two lists of words, of many pairs at once."""
+"""Word error rate: the edit distance between two lists of words, of many pairs at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from npad.metrics.metric import FloatArray, Metric, Reference, reference_texts
+from npad.text.english import spoken_words
 
 Words = Sequence[str]
 Counts = NDArray[np.int64]
 
 MAX_CELLS = 1 << 22  # of the table's rows held at a time: 32 MiB
+
+
+@dataclass(frozen=True)
+class Wer(Metric):
+    """Word errors over words of the references, in per cent; of several references, the best one.
+
+    Statistics are [3]: errors, words of the output, words of the reference.
+
+    Attributes:
+        words: the words of a text; those of normalised English by default.
+    """
+
+    words: Callable[[str], Words] = spoken_words
+
+    name, title, unit = "wer", "WER", "%"
+    lower_is_better = True
+    best = 0.0
+    utility = "wer"
+
+    @property
+    def min_span(self) -> float:
+        return 1.0
+
+    def statistics(
+        self,
+        texts: Sequence[str],
+        references: Sequence[Reference],
+        log_probs: Sequence[float] = (),
+    ) -> FloatArray:
+        found = [self.words(text) for text in texts]
+        said = [list(map(self.words, reference_texts(each))) for each in references]
+        places = [i for i, several in enumerate(said) for _ in several]
+        flat = [words for several in said for words in several]
+        errors = word_errors([found[i] for i in places], flat)
+        rows = [
+            (count, len(found[i]), len(words))
+            for i, count, words in zip(places, errors.tolist(), flat, strict=True)
+        ]
+        if len(rows) > len(texts):
+            best: dict[int, tuple[int, int, int]] = {}
+            for i, row in zip(places, rows, strict=True):
+                best[i] = min(best.get(i, row), row, key=_rate)
+            rows = list(best.values())
+        return np.array(rows, np.float64).reshape(-1, 3)
+
+    def scores(self, sums: FloatArray) -> FloatArray:
+        rate: FloatArray = 100 * sums[..., 0] / np.maximum(sums[..., 2], 1)
+        return rate
+
+    def of_tokens(self) -> Metric:
+        return replace(self, words=str.split)
+
+
+def _rate(row: tuple[int, int, int]) -> float:
+    errors, _, words = row
+    return errors / max(words, 1)
 
 
 def word_errors(hypotheses: Sequence[Words], references: Sequence[Words]) -> Counts:
