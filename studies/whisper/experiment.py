@@ -30,7 +30,6 @@ from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
-from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
 from npad.schedules import Annealed, Constant, Schedule
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
@@ -51,6 +50,7 @@ from studies.digits import (
     read_takes,
     utterances,
 )
+from studies.hypotheses import Entry, append_entry, candidates, resume_entries
 
 SIZES = (5, 10, 20)  # rows of each decoder
 DECIBELS = (20, 10, 0)
