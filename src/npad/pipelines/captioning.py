@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -89,8 +90,6 @@ def __getattr__(name: str) -> Any:
     """Return `npad.load` by its old name in this module, until npad 0.4."""
     if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from npad.pipelines.loading import load
-
     message = f"{__name__}.load is now npad.load; the old name ends with npad 0.4"
     warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return load
+    return importlib.import_module("npad").load
