@@ -21,6 +21,7 @@ from npad.cli.options import (
     MaxSource,
     ModelName,
     Precision,
+    source_limit,
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
@@ -29,6 +30,7 @@ from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.loading import load
+from npad.pipelines.outputs import TooLong
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding
@@ -135,7 +137,12 @@ def command(
         window = window or 1
 
     def report_long(line: int, reason: InvalidInput) -> None:
-        note(f"line {line} is left empty: {reason}")
+        rule = str(reason)
+        if isinstance(reason, TooLong):
+            rule = (
+                f"line {line} has {reason.size}, more than {source_limit(translator, max_source)}"
+            )
+        note(f"{rule}; it is left empty")
 
     with (
         _continuable(input, output),
