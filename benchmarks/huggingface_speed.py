@@ -41,7 +41,7 @@ from transformers import (
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace, Inputs
 from npad.models.huggingface.loading import constrained
-from npad.models.huggingface.prepared import prepare
+from npad.models.linear import prepare
 from npad.models.low_precision import LowPrecision
 from npad.pipelines import audio
 from npad.pipelines.loading import load_as

@@ -11,7 +11,7 @@ from test_transcribe import recordings
 from test_transcribe import whisper as whisper  # a fixture
 
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
-from npad.models.huggingface.timestamps import Timestamped
+from npad.models.huggingface.constraints import Constrained, Forbidden, Timestamped
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
 
@@ -48,6 +48,10 @@ class Babbler:
         return Rows(state.hidden[rows])
 
 
+def timestamped(model, latest_start=50):
+    return Constrained(model, Forbidden([5]), Timestamped(FIRST, latest_start))
+
+
 DECODERS = [Greedy(), Beam(4, nbest=4), Sampling(30), NPAD(Greedy(), 10, Noise(1.0))]
 
 
@@ -56,7 +60,7 @@ DECODERS = [Greedy(), Beam(4, nbest=4), Sampling(30), NPAD(Greedy(), 10, Noise(1
 def test_transcripts_keep_the_rules(decoder, towards_times):
     seen = 0
     for seed in range(5):
-        model = Timestamped(Babbler(seed, towards_times), [5], FIRST, latest_start=2)
+        model = timestamped(Babbler(seed, towards_times), latest_start=2)
         for found in decode(model, [0, 1, 2], decoder, 12):
             for hypothesis in found:
                 seen += 1
@@ -85,7 +89,7 @@ def test_a_time_follows_where_times_together_are_likelier_than_any_word():
     model.write[:] = 0
     model.bias[:] = 0
     model.bias[2] = 1.0  # the word: e; each of 8 times: 1
-    steered = Timestamped(model, [5], FIRST)
+    steered = timestamped(model)
     ((best,),) = decode(steered, [0], Greedy(), 3)
     assert best.tokens == (FIRST, 2, FIRST + 1)  # two words would be likelier one by one
     model.bias[2] = 3.0
@@ -95,7 +99,7 @@ def test_a_time_follows_where_times_together_are_likelier_than_any_word():
 
 def test_scores_are_the_models_own():
     model = Babbler(3)
-    steered = Timestamped(model, [5], FIRST)
+    steered = timestamped(model)
     ((best,),) = decode(steered, [1], Greedy(), 8)
     state, token, total = model.start([1]), model.special.bos, 0.0
     for following in (*best.tokens, EOS)[: len(best.tokens) + best.finished]:

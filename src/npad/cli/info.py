@@ -11,7 +11,6 @@ from npad.cli.confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
 from npad.model import name_of
-from npad.models.huggingface.rewritten import Rewritten
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
 from npad.search.defaults import Defaults
@@ -74,8 +73,6 @@ def command(
 
 def _unwrap(model: Any) -> Any:
     """Return the model without what npad wraps around it to decode faster or to steer it."""
-    if isinstance(model, Rewritten):
-        model = model.model
     return getattr(model, "plain", model)
 
 

@@ -16,7 +16,6 @@ from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
 from npad.models.cgru.fast import prepared
-from npad.models.huggingface.rewritten import Rewritten
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.names import ModelReference
@@ -60,7 +59,7 @@ def load(
             user's message in the tokenizer's chat template. `my.py:make` runs that Python file and
             takes the pipeline from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
-        precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
+        precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
             Everything else, and every score, is in float32.
         language: of a multilingual speech model; English by default.
         timestamps: let a speech model write them, if it can. Its words may differ a little then.
@@ -215,7 +214,7 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         return [list(ids) for ids in batch]
 
     translator = Translator(model, encode, _detokenise(tokenizer), encode_target)
-    longest = (model.model if isinstance(model, Rewritten) else model).longest
+    longest = getattr(model, "plain", model).longest
     if longest is None:
         return translator
     return replace(translator, longest=longest - 1, positions=longest - 1)
@@ -228,7 +227,7 @@ def _load_whisper(
     from npad.models.huggingface.adapter import Inputs  # needs the extra `hf`
     from npad.models.huggingface.loading import speech_model
 
-    model, timed, processor = speech_model(name, device, language)
+    model, processor, timed = speech_model(name, device, language)
     rate = processor.feature_extractor.sampling_rate
 
     def hear(recordings: Sequence[Tensor]) -> Inputs:
@@ -239,7 +238,7 @@ def _load_whisper(
     plain = Transcriber(model, hear, _detokenise(processor.tokenizer), rate, longest)
     if timed is None:
         return plain
-    with_times = replace(plain, model=timed, timestamps=Timestamps(timed.first_stamp))
+    with_times = replace(plain, model=timed[0], timestamps=Timestamps(timed[1]))
     return with_times if timestamps else replace(plain, timed=with_times)
 
 
