@@ -9,9 +9,13 @@ import pytest
 import torch
 
 import npad
+<<<<<<< HEAD
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
 from npad.pipelines import translation
+=======
+from npad.pipelines import pipeline
+>>>>>>> main
 from npad.pipelines.overlap import Background
 
 TOY = npad.load("toy")
@@ -20,7 +24,7 @@ TOY = npad.load("toy")
 @pytest.fixture
 def overlap(monkeypatch):
     """Decode in the background, as on a GPU."""
-    monkeypatch.setattr(translation, "runner_for", lambda model: Background())
+    monkeypatch.setattr(pipeline, "runner_for", lambda model: Background())
 
 
 @pytest.fixture(autouse=True)
