@@ -9,13 +9,9 @@ import pytest
 import torch
 
 import npad
-<<<<<<< HEAD
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
-from npad.pipelines import translation
-=======
 from npad.pipelines import pipeline
->>>>>>> main
 from npad.pipelines.overlap import Background
 
 TOY = npad.load("toy")
