@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_transcribe import recordings
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
 from npad.models.huggingface.constraints import Constrained, Forbidden, Timestamped
-from npad.pipelines import transcription as transcribe
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
+from speech_cases import recordings
+from speech_cases import whisper as whisper  # a fixture
 
 FIRST, VOCABULARY, EOS = 6, 14, 0  # tokens 1 to 5 are words, 5 is forbidden; 6 to 13 are times
 
@@ -109,15 +110,15 @@ def test_scores_are_the_models_own():
 
 
 def test_a_model_that_has_timestamps_writes_them(whisper):
-    heard = transcribe.load(f"hf:{whisper}", timestamps=True)
+    heard = load_as(Transcriber, f"hf:{whisper}", timestamps=True)
     first = heard.timestamps.first
     assert first == 33  # after <|notimestamps|>
     wrapper: Any = heard.model
     assert wrapper.model.decoder_prefix == [28, 29, 30]
-    (windows,) = heard.stream(recordings()[3:], Beam(2), max_length=8)
-    assert all(w.transcript.hypothesis.tokens[0] >= first for w in windows)
-    times = [time for segment in heard.segments(windows) for time in segment[:2]]
+    (output,) = heard.stream(recordings()[3:], Beam(2), max_length=8)
+    assert all(w.output.hypothesis.tokens[0] >= first for w in output.windows)
+    times = [time for segment in output.segments for time in segment[:2]]
     assert times
     assert times == sorted(times)
     assert times[-1] <= 1.5
-    assert transcribe.load(f"hf:{whisper}").timestamps is None
+    assert load_as(Transcriber, f"hf:{whisper}").timestamps is None

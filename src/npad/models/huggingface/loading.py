@@ -94,23 +94,29 @@ def continues_text(name: str) -> bool:
     return not _config(base, TEXT_FILES).is_encoder_decoder
 
 
+def hears(name: str) -> bool:
+    """Return whether a model reads speech, from its configuration alone.
+
+    Raises:
+        InvalidInput: the configuration cannot be loaded safely.
+    """
+    base, _ = _split_languages(name)
+    return type(_config(base, TEXT_FILES)) in transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING
+
+
 def speech_model(
-    name: str,
-    device: str | torch.device = "cpu",
-    language: str | None = None,
-    timestamps: bool = False,
-) -> tuple[Any, Any, int | None]:
+    name: str, device: str | torch.device = "cpu", language: str | None = None
+) -> tuple[Any, Any, tuple[Any, int] | None]:
     """Load a Whisper model.
 
     Args:
         name: a folder or a name on the hub.
         device: where to load it.
         language: of a multilingual model, by a name or code that Whisper knows; English by default.
-        timestamps: let it write them, if it has tokens for them.
 
     Returns:
-        The model, constrained by its generation config; its processor; and the token of 0 seconds,
-        None if the model writes no timestamps.
+        The model, constrained by its generation config; its processor; and, if it has tokens for
+        timestamps, the same weights writing them, with the token of 0 seconds.
 
     Raises:
         InvalidInput: the model cannot be loaded safely, or does not know the language.
@@ -142,12 +148,13 @@ def speech_model(
         and prefix[1] not in getattr(generation, "lang_to_id", {"": prefix[1]}).values()
     ):
         raise unknown
-    if timestamps and (stamp := _first_stamp(model)) is not None:
+    timed = None
+    if (stamp := _first_stamp(model)) is not None:
         adapter = HuggingFace(model, decoder_prefix=[t for t in prefix if t != stamp - 1])
         forbidden = {stamp - 1, *(getattr(generation, "suppress_tokens", None) or ())}
         tokens = Forbidden((t for t in forbidden if t < stamp), device=adapter.device)
-        return Constrained(adapter, tokens, Timestamped(stamp)), processor, stamp
-    return constrained(HuggingFace(model, decoder_prefix=prefix)), processor, None
+        timed = Constrained(adapter, tokens, Timestamped(stamp)), stamp
+    return constrained(HuggingFace(model, decoder_prefix=prefix)), processor, timed
 
 
 def _first_stamp(model: Any) -> int | None:
