@@ -81,9 +81,7 @@ def write_folder(
     special, longest = _special_tokens(tokenizer), sizes["n_text_ctx"]
     contents = {
         "config.json": _model_config(sizes) | {"dtype": precision} | special,
-        "generation_config.json": _generation_config(
-            tokenizer, sizes["n_vocab"], sizes["n_text_ctx"]
-        )
+        "generation_config.json": _generation_config(tokenizer, sizes["n_vocab"], longest)
         | special
         | {"alignment_heads": [list(head) for head in alignment_heads]},
         "tokenizer_config.json": _tokenizer_config(longest),
