@@ -147,7 +147,7 @@ def test_imports_point_one_way(path):
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("ray", "scale/ray_engine.py"),
+        ("ray", "scale/ray_cluster.py"),
         ("pyarrow", "scale/formats.py"),
         ("uvicorn", "serve/server.py"),
         ("PIL", "pipelines/pictures.py"),

@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from npad.errors import InvalidInput
-from npad.scale.pool import Crew, Event, Pool, WorkerError
+from npad.scale.pool import Crew, Pool, WorkerError
 from npad.scale.units import Unit
-from npad.scale.worker import Died, ModelSpec, Worker, load_worker, one_line, run_remotely
+from npad.scale.worker import Died, Event, ModelSpec, Worker, load_worker, one_line, run_remotely
 from npad.validation import ensure_integer, ensure_number
 
 INSTALL = "engine ray needs Ray 2.60 or later; install it: pip install 'npad[ray]'"
@@ -50,7 +50,7 @@ def import_ray() -> Any:
     return ray
 
 
-class Actor:
+class RayWorker:
     """A worker in a Ray actor. Its methods return what happened: an exception would be wrapped."""
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -96,7 +96,7 @@ class RayCrew(Crew):
         self.spec = spec if spec.threads else replace(spec, threads=1)
         self.kind = self.ray.remote(
             num_cpus=self.spec.threads, num_gpus=self.gpus, max_restarts=0, max_task_retries=0
-        )(Actor)
+        )(RayWorker)
 
     def default_workers(self) -> int:
         """Return how many workers fit in the cluster as it is now."""
@@ -208,7 +208,7 @@ def unreachable(address: str, reason: str) -> WorkerError:
 
 
 class RayCluster(Pool):
-    """An engine of actors on a Ray cluster.
+    """Workers that are actors of a Ray cluster.
 
     Args:
         spec: the model that each actor loads. Without `threads`, an actor has one CPU.
