@@ -42,8 +42,20 @@ def default_of(field: Field[Any]) -> Any:
 
 def changed_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that differ from their defaults."""
-    values = {field.name: (getattr(value, field.name), default_of(field)) for field in fields(value)}
+    values = {
+        field.name: (getattr(value, field.name), default_of(field)) for field in fields(value)
+    }
     return {name: chosen for name, (chosen, default) in values.items() if chosen != default}
+
+
+def spec(value: Any) -> str:
+    """Return a part by name, with its fields that are not the defaults: `beam(width=3)`."""
+    if isinstance(value, tuple):
+        return ",".join(map(spec, value))
+    if isinstance(value, type) or not is_dataclass(value):
+        return label(value)
+    changed = [f"{name}={spec(field)}" for name, field in changed_fields(value).items()]
+    return name_of_kind(type(value)) + (f"({','.join(changed)})" if changed else "")
 
 
 def kebab(kind: type) -> str:

@@ -138,7 +138,7 @@ def ensure_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 BOUNDS = ("minimum", "maximum", "above", "below")
 
 
-def ensure_fields(value: Any) -> None:
+def ensure_fields(value: Any, owned: bool = False) -> None:
     """Require that each field of a dataclass has its type and keeps the bounds in its metadata.
 
     Numbers, truth values, `Literal`s, tuples of them and `X | None` are checked by the annotation,
@@ -147,20 +147,26 @@ def ensure_fields(value: Any) -> None:
 
     Example: `width: int = field(default=5, metadata={"help": "…", "minimum": 1})`
 
+    Args:
+        value: the dataclass.
+        owned: whether messages name the class, too: "Power's p must be …".
+
     Raises:
         InvalidInput: names the field, the rule and the value.
     """
-    for name, kind, metadata in _checked_fields(type(value)):
-        _ensure_value(name, getattr(value, name), kind, metadata)
+    for name, kind, metadata in _checked_fields(type(value)):  # type: ignore[arg-type]
+        owner = type(value).__name__
+        full = f"{owner}'{'' if owner.endswith('s') else 's'} {name}" if owned else name
+        _ensure_value(full, getattr(value, name), kind, metadata)
 
 
 @cache
-def _checked_fields(kind: type) -> list[tuple[str, Any, Mapping[str, Any]]]:
+def _checked_fields(kind: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
     try:
         types = get_type_hints(kind)
     except NameError:  # an annotation names what only the body of a function knows
         return []
-    return [(f.name, types[f.name], f.metadata) for f in fields(kind)]  # type: ignore[arg-type]
+    return [(f.name, types[f.name], f.metadata) for f in fields(kind)]
 
 
 def _ensure_value(name: str, value: object, kind: Any, metadata: Mapping[str, Any]) -> None:

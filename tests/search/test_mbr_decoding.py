@@ -10,7 +10,7 @@ from test_attention import SOURCE, build
 from test_decoder_options import OPEN_ENDED
 from test_steered import clean_scores, steered
 
-from cases import recurrent, summaries
+from cases import make_decoder, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -28,7 +28,6 @@ from npad import (
     load,
     signature,
 )
-from npad.cli.decoder_options import make_decoder
 from npad.models.table import TableModel
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
@@ -190,8 +189,5 @@ def test_mistakes_are_one_clear_line():
         MBRDecoding(pseudo_references="sampling")
     with pytest.raises(InvalidInput, match="inner must be a decoder: write"):
         MBRDecoding(Beam)
-    nested = NPAD(MBRDecoding(NPAD(chains=2)), 2)
-    with pytest.raises(InvalidInput, match="NPAD cannot be within its own inner decoder"):
-        decode(recurrent(), summaries(1), nested, 3)
     with pytest.raises(InvalidInput, match="--samples does not go with --inner beam"):
         make_decoder("mbr-decoding", {"samples": 9})

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from npad.cli.comparison_table import LEGEND as SET_LEGEND
 from npad.cli.comparison_table import as_record, comparison_table
-from npad.cli.decoder_fields import PANEL
-from npad.cli.decoder_options import compares, make_decoder
+from npad.cli.decoder_options import compares
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
 from npad.cli.terminal import bar, console
 from npad.engine.cost import count_calls
@@ -24,7 +23,6 @@ from npad.pipelines.translation import Translation, Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
-from npad.search.registry import DECODERS
 from npad.selectors import cut_competes
 from npad.text.files import read_pairs
 
@@ -60,17 +58,6 @@ def command(
         Path | None,
         typer.Option("--reference", "-r", help="Their reference translations, line by line."),
     ] = None,
-    decoder: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decoder",
-            "-d",
-            metavar="NAME",
-            help="Only this decoder, by name or as beam(width=3); several times for several. "
-            "The first is what the others are compared with on a test set.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -78,7 +65,7 @@ def command(
         ),
     ] = False,
     *,
-    decoders: list[Decoder],
+    decoders: dict[str, Decoder],
 ) -> None:
     """Translate with every decoder and show the outputs side by side.
 
@@ -96,11 +83,7 @@ def command(
         npad compare -i test.en --reference test.de -d greedy -d "beam(width=10)" -d npad
     """
     _ensure_one_input(text, source, reference, as_json)
-    strategies = {each.title: each for each in decoders}
-    if decoder:
-        strategies = _chosen(decoder, decoders)
-    if exact:
-        strategies[Exact().title] = Exact()
+    strategies = {**decoders, Exact().title: Exact()} if exact else decoders
     if source is not None and reference is not None:
         pairs = read_pairs(source, reference)
         translator = load(model, device_named(device, "--device"))
@@ -140,20 +123,6 @@ def _ensure_one_input(
         )
     if as_json and source is None:
         raise InvalidInput("--json needs a test set: give --input and --reference")
-
-
-def _chosen(names: list[str], decoders: list[Decoder]) -> dict[str, Decoder]:
-    """Return the decoders that --decoder names; a plain name has the settings of the options.
-
-    A decoder is called by its title, or as it was typed if another one has that title.
-    """
-    chosen: dict[str, Decoder] = {}
-    for name in names:
-        kind = DECODERS.kinds.get(name)
-        named = [decoder for decoder in decoders if type(decoder) is kind]
-        for decoder in named or [make_decoder(name, {})]:
-            chosen[name if decoder.title in chosen else decoder.title] = decoder
-    return chosen
 
 
 def _table(

@@ -21,7 +21,7 @@ from npad.pipelines.pictures import ensure_pillow, read_picture
 from npad.pipelines.progress import report_decoded
 from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder
-from npad.search.selected import default_decoder
+from npad.search.defaults import default_decoder
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_callable, ensure_choice, ensure_integer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,7 @@ from npad.model import Model, ensure_length
 from npad.noise.random import stable_hash
 from npad.pipelines.translation import Translation
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.fallback import Fallback
 from npad.search.hypotheses import Hypothesis
-from npad.search.selected import decoder_with_texts
 from npad.signatures import signature
 from npad.validation import brief, ensure_integer
 
@@ -58,10 +56,7 @@ class ContentDecoder:
     @cached_property
     def search(self) -> Decoder:
         """The decoder with the functions from tokens to text."""
-        search = decoder_with_texts(self.decoder, self.compare)
-        if isinstance(search, Fallback) and search.text is None:
-            return replace(search, text=self.detokenise)
-        return search
+        return self.decoder.with_texts(self.compare, self.detokenise)
 
     @cached_property
     def batch(self) -> int:

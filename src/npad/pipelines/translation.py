@@ -26,8 +26,8 @@ from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.pipelines.windows import SubmittedBatch, WindowDecoder
 from npad.scoring import score
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.defaults import default_decoder
 from npad.search.hypotheses import Hypothesis
-from npad.search.selected import decoder_with_texts, default_decoder
 from npad.signatures import signature
 from npad.validation import brief, ensure_callable, ensure_integer
 
@@ -259,7 +259,7 @@ class Translator:
         ahead: whether a window may be read before the previous one has been yielded.
         on_long: called with the number of each text that is too long, before its window is yielded.
         """
-        search = decoder_with_texts(decoder, self.detokenise)
+        search = decoder.with_texts(self.detokenise)
         # A search that calls `detokenise` must not do so while this thread tokenises.
         runner = runner_for(self.model) if search is decoder else Inline()
         window_decoder = WindowDecoder(

@@ -122,9 +122,7 @@ class ChainRunner:
                     start, noisy, key, *arguments, private=True
                 )
             per_sentence = problems.per_sentence * len(chains)
-            expanded = replace(
-                problems, ids=ids, chains=numbers_of_rows, per_sentence=per_sentence
-            )
+            expanded = replace(problems, ids=ids, chains=numbers_of_rows, per_sentence=per_sentence)
             candidates = self.inner.search(noisy, noisy_state, expanded).cpu()
         chain = chains.numbers.repeat(len(problems))[:, None].expand_as(candidates.lengths)
         noisy_log_prob = candidates.log_prob

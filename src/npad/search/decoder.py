@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
@@ -13,7 +13,7 @@ from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.search.history import History
-from npad.search.hypotheses import Hypotheses
+from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.rows import Problems
 from npad.specs import label, name_of_kind
 from npad.validation import brief, ensure_fields
@@ -58,7 +58,8 @@ class Decoder(ABC):
 
     def __post_init__(self) -> None:
         """Check types and bounds of the fields, and that the decoders in them may be there."""
-        for field in fields(self):  # type: ignore[arg-type]
+        own: tuple[Field[Any], ...] = fields(self)  # type: ignore[arg-type]
+        for field in own:
             if field.type in ("Decoder", Decoder):
                 ensure_decoder(getattr(self, field.name), field.name)
         ensure_fields(self)
@@ -81,8 +82,8 @@ class Decoder(ABC):
     @property
     def parts(self) -> tuple[Decoder, ...]:
         """The decoders in its fields."""
-        shown = fields(self) if is_dataclass(self) else ()
-        values = [getattr(self, field.name) for field in shown]
+        own: Iterable[Field[Any]] = fields(self) if is_dataclass(self) else ()
+        values = [getattr(self, field.name) for field in own]
         several = [value if isinstance(value, tuple) else (value,) for value in values]
         return tuple(part for parts in several for part in parts if isinstance(part, Decoder))
 
@@ -92,7 +93,7 @@ class Decoder(ABC):
         for part in self.parts:
             yield from part.within()
 
-    def ensure_allows(self, part: Decoder) -> None:
+    def ensure_allows(self, part: Decoder) -> None:  # noqa: B027 (nothing is refused by default)
         """Require a decoder that a field of this one may hold.
 
         Raises:
@@ -129,8 +130,8 @@ class Decoder(ABC):
     @property
     def signature(self) -> list[str]:
         """Its name and hyper-parameters, as a signature writes them: `["beam", "width:5", …]`."""
-        shown = fields(self) if is_dataclass(self) else ()
-        values = (f"{field.name}:{label(getattr(self, field.name))}" for field in shown)
+        own: Iterable[Field[Any]] = fields(self) if is_dataclass(self) else ()
+        values = (f"{field.name}:{label(getattr(self, field.name))}" for field in own)
         return [name_of_kind(type(self)), *values]
 
     @property
@@ -168,6 +169,15 @@ class Decoder(ABC):
             f"only NPAD has chains to divide, not {brief(self)}; divide the sentences"
         )
 
+    def merge(self, candidates: Iterable[Hypothesis]) -> list[Hypothesis]:
+        """Return the hypotheses for one sentence, best first, from those of all chain ranges.
+
+        Args:
+            candidates: in the order of the chains, at least one. Of equal ones the first is kept,
+                with their counts added.
+        """
+        raise InvalidInput(f"only NPAD has chains to merge, not {brief(self)}")
+
     def check(self, model: Model[Any]) -> None:
         """Raise InvalidInput if a model lacks what the decoder needs, such as a noise site."""
         for part in self.parts:
@@ -180,7 +190,8 @@ class Decoder(ABC):
     def with_seed(self, seed: int) -> Decoder:
         """Return this decoder with another seed, in its parts, too; itself if it has none."""
         changes: dict[str, Any] = {}
-        for field in fields(self):  # type: ignore[arg-type]
+        own: tuple[Field[Any], ...] = fields(self)  # type: ignore[arg-type]
+        for field in own:
             value = getattr(self, field.name)
             if field.name == "seed":
                 changes["seed"] = seed

@@ -41,7 +41,8 @@ class Exact(Decoder):
     proves: ClassVar[bool] = True
 
     budget: int = field(
-        default=100_000, metadata={"help": "model calls per sentence before giving up", "minimum": 1}
+        default=100_000,
+        metadata={"help": "model calls per sentence before giving up", "minimum": 1},
     )
     beam: Beam = field(default_factory=Beam, metadata={"rule": "a Beam, such as Beam(5)"})
 

@@ -53,11 +53,10 @@ class Fallback(Decoder):
     first: Decoder = field(
         default_factory=Greedy, metadata={"help": "the decoder before any sampling"}
     )
-    samples: int = field(
-        default=5, metadata={"help": "samples at each temperature", "minimum": 1}
-    )
+    samples: int = field(default=5, metadata={"help": "samples at each temperature", "minimum": 1})
     temperatures: tuple[float, ...] = field(
-        default=TEMPERATURES, metadata={"help": "temperatures, in the order they are tried", "above": 0}
+        default=TEMPERATURES,
+        metadata={"help": "temperatures, in the order they are tried", "above": 0},
     )
     min_log_prob: float = field(
         default=-1.0, metadata={"help": "mean log-probability below which an output fails"}

@@ -20,15 +20,12 @@ from npad.search.decoder import Cost, Decoder
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.rows import Problems
-from npad.search.selected import AllFinished
+from npad.search.selected import AllFinished, comparisons
 from npad.selectors import (
-    GNMTLength,
-    LengthNormalised,
     MostProbable,
     Selector,
     cut_competes,
     innermost_selector,
-    needs_attention,
     rank,
 )
 from npad.specs import changed_fields, label
@@ -150,7 +147,9 @@ class NPAD(Decoder):
             "site": noise.site,
             "seed": self.seed,
         }
-        shown = main | {name: value for name, value in changed_fields(self).items() if name not in main}
+        shown = main | {
+            name: value for name, value in changed_fields(self).items() if name not in main
+        }
         if noise.relative:
             shown["relative"] = True
         return ["npad", *(f"{name}:{label(value)}" for name, value in shown.items())]
@@ -172,9 +171,7 @@ class NPAD(Decoder):
 
     def with_seed(self, seed: int) -> NPAD:
         noisy = self.chains > 1 and self.noise.sigma != 0
-        return replace(
-            self, inner=self.inner.with_seed(seed), seed=seed if noisy else self.seed
-        )
+        return replace(self, inner=self.inner.with_seed(seed), seed=seed if noisy else self.seed)
 
     @classmethod
     def defaults_on(cls, defaults: Any) -> dict[str, Any]:
@@ -210,12 +207,6 @@ class NPAD(Decoder):
         return Noisy(model, self.noise, self.seed, self.share_noise)
 
     def merge(self, candidates: Iterable[Hypothesis]) -> list[Hypothesis]:
-        """Return this decoder's hypotheses for one sentence, best first.
-
-        Args:
-            candidates: those of all its chain ranges, in the order of the chains, at least one. Of
-                equal ones the first is kept, with their counts added.
-        """
         distinct: dict[tuple[tuple[int, ...], bool], Hypothesis] = {}
         for candidate in candidates:
             key = candidate.tokens, candidate.finished

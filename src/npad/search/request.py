@@ -78,25 +78,40 @@ class Option:
         return parse_value(spell(self.name), value, self.kind) if isinstance(value, str) else value
 
 
-@cache
-def options_of(kind: type) -> tuple[Option, ...]:
+def options_of(kind: Any) -> tuple[Option, ...]:
     """Return the options of a decoder: its fields that have a help, and those of its noise.
 
     A decoder with candidates has the option `selector`, too, which wraps it in `Selected`.
     """
+    return _options_of(kind)
+
+
+@cache
+def _options_of(kind: Any) -> tuple[Option, ...]:
     types = get_type_hints(kind)  # takes a millisecond
     found: list[Option] = []
-    for field in fields(kind):  # type: ignore[arg-type]
-        if types[field.name] is Noise:
+    for own in fields(kind):
+        if types[own.name] is Noise:
             found += options_of(Noise)
-        elif "help" in field.metadata:
-            found.append(Option(field, types[field.name]))
-    if "selector" not in types and issubclass(kind, Decoder) and has_candidates(kind):
+        elif "help" in own.metadata:
+            found.append(Option(own, types[own.name]))
+    if takes_selector(kind):
         found.append(SELECTOR)
     return tuple(found)
 
 
+def takes_selector(kind: Any) -> bool:
+    """Return whether the option `selector` wraps a decoder of a class in `Selected`."""
+    own = any(f.name == "selector" for f in fields(kind))
+    return not own and issubclass(kind, Decoder) and has_candidates(kind)
+
+
 SELECTOR = next(option for option in options_of(Selected) if option.name == "selector")
+
+
+def inner_fields(kind: type) -> list[Field[Any]]:
+    """Return the options of a decoder that hold another one; the first is its inner decoder."""
+    return [option.field for option in options_of(kind) if option.kind is Decoder]
 
 
 def option_names(kind: type) -> set[str]:
@@ -143,15 +158,14 @@ class _Builder:
         choice = f"{self.spell('decoder')} {name}"
         nbest = Option(_NBEST, int).parse(given.pop("nbest", 1), self.spell)
         kind = DECODERS.kind_of(name)
-        wrapped = kind is not None and SELECTOR in options_of(kind)
         selector = self.defaults.selector
-        if wrapped and "selector" in given:
+        if kind is not None and takes_selector(kind) and "selector" in given:
             selector = SELECTOR.parse(given.pop("selector"), self.spell)
         decoder = self._built(name, given, choice)
         if nbest != 1 and not decoder.returns_several:
             if not hasattr(decoder, "nbest"):
                 self._refuse({"nbest"}, choice, type(decoder))
-            decoder = cast(Decoder, replace(decoder, nbest=nbest))  # type: ignore[type-var]
+            decoder = replace(decoder, nbest=nbest)  # type: ignore[type-var]
         return with_selector(decoder, selector)
 
     def _built(self, name: str, given: dict[str, Any], choice: str) -> Decoder:
@@ -172,20 +186,19 @@ class _Builder:
             raise InvalidInput(f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}")
         values, seed = self._fill(kind), given.get("seed")  # the seed is an inner decoder's, too
         types = get_type_hints(kind)
-        inner = [field for field in fields(kind) if types[field.name] is Decoder]
-        inner = [field for field in inner if "help" in field.metadata]
-        for field in fields(kind):
-            if types[field.name] is Noise:
-                noise = values.get(field.name) or default_of(field)
-                values[field.name] = self._noise(noise, given)
-        values |= self._values(kind, given, {field.name for field in inner})
-        for field in inner[1:]:  # which have their options in brackets; the first one has the rest
-            own = {field.name: given.pop(field.name)} if field.name in given else {}
-            values[field.name] = self._inner(field, own, seed)
-            if hasattr(values[field.name], "seed"):
+        own = fields(kind)
+        inner = inner_fields(kind)
+        for noise in [f for f in own if types[f.name] is Noise]:
+            default = values.get(noise.name) or default_of(noise)
+            values[noise.name] = self._noise(default, given)
+        values |= self._values(kind, given, {f.name for f in inner})
+        for other in inner[1:]:  # which have their options in brackets; the first has the rest
+            spec = {other.name: given.pop(other.name)} if other.name in given else {}
+            values[other.name] = self._inner(other, spec, seed)
+            if hasattr(values[other.name], "seed"):
                 given.pop("seed", None)
-        for field in inner[:1]:
-            values[field.name] = self._inner(field, given, seed)
+        for first in inner[:1]:
+            values[first.name] = self._inner(first, given, seed)
         self._refuse(set(given), choice, kind)
         return cast(Decoder, kind(**values))
 
@@ -195,7 +208,7 @@ class _Builder:
 
     def _values(self, kind: type, given: dict[str, Any], besides: set[str]) -> dict[str, Any]:
         """Return the fields of a class that options set."""
-        own = {field.name for field in fields(kind)} - besides  # type: ignore[arg-type]
+        own = {f.name for f in fields(kind)} - besides
         return {
             option.field.name: option.parse(given.pop(name), self.spell)
             for option in options_of(kind)
@@ -215,10 +228,10 @@ class _Builder:
             )
         return replace(default, **changes)
 
-    def _inner(self, field: Field[Any], given: dict[str, Any], seed: Any) -> Decoder:
+    def _inner(self, owned: Field[Any], given: dict[str, Any], seed: Any) -> Decoder:
         """Return the decoder of a field such as `inner`, from the options that are left."""
-        name = str(given.pop(field.name, name_of_kind(type(default_of(field)))))
-        choice = f"{self.spell(field.name)} {name}"
+        name = str(given.pop(owned.name, name_of_kind(type(default_of(owned)))))
+        choice = f"{self.spell(owned.name)} {name}"
         options = dict(given)
         given.clear()
         if "(" not in name:
@@ -228,15 +241,17 @@ class _Builder:
             return self._built(name, options, choice)
         decoder: Any = self._built(name, options, choice)
         inherits = seed is not None and hasattr(decoder, "seed") and "seed=" not in name
-        return cast(Decoder, replace(decoder, seed=SEED.parse(seed, self.spell)) if inherits else decoder)
+        return cast(
+            Decoder, replace(decoder, seed=SEED.parse(seed, self.spell)) if inherits else decoder
+        )
 
     def _refuse(self, names: set[str], choice: str, kind: type) -> None:
         """Refuse options that the chosen decoder does not have."""
-        offered = option_names(kind) | {f.name for f in fields(kind) if f.name == "nbest"}  # type: ignore[arg-type]
+        offered = option_names(kind) | {f.name for f in fields(kind) if f.name == "nbest"}
         for name in sorted(names):
             options = ", ".join(map(self.spell, sorted(offered))) or "no options"
             raise InvalidInput(f"{self.spell(name)} does not go with {choice}, which has {options}")
 
 
 SEED = next(option for option in options_of(DECODERS.kinds["sampling"]) if option.name == "seed")
-_NBEST = next(field for field in fields(DECODERS.kinds["beam"]) if field.name == "nbest")  # type: ignore[arg-type]
+_NBEST = next(field for field in fields(DECODERS.kinds["beam"]) if field.name == "nbest")

@@ -125,8 +125,9 @@ class Draw:
 class SharedSampling(Sampling):
     """Draw what `Sampling` draws, with one row per distinct prefix of a sentence.
 
-    A sample's state depends on its prefix alone: while samples agree, they are one row. Needs a model that is a `PrefixSharer`; over others, and over noisy ones, it is `Sampling`. The
-    host plans the rows of every step, so that on a GPU it pays where rows cost more than launches.
+    A sample's state depends on its prefix alone: while samples agree, they are one row. Needs a
+    model that is a `PrefixSharer`; over others, and over noisy ones, it is `Sampling`. The host
+    plans the rows of every step, so that on a GPU it pays where rows cost more than launches.
     Cost: the distinct prefixes of the samples.
     """
 
