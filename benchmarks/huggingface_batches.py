@@ -30,8 +30,7 @@ from rich.table import Table
 from huggingface_speed import NOISE, TOKENS, marian
 from npad import NPAD, Beam, Greedy, decode
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.prepared import prepare
-from npad.models.linear import Product
+from npad.models.linear import Product, prepare
 from npad.models.low_precision import LowPrecision
 from npad.reproduce.speed import clock, matrix_rate
 from npad.rescoring.strategies import rescore
@@ -86,7 +85,7 @@ def chains_run(
         low, state = LowPrecision(adapter, precision).low_precision(state)
     keys = torch.arange(len(ids), device=adapter.device)
     problems = Problems(keys, torch.zeros_like(keys), TOKENS)
-    return partial(npad._runner().run, low, state, problems, npad._chains())
+    return partial(npad.runner.run, low, state, problems, npad.numbered())
 
 
 @torch.inference_mode()

@@ -85,7 +85,6 @@ from npad.selectors import GNMTLength, Rerank
         (lambda: Noise(0.3, relative="no"), "relative must be True or False, not 'no'"),
         (lambda: Fixed(Laplace), r"Fixed's base must be a distribution: write Laplace\(\)"),
         (lambda: Antithetic("x"), "Antithetic's base must be a distribution"),
-        (lambda: NPAD(NPAD()), "NPAD cannot be its own inner decoder; use more chains"),
         (lambda: NPAD(Fallback(NPAD())), "NPAD cannot be its own inner decoder; use more chains"),
         (lambda: NPAD(MBRDecoding(NPAD(chains=2))), "NPAD cannot be its own inner decoder"),
         (lambda: SteeredSearch(Fallback(SteeredSearch())), "SteeredSearch cannot hold Steered"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from npad.calibrate.decoding_tasks import Outputs, Task
 from npad.calibrate.halving import Point
-from npad.evaluate.metrics import Metric
+from npad.metrics.metric import Metric
 from npad.reproduce.bench import decoder_signature
 from npad.reproduce.record import Record
 from npad.reproduce.rows import is_number
@@ -145,7 +145,7 @@ class Part:
             cost = outputs.calls if self.unit == "calls" else 1000 * outputs.seconds
             self.blocks[key] = Measured(
                 self.metric.statistics(
-                    outputs.texts, outputs.log_probs, self.references[start:stop]
+                    outputs.texts, self.references[start:stop], outputs.log_probs
                 ),
                 cost / (stop - start),
             )

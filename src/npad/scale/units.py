@@ -8,8 +8,8 @@ from itertools import islice, pairwise
 from types import SimpleNamespace
 
 from npad.errors import InvalidInput
-from npad.pipelines.batching import WINDOW_BATCHES
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
 from npad.search.request import Decoding
@@ -30,7 +30,7 @@ class Failed:
     reason: str
 
 
-Outcome = Translation | Failed
+Outcome = Output | Failed
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,9 @@ def named_signature(decoder: Decoder, model: str) -> str:
     return signature(decoder, SimpleNamespace(name=model))
 
 
-def candidates_of(translation: Translation) -> tuple[Translation, ...]:
-    """Return a translation and its alternatives as equals."""
-    return replace(translation, alternatives=()), *translation.alternatives
+def candidates_of(output: Output) -> tuple[Output, ...]:
+    """Return an output and its alternatives as equals."""
+    return replace(output, alternatives=()), *output.alternatives
 
 
 def _join_chains(first: Outcome, second: Outcome) -> Outcome:
@@ -255,7 +255,7 @@ def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outco
     confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
     by_text = whole.with_texts(texts.__getitem__)
     hypotheses = by_text.merge([candidate.hypothesis for candidate in candidates])
-    return Translation.of(
+    return Output.of(
         hypotheses,
         (texts[h.tokens] for h in hypotheses),
         signed,

@@ -22,6 +22,8 @@ import torch
 from npad.engine.devices import device_named, ensure_computes
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput, StorageError
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
@@ -281,20 +283,9 @@ def read_texts(
 def bleu_of(
     references: Sequence[str], detokeniser: Detokeniser
 ) -> Callable[[list[tuple[int, ...]]], float]:
-    """Return a function from the tokens of all outputs to their BLEU against the references.
-
-    Raises:
-        InvalidInput: sacrebleu is not installed.
-    """
-    from npad.evaluate.bleu import Bleu
-
-    try:
-        metric = Bleu(references)
-    except ImportError as error:
-        raise InvalidInput(
-            "the criterion bleu needs sacrebleu; install it, or choose --criterion log-prob"
-        ) from error
-    return lambda outputs: metric.score(metric.counts(detokeniser.all(outputs)).sum(0))
+    """Return a function from the tokens of all outputs to their BLEU against the references."""
+    scorer = Scorer(Bleu(), references)
+    return lambda outputs: scorer.score(detokeniser.all(outputs))
 
 
 def model_folder(name: str) -> Path:
