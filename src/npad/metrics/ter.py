@@ -19,6 +19,7 @@ class Ter(Metric):
     """
 
     name, title, unit = "ter", "TER", "%"
+    description = "word edits, moves included, over words of the references"
     lower_is_better = True
     best = 0.0
     utility = "wer"  # moves cost too much time to be searched for every pair of candidates
