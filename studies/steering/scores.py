@@ -24,8 +24,8 @@ from npad.evaluate.bootstrap import paired
 from npad.metrics.bleu import Bleu
 from npad.metrics.chrf import Chrf
 from npad.metrics.metric import LogProb, Scorer
-from npad.reproduce.hypotheses import Entry, read_entries
 from npad.reproduce.record import Record as Results
+from studies.hypotheses import Entry, read_entries
 
 NORMALISED = ", length-normalised"
 # Differences that the report states, besides those of every system to a beam of 5.

@@ -29,7 +29,6 @@ from npad.pipelines.names import ModelReference
 from npad.reproduce import reproduce
 from npad.reproduce.bench import Pairs
 from npad.reproduce.data import ParallelText
-from npad.reproduce.hypotheses import Entry, append_entry, resume_entries
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
@@ -40,6 +39,7 @@ from npad.training.store import Corpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.version import __version__
+from studies.hypotheses import Entry, append_entry, resume_entries
 from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
 from studies.steering.weights import fine_tuned
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.metric import TIE
-from npad.reproduce.hypotheses import Candidate
 from npad.reproduce.tables import markdown
+from studies.hypotheses import Candidate
 from studies.whisper.results import SELECTORS, Results, System
 
 OPPONENTS = {

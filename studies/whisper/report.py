@@ -16,9 +16,9 @@ import numpy as np
 
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.metrics.wer import Wer
-from npad.reproduce.hypotheses import Entry, keep_entries, read_entries
 from npad.reproduce.tables import markdown
 from npad.storage.atomic import write_atomic
+from studies.hypotheses import Entry, keep_entries, read_entries
 from studies.whisper.findings import findings
 from studies.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
 

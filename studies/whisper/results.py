@@ -12,8 +12,8 @@ from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference, paired
 from npad.metrics.metric import FloatArray
 from npad.metrics.wer import Wer
-from npad.reproduce.hypotheses import Candidate, Entry, choose
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
+from studies.hypotheses import Candidate, Entry, choose
 from studies.whisper.experiment import VALIDATION
 
 SELECTORS: dict[str, Selector] = {

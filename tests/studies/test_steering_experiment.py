@@ -15,9 +15,9 @@ from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, d
 from npad.models.actors import Actor
 from npad.reproduce import reproduce
 from npad.reproduce.data import ParallelText
-from npad.reproduce.hypotheses import append_entry, read_entries
 from npad.reproduce.record import Record as Results
 from npad.training.recipe import Recipe
+from studies.hypotheses import append_entry, read_entries
 from studies.steering import experiment
 from studies.steering import report as steering_report
 from studies.steering.aims import SYSTEMS, SetResults

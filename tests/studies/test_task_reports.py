@@ -26,7 +26,6 @@ from npad.metrics.metric import Scorer
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
-from npad.reproduce.hypotheses import read_entries
 from npad.reproduce.measured_task import CAPTION, SPEECH
 from npad.reproduce.record import NotMeasured
 from npad.search.beam import Beam
@@ -38,6 +37,7 @@ from npad.training import run
 from npad.training.media import prepare_media
 from npad.training.recipe import Recipe
 from runs import ROOT
+from studies.hypotheses import read_entries
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
 from studies.tasks.decoded_bench import DecodedBench

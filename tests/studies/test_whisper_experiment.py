@@ -10,8 +10,8 @@ from test_transcribe import whisper as whisper  # a fixture
 from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.wer import Wer
-from npad.reproduce.hypotheses import Candidate, choose, read_entries
 from runs import ROOT
+from studies.hypotheses import Candidate, choose, read_entries
 from studies.whisper import experiment
 from studies.whisper.findings import comparisons, outcome
 from studies.whisper.report import render, write
