@@ -19,14 +19,14 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import compare
 from npad.metrics.registry import METRICS
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
 from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
-from npad.search.request import Decoding
 from npad.search.registry import DECODERS
+from npad.search.request import Decoding
 from npad.selectors import cut_competes
 from npad.text.files import read_pairs
 
@@ -112,7 +112,7 @@ def command(
         strategies[Exact().title] = Exact()
     if source is not None and reference is not None:
         pairs = read_pairs(source, reference)
-        translator = load(model, device_named(device, "--device"))
+        translator = load_as(Translator, model, device_named(device, "--device"))
         with bar("comparing", len(pairs[0])) as progress:
             decodings = {
                 name: Decoding(chosen, max_length, max_rows) for name, chosen in strategies.items()
@@ -129,7 +129,7 @@ def command(
         console().print(comparison_table(reports, title, shown), "")
         console().print(legend(shown), end="")
         return
-    translator, out = load(model, device_named(device, "--device")), console()
+    translator, out = load_as(Translator, model, device_named(device, "--device")), console()
     for sentence in text or ():
         if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")

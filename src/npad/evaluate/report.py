@@ -23,6 +23,11 @@ DEFAULT_METRICS = {"text": ("bleu", "chrf"), "recording": ("wer",), "picture": (
 UNITS = {"text": "sentence", "recording": "recording", "picture": "picture"}  # by medium
 NLL = "nll"
 
+FIGURES = (  # fields that are shown as they are
+    *("length_ratio", "distinct_1", "distinct_2", "unique", "finished"),
+    *("calls", "rescored", "seconds", "signature"),
+)
+
 Progress = Callable[[int, int], None]  # of sources done, and all
 
 
@@ -93,9 +98,7 @@ class Report:
         if "wer" in self.statistics:
             errors, _, words = self.statistics["wer"].sum(0)
             record |= {"errors": int(errors), "words": int(words)}
-        names = ("length_ratio", "distinct_1", "distinct_2", "unique", "finished", "calls")
-        names += ("rescored", "seconds", "signature")
-        return record | {name: getattr(self, name) for name in names}
+        return record | {name: getattr(self, name) for name in FIGURES}
 
 
 @dataclass(frozen=True)
