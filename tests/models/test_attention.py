@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from attention_cases import SOURCE, build
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, InvalidInput, Noise, decode
 from npad.models.cgru.encoder import annotated, bidirectional
@@ -15,17 +16,6 @@ from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.selectors import GNMTLength
 from npad.testing import check_model
-
-SOURCE = [[3, 4, 5, 6, 7], [8], [9, 3], [], [4, 4, 4]]
-
-
-def build(dtype=torch.float64, seed=0, scale=0.6, **how) -> AttentionModel:
-    torch.manual_seed(seed)
-    model = AttentionModel(12, 11, **({"units": 6, "embedding": 5} | how)).to(dtype).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=scale)
-    return model
 
 
 def sigmoid(x):

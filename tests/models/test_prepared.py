@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
 import npad
+from attention_cases import SOURCE, build
 from cases import assert_same, with_decoders
 from npad import NPAD, Beam, Greedy, Noise, decode, score
 from npad.models.cgru import fast as module
