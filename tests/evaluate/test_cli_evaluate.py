@@ -9,13 +9,13 @@ import tarfile
 import pytest
 import sacrebleu
 import torch
-from test_transcribe import RATE, saved
-from test_transcribe import whisper as whisper  # a fixture
 
 from media_models import draw, random_model, record, tone
 from npad import Greedy, load
 from npad.metrics.registry import METRICS
 from runs import lines, npad, printed_here, refused_here
+from speech_cases import RATE, saved
+from speech_cases import whisper as whisper  # a fixture
 
 SOURCES = ["ich verstehe nur bahnhof", "das ist mir wurst", "na ja", "danke"] * 5
 REFERENCES = ["it is all greek to me", "i do not care", "oh well", "thanks"] * 5
