@@ -17,13 +17,16 @@ from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import evaluate
 from npad.models import toy
 from npad.reproduce import reproduce
-from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
+from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature, with_seed
 from npad.reproduce.record import NotMeasured, Record
 
 TOY: Any = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
 REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
-SETS = {"valid": Pairs(PHRASES, REFERENCES), "test": Pairs(PHRASES[::-1], REFERENCES[::-1])}
+SETS = {
+    "valid": EvaluationSet(PHRASES, REFERENCES),
+    "test": EvaluationSet(PHRASES[::-1], REFERENCES[::-1]),
+}
 
 
 def bench(folder, **more) -> Bench:

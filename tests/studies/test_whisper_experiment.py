@@ -11,11 +11,11 @@ from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.wer import Wer
 from runs import ROOT
-from studies.hypotheses import Candidate, choose, read_entries
+from studies.hypotheses import Candidate, choose
 from studies.whisper import experiment
 from studies.whisper.findings import comparisons, outcome
 from studies.whisper.report import render, write
-from studies.whisper.results import SELECTORS, Results, selected
+from studies.whisper.results import SELECTORS, Results, read_entries, selected
 
 # Candidates: text, log p, tokens with the end, count, finished
 FOUND = [
