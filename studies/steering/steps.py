@@ -192,14 +192,8 @@ class Steps:
             label = f"teacher-{teacher.width}-{teacher.candidates}"
             folder = self.folder / (label if name == "seen" else f"{label}-{name}")
             sources = self.encoded(self.sources(name))
-            parts = decode_sources(
-                folder,
-                self.model,
-                checksum_of(self.saved),
-                sources,
-                teacher,
-                stop=self.deadline.over,
-            )
+            checksum, stop = checksum_of(self.saved), self.deadline.over
+            parts = decode_sources(folder, self.model, checksum, sources, teacher, stop=stop)
             if sum(len(part.places) for part in parts) < len(sources):
                 raise OutOfTime
             self.note(f"{folder.name}: {len(sources):,} sources decoded")

@@ -19,6 +19,7 @@ from npad.models import toy
 from npad.reproduce import reproduce
 from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature, with_seed
 from npad.reproduce.record import NotMeasured, Record
+from npad.search.request import Decoding
 
 TOY: Any = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
@@ -79,8 +80,8 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
         "signature",
     ):
         assert row[name] == pytest.approx(getattr(expected, name))
-    assert row.distinct == expected.unique
-    assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
+    assert row["distinct"] == expected.unique
+    assert row["won"] == sum(one.hypothesis.chain > 0 for one in outputs) / 4
     without = Bench(tmp_path, list(SETS))
     assert without.row("test", decoder) == row
     with pytest.raises(NotMeasured, match="measuring it needs a model"):
@@ -120,17 +121,17 @@ def test_figures_are_means_over_seeds(tmp_path):
     here = bench(tmp_path, seeds=4)
     rows = [here.row("test", Sampling(2, seed=seed)) for seed in range(4)]
     found = here.figures("test", Sampling(2))
-    values = [row.nll for row in rows]
+    values = [row["nll"] for row in rows]
     assert (found["nll"], found.spread("nll")) == (
         pytest.approx(np.mean(values)),
         pytest.approx(np.std(values, ddof=1)),
     )
     assert found.format("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
-    assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
+    assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2))['nll']:.2f}"
 
 
 def test_an_output_that_never_ended_is_a_search_error(tmp_path):
-    here = bench(tmp_path, max_length=3)
+    here = bench(tmp_path, limits=Decoding(Greedy(), 3))
     best = here.exact("test", 4, 10_000)
     outputs = TOY.translate(PHRASES[::-1], Greedy(), 3)
     cut = [not one.hypothesis.finished for one in outputs]

@@ -20,7 +20,7 @@ def bench_of(name: str) -> tuple[Bench, Setup]:
     """A committed report's bench, and its setup."""
     setup = Setup.load(RESULTS / name)
     sets = {name: EvaluationSet([""] * size, [""] * size) for name, size in setup.sets.items()}
-    return Bench(RESULTS / name, sets, seeds=setup.seeds, max_length=setup.max_length), setup
+    return Bench(RESULTS / name, sets, seeds=setup.seeds), setup
 
 
 @pytest.mark.parametrize("name", ["multi30k-adadelta", "multi30k-adam"])

@@ -149,6 +149,7 @@ def test_a_run_that_is_stopped_or_killed_continues(captioned):
 @pytest.mark.parametrize("task", ["captioned", "transcribed"])
 def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request):
     folder = request.getfixturevalue(task)
+    outline = OUTLINES["caption" if task == "captioned" else "speech"]
     text = text_of(folder)
     for part in (
         "How much is there to find?",

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.search.hypotheses import Hypothesis
 from npad.serve.bodies import ensure_not_blank, ensure_request_texts, one_text
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
@@ -201,7 +201,8 @@ def _alternatives(value: Any) -> int:
     """Return the number of alternatives, from JSON or from a form."""
     if value is None or value == "":
         return 0
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    in_form = isinstance(value, str) and value.isdecimal() and len(value) < 10
+    number = int(value) if in_form else value
     ensure_integer("alternatives", number, 0, MOST_ALTERNATIVES)
     return int(number)
 
