@@ -6,14 +6,14 @@ import math
 
 import pytest
 import torch
-from test_huggingface import save
-from test_transcribe import whisper as whisper
 
+from hf_cases import save
 from npad import load
 from npad.errors import InvalidInput
 from npad.serve.limits import Limits
 from npad.serve.models import load_served
 from serve_cases import post_recording, serving, wav
+from speech_cases import whisper as whisper
 
 CPU = torch.device("cpu")
 
