@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npad.engine.cost import count_calls
 from npad.errors import StorageError
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.entropy import entropy_by_step
-from npad.evaluate.report import distinct_texts, timed_translations
+from npad.evaluate.report import decode_timed, distinct_texts
 from npad.metrics.bleu import Bleu
 from npad.metrics.metric import TIE, FloatArray, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
@@ -342,22 +341,21 @@ class Bench:
         return self.translator(training_sigma)
 
     def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> DecodedSet:
-        translator, sources = self._model(training_sigma), self.sets[set_name].sources
-        limits = self.limits.max_length, self.limits.max_rows
-        with count_calls() as calls:
-            translations, seconds = timed_translations(translator, sources, decoder, *limits)
+        model, sources = self._model(training_sigma), self.sets[set_name].sources
+        decoding = replace(self.limits, decoder=decoder)
+        decoded = decode_timed(model, sources, decoding, window=max(1, len(sources)))
         outputs = [
             BestOutput(
-                translation.text,
-                translation.log_prob,
-                translation.hypothesis.finished,
-                translation.hypothesis.chain,
-                distinct_texts(translation),
+                output.text,
+                output.log_prob,
+                output.hypothesis.finished,
+                output.hypothesis.chain,
+                distinct_texts(output),
             )
-            for translation in translations
+            for output in decoded.outputs
         ]
-        signed = translations[0].signature
-        return DecodedSet(outputs, calls.search, calls.rescoring, seconds, signed)
+        signed = decoded.outputs[0].signature
+        return DecodedSet(outputs, decoded.calls, decoded.rescored, decoded.seconds, signed)
 
     def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         sources = self.sets[set_name].sources[:sentences]
