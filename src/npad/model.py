@@ -112,7 +112,7 @@ class Capabilities:
     """
 
     name: str  # for messages and signatures: the model's `name`, or its class
-    # where its tensors are; for a `torch.nn.Module`, by default its parameters' device
+    # where its tensors are; by default the device of its parameters or buffers
     device: torch.device
     # forced(state, tokens [rows, T]) -> logits [rows, T, V]: teacher forcing in one pass
     forced: Callable[[Any, Tensor], Tensor] | None = None
@@ -312,11 +312,24 @@ def name_of(model: Any) -> str:
 
 
 def device_of(model: Any) -> torch.device:
-    """Return a model's device: its `device`, its parameters' device, or the CPU."""
+    """Return a model's device: its `device`, that of its parameters or buffers, or the CPU."""
     device = getattr(model, "device", None)
-    if device is None and isinstance(model, torch.nn.Module):
-        device = next((parameter.device for parameter in model.parameters()), None)
+    if device is None:
+        device = next((tensor.device for tensor in tensors_of(model)), None)
     return torch.device(device if device is not None else "cpu")
+
+
+def tensors_of(model: Any) -> Iterator[Tensor]:
+    """Yield the parameters and buffers of a model, and of the modules among its attributes."""
+    if isinstance(model, torch.nn.Module):
+        yield from model.parameters()
+        yield from model.buffers()
+        return
+    for value in list(getattr(model, "__dict__", {}).values()):
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, torch.nn.Module):
+            yield from tensors_of(value)
 
 
 def covers(site: str, call: str) -> bool:

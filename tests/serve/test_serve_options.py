@@ -7,18 +7,13 @@ import math
 import pytest
 
 from npad import (
-    MBR,
     NPAD,
     Beam,
-    Diverse,
-    Exact,
-    Greedy,
     InvalidInput,
     LengthNormalised,
     Noise,
     Sampling,
 )
-from npad.schedules import Power
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected
@@ -36,23 +31,12 @@ def chosen(**options):
     ("options", "decoder"),
     [
         ({}, NPAD()),
-        ({"decoder": "greedy"}, Greedy()),
-        ({"decoder": "beam", "width": 3}, Beam(3)),
         ({"decoder": "beam", "width": "3", "nbest": "2"}, Beam(3, nbest=2)),
-        ({"decoder": "diverse", "eta": 0.5}, Diverse(eta=0.5)),
-        (
-            {"decoder": "sampling", "temperature": "0.5", "seed": 7},
-            Sampling(temperature=0.5, seed=7),
-        ),
-        ({"decoder": "exact", "budget": 50}, Exact(50)),
         ({"chains": 5, "sigma": 0.5, "seed": 3}, NPAD(chains=5, noise=Noise(0.5), seed=3)),
         ({"chains": "5", "sigma": "0.5", "seed": "3"}, NPAD(chains=5, noise=Noise(0.5), seed=3)),
-        ({"schedule": "power(p=0.7)"}, NPAD(noise=Noise(0.3, Power(0.7)))),
         ({"relative": "true"}, NPAD(noise=Noise(0.3, relative=True))),
         ({"relative": False}, NPAD()),
-        ({"inner": "beam", "width": 4, "chains": 9}, NPAD(Beam(4), 9)),
         ({"inner": "sampling", "seed": 4, "samples": 1}, NPAD(Sampling(1, seed=4), seed=4)),
-        ({"selector": "mbr", "chains": 9}, NPAD(chains=9, selector=MBR())),
         (
             {"decoder": "beam", "selector": "length-normalised"},
             Selected(Beam(), LengthNormalised()),
