@@ -178,7 +178,7 @@ class DecodedBench(Bench):
         return hypotheses
 
     def compare_runs(
-        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int]
+        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int] = (1, -1)
     ) -> tuple[Difference, ...]:
         if not self.live:
             return super().compare_runs(key, runs, weights)
