@@ -33,7 +33,7 @@ from npad.search.beam import Beam
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.shared_sampling import SharedSampling
+from npad.search.sampling import SharedSampling
 from npad.storage.atomic import exclusive_lock
 from studies.hypotheses import OutOfTime
 from studies.steering.rows import (
