@@ -23,13 +23,10 @@ from npad.metrics.bleu import Bleu
 from npad.metrics.metric import TIE, FloatArray, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
 from npad.reproduce.record import Form, Key, Record, has_form, is_number, is_text
-from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
-from npad.search.npad import NPAD
 from npad.search.request import Decoding
-from npad.search.sampling import Sampling
 from npad.signatures import signature
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import parse_json, read_bytes
@@ -383,10 +380,7 @@ def decoder_signature(decoder: Decoder) -> str:
 
 def with_seed(decoder: Decoder, seed: int) -> Decoder:
     """Return the decoder with another seed; unchanged if it draws no random numbers."""
-    if isinstance(decoder, NPAD):
-        inner = with_seed(decoder.inner, seed)
-        noisy = decoder.chains > 1 and decoder.noise.sigma != 0
-        return replace(decoder, inner=inner, seed=seed if noisy else decoder.seed)
-    if isinstance(decoder, BestOf):
-        return BestOf(tuple(with_seed(member, seed) for member in decoder.decoders))
-    return replace(decoder, seed=seed) if isinstance(decoder, Sampling) else decoder
+    if decoder.chains == 1:  # the clean one, in which only the inner decoder may draw
+        (inner,) = decoder.parts
+        return replace(decoder, inner=inner.with_seed(seed))  # type: ignore[type-var]
+    return decoder.with_seed(seed)
