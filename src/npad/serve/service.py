@@ -22,7 +22,7 @@ from npad.serve import security
 from npad.serve.bodies import body_parameters, query_parameters
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
 from npad.serve.limits import Limits, RequestRefused, busy
-from npad.serve.model_thread import QueuedRequest
+from npad.serve.model_thread import ModelThread, QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.security import Guard
 from npad.validation import brief
@@ -31,6 +31,13 @@ log = logging.getLogger("npad.serve")
 
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of a histogram's buckets
+
+# Name, type, help and value of the metrics that each model has.
+PER_MODEL: tuple[tuple[str, str, str, Callable[[ModelThread], int]], ...] = (
+    ("npad_queue_length", "gauge", "Requests that wait for a model.", len),
+    ("npad_batches_total", "counter", "Batches that a model has run.", lambda t: t.batches),
+    ("npad_batched_requests_total", "counter", "Requests in these batches.", lambda t: t.batched),
+)
 
 Answer = Response | EventStream
 Handler = Callable[["Service", Request], Awaitable[Answer]]
@@ -182,15 +189,10 @@ class Metrics:
         for model, thread in threads.items():
             for kind, count in vars(thread.calls).items():
                 yield f'npad_model_calls_total{{model="{model}",kind="{kind}"}} {count}'
-        yield from _head("npad_queue_length", "gauge", "Requests that wait for a model.")
-        for model, thread in threads.items():
-            yield f'npad_queue_length{{model="{model}"}} {len(thread)}'
-        yield from _head("npad_batches_total", "counter", "Batches that a model has run.")
-        for model, thread in threads.items():
-            yield f'npad_batches_total{{model="{model}"}} {thread.batches}'
-        yield from _head("npad_batched_requests_total", "counter", "Requests in these batches.")
-        for model, thread in threads.items():
-            yield f'npad_batched_requests_total{{model="{model}"}} {thread.batched}'
+        for name, kind, help_, value in PER_MODEL:
+            yield from _head(name, kind, help_)
+            for model, thread in threads.items():
+                yield f'{name}{{model="{model}"}} {value(thread)}'
 
 
 def _head(name: str, kind: str, help_: str) -> tuple[str, str]:
