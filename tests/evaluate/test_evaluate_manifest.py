@@ -12,7 +12,7 @@ from npad import Beam, Greedy, InvalidInput
 from npad.evaluate.captioning import evaluate_captions
 from npad.metrics.captions import Bleu4, Cider
 from npad.metrics.metric import Scorer
-from npad.pipelines.captioning import load
+from npad.pipelines.loading import load
 from runs import printed_here, refused_here
 
 CAPTIONS = [["a red kite", "the kite"], ["a blue dog .", "A dog"], ["Two dogs", "a dog on a kite"]]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import npad
-from npad.pipelines import translation
+from npad.pipelines import pipeline
 from npad.pipelines.overlap import Background
 
 TOY = npad.load("toy")
@@ -17,7 +17,7 @@ TOY = npad.load("toy")
 @pytest.fixture
 def overlap(monkeypatch):
     """Decode in the background, as on a GPU."""
-    monkeypatch.setattr(translation, "runner_for", lambda model: Background())
+    monkeypatch.setattr(pipeline, "runner_for", lambda model: Background())
 
 
 @pytest.fixture(autouse=True)

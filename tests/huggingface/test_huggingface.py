@@ -117,7 +117,7 @@ def source(kind: str, dtype=torch.float64):
 def tensors(kind: str):
     """The source as `generate` takes it."""
     given = source(kind)
-    return given.tensors if kind == "whisper" else HuggingFace(build(kind))._padded(given).tensors
+    return given.tensors if kind == "whisper" else HuggingFace(build(kind)).inputs(given).tensors
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_it_keeps_the_contract(kind):
 
 def generated(model, kind, inputs, **how):
     """Return the new tokens of `generate`, without end token and padding, and its output."""
-    given = HuggingFace(model)._padded(inputs) if kind != "whisper" else inputs
+    given = HuggingFace(model).inputs(inputs) if kind != "whisper" else inputs
     done = model.generate(
         **{name: tensor.to(model.device) for name, tensor in given.tensors.items()},
         max_new_tokens=12,

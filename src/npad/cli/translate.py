@@ -29,8 +29,8 @@ from npad.cli.placement import HERE, Field, OnError, Placement, placed
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
+from npad.pipelines.outputs import TooLong
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding
@@ -136,9 +136,13 @@ def command(
         note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
 
-    def report_long(line: int, excess: TooLong) -> None:
-        limit = source_limit(translator, max_source)
-        note(f"line {line} has {excess.size}, more than {limit}; it is left empty")
+    def report_long(line: int, reason: InvalidInput) -> None:
+        rule = str(reason)
+        if isinstance(reason, TooLong):
+            rule = (
+                f"line {line} has {reason.size}, more than {source_limit(translator, max_source)}"
+            )
+        note(f"{rule}; it is left empty")
 
     with (
         _continuable(input, output),

@@ -15,7 +15,7 @@ from npad.evaluate.report import distinct, distinct_texts
 from npad.metrics.captions import Bleu4, Cider
 from npad.metrics.metric import LogProb
 from npad.pipelines.captioning import MAX_CAPTION, Captioner
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.search.decoder import Decoder
 
 Interval = tuple[float, float]  # 95 %, bootstrap over the pictures

@@ -9,7 +9,8 @@ from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.report import Report, evaluate
 from npad.metrics.bleu import Bleu
 from npad.metrics.metric import FloatArray, LogProb, Scorer
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 
 

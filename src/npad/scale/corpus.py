@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.scale import formats
 from npad.scale.manifest import Manifest, continued
 from npad.scale.pool import Workers

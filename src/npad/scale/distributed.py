@@ -10,8 +10,9 @@ import numpy as np
 
 from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
-from npad.pipelines.progress import report_decoded
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import report_decoded
+from npad.pipelines.translation import Translator
 from npad.scale.pool import Workers
 from npad.scale.units import Failed, Unit, unit_size
 from npad.scale.worker import ModelSpec, Worker
@@ -41,28 +42,29 @@ class Distributed(Translator):
         values = {field.name: getattr(translator, field.name) for field in fields(Translator)}
         return cls(**values, workers=workers, chain_parts=chain_parts)
 
-    def stream(
+    def run(
         self,
-        texts: Iterable[str],
-        decoder: Decoder | None = None,
-        max_length: int = MAX_LENGTH,
-        max_rows: int = MAX_ROWS,
+        sources: Iterable[Any],
+        decoding: Decoding,
         window: int | None = None,
-    ) -> Generator[Translation, None, None]:
+        skip: bool = False,
+    ) -> Generator[Output | InvalidInput, None, None]:
         if self.workers is None:
             raise InvalidInput("Distributed needs workers; make it with Distributed.of")
-        if isinstance(texts, str):
+        if isinstance(sources, str):
             raise InvalidInput("stream takes an iterable of texts, not a single text")
-        decoding = Decoding.on(self.model, decoder, max_length, max_rows)
         parts = max(1, min(self.chain_parts, getattr(decoding.decoder, "chains", 1)))
         size = unit_size(decoding, self.workers.count, window)
-        for result in self.workers.run(texts, decoding, size, parts):
+        for result in self.workers.run(sources, decoding, size, parts):
             add_calls(result.calls, result.rescored)
             report_decoded(len(result.outcomes))
             for number, outcome in enumerate(result.outcomes, start=result.first + 1):
-                if isinstance(outcome, Failed):
+                if not isinstance(outcome, Failed):
+                    yield outcome
+                elif skip:
+                    yield InvalidInput(outcome.reason)
+                else:
                     raise InvalidInput(f"text {number}: {outcome.reason}")
-                yield outcome
 
 
 class Translate:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from npad.errors import InvalidInput
-from npad.pipelines.batching import WINDOW_BATCHES
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
+from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.search.chain_range import ChainRange, merge
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS

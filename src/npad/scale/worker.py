@@ -16,7 +16,6 @@ import torch
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory
 from npad.model import name_of
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import Translator
@@ -163,9 +162,7 @@ class Worker:
                 texts, decoding.decoder, decoding.max_length, decoding.max_rows, window=len(texts)
             )
             return [
-                Failed(f"it has {outcome.size}, and {translator.longest:,} tokens are allowed")
-                if isinstance(outcome, TooLong)
-                else outcome
+                Failed(str(outcome)) if isinstance(outcome, InvalidInput) else outcome
                 for outcome in stream
             ]
         except MemoryError:

@@ -16,8 +16,8 @@ from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Model
 from npad.noise.random import stable_hash
-from npad.pipelines.encoding import TooLong
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import TooLong, Translation
+from npad.pipelines.translation import Translator
 from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
@@ -73,14 +73,13 @@ def decode_request(
 
 
 def _result(
-    model: ServedModel, outcomes: list[ServedOutput | TooLong], shown: int
+    model: ServedModel, outcomes: list[ServedOutput | InvalidInput], shown: int
 ) -> list[ServedOutput] | InvalidInput:
     """Return a request's result; here, since a tokenizer may belong to the model's thread."""
     result = []
     for outcome in outcomes:
-        if isinstance(outcome, TooLong):
-            rule = f"{model.text.longest:,} tokens are allowed; split it"
-            return InvalidInput(f"a text has {outcome.size} and {rule}")
+        if isinstance(outcome, InvalidInput):
+            return outcome.about("a text") if isinstance(outcome, TooLong) else outcome
         hypotheses = hypotheses_of(outcome.output)[:shown]
         pieces = tuple(model.pieces(hypothesis.tokens) for hypothesis in hypotheses)
         result.append(outcome._replace(pieces=pieces))
@@ -89,7 +88,7 @@ def _result(
 
 def _decode(
     translator: Translator, texts: list[str], chosen: Chosen
-) -> list[ServedOutput | TooLong]:
+) -> list[ServedOutput | InvalidInput]:
     """Return the outcome of each of these distinct texts."""
     decoder, max_length = chosen.decoder, chosen.max_length
     if isinstance(decoder, Exact):  # searches its sentences one after another
@@ -101,7 +100,7 @@ def _decode(
     rescored = Capabilities.of(translator.model).modified_scores or isinstance(decoder, NPAD)
     return [
         outcome
-        if isinstance(outcome, TooLong)
+        if isinstance(outcome, InvalidInput)
         else ServedOutput(
             outcome,
             Calls(
@@ -115,10 +114,10 @@ def _decode(
 
 def _decode_exactly(
     translator: Translator, text: str, decoder: Decoder, max_length: int
-) -> ServedOutput | TooLong:
+) -> ServedOutput | InvalidInput:
     with count_calls() as counted:
         (outcome,) = translator.stream_or_skip([text], decoder, max_length, window=1)
-    if isinstance(outcome, TooLong):
+    if isinstance(outcome, InvalidInput):
         return outcome
     return ServedOutput(outcome, Calls(counted.search, counted.rescoring))
 

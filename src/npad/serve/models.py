@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from npad.errors import InvalidInput
-from npad.pipelines import transcription
 from npad.pipelines.loading import load
 from npad.pipelines.names import CHAT, HUGGING_FACE, SHIPPED, TOY
 from npad.pipelines.transcription import Transcriber
@@ -189,11 +188,9 @@ def load_served(name: str, device: torch.device, limits: Limits) -> ServedModel:
         InvalidInput: there is no such model.
         StorageError: the model's files are damaged.
     """
-    shown = public_name(name)
-    try:
-        return serve_translator(shown, load(name, device), limits)
-    except InvalidInput as error:
-        try:
-            return serve_transcriber(shown, transcription.load(name, device), limits)
-        except InvalidInput:
-            raise error from None
+    shown, pipeline = public_name(name), load(name, device)
+    if isinstance(pipeline, Transcriber):
+        return serve_transcriber(shown, pipeline, limits)
+    if not isinstance(pipeline, Translator):
+        raise InvalidInput(f"{shown} is a model of pictures, which no route of the server reads")
+    return serve_translator(shown, pipeline, limits)

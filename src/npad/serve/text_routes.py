@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.search.hypotheses import Hypothesis
 from npad.serve.bodies import ensure_not_blank, ensure_request_texts, one_text
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens

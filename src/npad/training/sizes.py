@@ -13,7 +13,7 @@ from npad.errors import InvalidInput
 from npad.models.cgru.padding import padded_width
 from npad.models.encoders.encoder import Sizes
 from npad.models.encoders.registry import encoder_of
-from npad.models.shapes import without_weights
+from npad.models.network import without_weights
 from npad.training.recipe import Recipe
 from npad.validation import ensure_integer
 

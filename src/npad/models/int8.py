@@ -24,6 +24,7 @@ from npad.models.linear import Product
 
 # Outputs; with fewer, most of the time goes to reading the input, and quantising reads it again.
 MIN_INT8_OUTPUTS = 16
+SCALE = ".scale"  # appended to a stored matrix's name for the scales of its rows
 
 
 class Int8Linear(nn.Module):
@@ -106,3 +107,28 @@ def ensure_int8(model: Any) -> None:
         raise InvalidInput(
             "precision 'int8' needs a torch built with oneDNN; use 'float32' with this one"
         )
+
+
+def pack_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Quantise matrices to int8, each with a scale per row; keep vectors unchanged.
+
+    Convolutions are stored in float16, since their errors add up from layer to layer.
+    """
+    packed: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if weight.dim() != 2:
+            packed[name] = weight if weight.dim() < 2 else weight.to(torch.float16)
+            continue
+        packed[name], packed[name + SCALE] = quantise_rows(weight)
+    return packed
+
+
+def unpack_weights(packed: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return float32 weights, each within half its row's scale of the original."""
+    return {
+        name: (weight.to(torch.float32).flatten(1) * packed[name + SCALE][:, None]).view_as(weight)
+        if weight.dtype == torch.int8
+        else weight
+        for name, weight in packed.items()
+        if not name.endswith(SCALE)
+    }

@@ -1,12 +1,14 @@
-"""Keys and values in tensors of fixed size, so that a step can be captured in a CUDA graph.
+"""States of a decoder: with the cache of transformers, which grows, or in tensors of fixed size.
 
-A cache of transformers grows with every token: no two steps have the same shapes. Here the tensors
-have room for more tokens than were written, and a mask hides the rest. What all rows of a sentence
-read alike, the source or the prompt, is held once per sentence.
+A cache of transformers grows with every token: no two steps have the same shapes, and a CUDA graph
+cannot hold them. Tensors of fixed size have room for more tokens than were written, and a mask
+hides the rest. What all rows of a sentence read alike, the source or the prompt, is held once per
+sentence.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,11 +20,70 @@ from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 
 from npad.model import Layout
 from npad.models.huggingface.shared_attention import LENGTH, PROMPT, Prompt
+from npad.search.rows import repeat
 
 # Capacities in tokens. A CUDA graph is captured for each: multiples by powers of two. A CPU has no
 # graphs, and pays for every column.
 SMALLEST_CAPACITY = 32
 CPU_CAPACITY = 8
+
+
+@dataclass(frozen=True)
+class CachedState:
+    """The state of a decoder: its cache. It has read its prefix except for the last token."""
+
+    cache: Any  # [rows], keys and values of the tokens read
+    last: Tensor  # [rows], the prefix's last token, read in place of the begin token
+    mask: Tensor  # [rows, tokens read], 0 where the prefix is padding
+    layout: Layout
+    read: int = 0  # tokens read after the prefix
+    cross: Any = None  # [sentences], keys and values of the encoder's outputs
+    row_cross: Any = None  # [rows], the same, expanded to rows
+    source_mask: Tensor | None = None  # [sentences, length], 0 where the source is padding
+    example: Any = None  # [sentences], a cache that is not empty: it shows the shapes of layers
+
+    def select(self, rows: Tensor, dtype: torch.dtype) -> CachedState:
+        """Return rows of the state with keys and values in a precision."""
+        layout, sentences = self.layout.after(rows)
+        chosen = replace(
+            self,
+            cache=select_cache(self.cache, rows, dtype),
+            last=self.last[rows],
+            mask=self.mask[rows],
+            layout=layout,
+            example=None,
+        )
+        if self.cross is None or layout == self.layout:
+            return chosen
+        cross, source_mask = self.cross, self.source_mask
+        if sentences is not None:
+            cross = select_cache(cross, sentences, dtype)
+            source_mask = None if source_mask is None else source_mask[sentences]
+        row_cross = cross
+        if layout.each > 1:
+            row_cross = select_cache(cross, repeat(*layout, rows.device), dtype)
+        return replace(chosen, cross=cross, row_cross=row_cross, source_mask=source_mask)
+
+    def clone(self) -> CachedState:
+        return replace(self, cache=select_cache(self.cache))
+
+
+def select_cache(cache: Any, rows: Tensor | None = None, dtype: torch.dtype | None = None) -> Any:
+    """Return rows of a cache as a cache that later steps do not share.
+
+    Args:
+        cache: of transformers.
+        rows: None: all of them.
+        dtype: of its keys and values; None: as they are.
+    """
+    selected = copy.copy(cache)
+    selected.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in selected.layers if rows is not None else ():
+        layer.reorder_cache(rows)
+    for layer in selected.layers if dtype is not None else ():
+        if getattr(layer, "keys", None) is not None:
+            layer.keys, layer.values = layer.keys.to(dtype), layer.values.to(dtype)
+    return selected
 
 
 @dataclass(frozen=True)
@@ -132,10 +193,7 @@ class SharedKeyValues:
 
 @dataclass(frozen=True)
 class FixedState:
-    """The state of a decoder in tensors of fixed size. It has read its prefix but its last token.
-
-    Made from a `CachedState` once its prefix has been read.
-    """
+    """The state of a decoder in tensors of fixed size, after its prefix except the last token."""
 
     own: KeyValues  # of the tokens that each row has read, with an encoder–decoder's prefix
     shared: SharedKeyValues  # of the encoder's outputs, or of a decoder-only model's prompt
@@ -144,6 +202,30 @@ class FixedState:
     layout: Layout
     prefix: int  # tokens that `own` held at the start
     padded: int  # tokens before its own, with padding
+
+    @classmethod
+    def of(cls, state: CachedState, cache: Any) -> FixedState:
+        """Return a state that has read nothing but its prefix, with keys and values of a cache."""
+        tokens, each = state.mask.shape[1], state.layout.each
+        layers, before = stacked(cache, tokens), state.mask.sum(1)
+        if state.cross is not None:
+            shared = SharedKeyValues.of(stacked(state.cross), state.source_mask)
+            own, before, prefix = layers, torch.zeros_like(before), tokens
+        else:
+            prompts = tuple(layer[:, :, ::each].contiguous() for layer in layers)
+            shared = SharedKeyValues.of(prompts, state.mask[::each])
+            own, prefix = tuple(layer[:, :, :, :0] for layer in layers), 0
+        # The length is made without a copy from the host, which a CUDA graph could not capture.
+        length = torch.full((), prefix, device=state.last.device)
+        return cls(
+            own=KeyValues(own, length),
+            shared=shared,
+            last=state.last,
+            before=before,
+            layout=state.layout,
+            prefix=prefix,
+            padded=tokens - prefix,
+        )
 
     def select(self, rows: Tensor) -> FixedState:
         layout, sentences = self.layout.after(rows)
