@@ -14,8 +14,8 @@ from npad.engine.deadline import Stopped
 from npad.serve.decoding import decode_request
 from npad.serve.limits import Limits, RequestRefused
 from npad.serve.model_thread import ModelThread, QueuedRequest
-from npad.serve.models import serve_translator
-from npad.serve.options import choose
+from npad.serve.models import serve
+from npad.serve.options import choose_for
 from serve_cases import serving, toy_model, wait_until
 
 TEXTS = [
@@ -38,7 +38,7 @@ OPTIONS = [
 
 @pytest.fixture
 def shipped():
-    return serve_translator("en-de", npad.load("en-de"), Limits())
+    return serve("en-de", npad.load("en-de"), Limits())
 
 
 class Gate:
@@ -75,7 +75,7 @@ def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
 
 def test_a_request_that_fails_fails_alone():
     model = toy_model()
-    chosen = choose({"decoder": "greedy"}, model.defaults, Limits())
+    chosen = choose_for(model.model, {"decoder": "greedy"}, Limits())
     gate = Gate(model.thread)
     texts = ["danke", "unknown", "na ja"]
     queued = [model.thread.submit(decode_request(model, [text], chosen)) for text in texts]
@@ -154,7 +154,7 @@ def test_an_error_does_not_end_the_thread(thread):
 
 
 def test_a_search_that_nobody_waits_for_stops_within_a_step(shipped):
-    chosen = choose({"chains": 400, "max_length": 500}, shipped.defaults, Limits())
+    chosen = choose_for(shipped.model, {"chains": 400, "max_length": 500}, Limits())
     queued = shipped.thread.submit(decode_request(shipped, ["word " * 60], chosen))
     wait_until(queued.result.running)
     time.sleep(0.05)

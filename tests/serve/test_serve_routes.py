@@ -12,7 +12,7 @@ import npad
 from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling
 from npad.cli.options import DEFAULT_MODEL
 from npad.serve.limits import Limits
-from npad.serve.models import serve_translator
+from npad.serve.models import serve
 from serve_cases import serving, toy_model
 
 TEXT = "das ist mir wurst"
@@ -21,7 +21,7 @@ FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
 @pytest.fixture(scope="module")
 def client():
-    shipped = serve_translator("en-de", npad.load(DEFAULT_MODEL), Limits())
+    shipped = serve("en-de", npad.load(DEFAULT_MODEL), Limits())
     with serving(shipped, toy_model()) as client:
         yield client
 
@@ -195,7 +195,7 @@ def test_confidence_is_that_of_the_translator():
         translation = {"q": "danke", "target": "en"}
         assert client.post("/translate", translation).json["confidence"] is None
         assert not client.get("/v1/models").json["data"][0]["confidence"]
-        object.__setattr__(model.translator, "confidence", lambda h: 10.123 * len(h.tokens))
+        object.__setattr__(model.pipeline, "confidence", lambda h: 10.123 * len(h.tokens))
         assert client.get("/v1/models").json["data"][0]["confidence"]
         assert client.post("/translate", translation).json["confidence"] == 10.12
         decoded = client.post("/v1/decode", {"text": "danke", "decoder": "greedy"}).json

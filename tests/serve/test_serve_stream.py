@@ -12,8 +12,8 @@ from npad import NPAD, Noise
 from npad.models import toy
 from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
-from npad.serve.models import serve_translator
-from npad.serve.options import choose
+from npad.serve.models import serve
+from npad.serve.options import choose_for
 from npad.serve.streaming import StreamRequest
 from serve_cases import Event, serving, toy_model
 
@@ -23,7 +23,7 @@ TOY_TEXT = "ich verstehe nur bahnhof"
 
 @pytest.fixture(scope="module")
 def shipped():
-    return serve_translator("en-de", npad.load("en-de"), Limits())
+    return serve("en-de", npad.load("en-de"), Limits())
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
         return toy.detokenise(tokens)
 
     translator = Translator(toy.model(), encode, detokenise, toy.tokenise)
-    with serving(serve_translator("mine", translator, Limits())) as client:
+    with serving(serve("mine", translator, Limits())) as client:
         assert client.stream(text="danke", chains=2)[0].name == "start"
         client.post("/v1/decode", {"text": "danke", "chains": 2})
         client.post("/v1/score", {"text": "danke", "target": "thanks"})
@@ -224,7 +224,7 @@ def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
 
 def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
     """On a GPU the host looks at every eighth step; here, every third."""
-    request = StreamRequest(shipped, TEXT, choose({"chains": 4}, shipped.defaults, Limits()))
+    request = StreamRequest(shipped, TEXT, choose_for(shipped.model, {"chains": 4}, Limits()))
     collected = []
     for window in (1, 3):
         events: list[Event] = []

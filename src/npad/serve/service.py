@@ -9,7 +9,8 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from npad.engine.deadline import Stopped
 from npad.errors import InvalidInput, NpadError, OutOfMemory
 from npad.serve import security
-from npad.serve.bodies import body_parameters, query_parameters
+from npad.serve.bodies import JSON, body_parameters, query_parameters
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
 from npad.serve.limits import Limits, RequestRefused, busy
 from npad.serve.model_thread import ModelThread, QueuedRequest
@@ -39,8 +40,47 @@ PER_MODEL: tuple[tuple[str, str, str, Callable[[ModelThread], int]], ...] = (
     ("npad_batched_requests_total", "counter", "Requests in these batches.", lambda t: t.batched),
 )
 
+Schema = dict[str, Any]  # in JSON Schema
+TEXT: Schema = {"type": "string"}
+TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
+MODEL: Schema = TEXT | {"description": "a model's id; the first by default"}
+
 Answer = Response | EventStream
 Handler = Callable[["Service", Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a path and a method do, and how OpenAPI describes it.
+
+    Attributes:
+        method: GET or POST.
+        path: its path.
+        summary: what it does.
+        handler: makes the answer.
+        parameters: of the query or body, by name.
+        required: names of parameters.
+        decodes: whether it takes the options of decoders as well.
+        accepts: the content type of a body.
+        answers: the content type of an answer.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    parameters: Mapping[str, Schema]
+    required: Sequence[str] = ()
+    decodes: bool = False
+    accepts: str = JSON
+    answers: str = JSON
+
+
+def operation(
+    method: str, path: str, summary: str, *, parameters: Mapping[str, Schema] = {}, **rest: Any
+) -> Callable[[Handler], Operation]:
+    """Return a decorator that makes an operation of its handler; `rest` are other attributes."""
+    return lambda handler: Operation(method, path, summary, handler, parameters, **rest)
 
 
 class Service:
@@ -119,12 +159,11 @@ class Endpoint:
 
     Args:
         service: what the routes share.
-        route: its path, by which answers are counted.
-        handler: makes the answer.
+        operation: makes the answer; answers are counted by its path.
     """
 
-    def __init__(self, service: Service, route: str, handler: Handler) -> None:
-        self.service, self.route, self.handler = service, route, handler
+    def __init__(self, service: Service, operation: Operation) -> None:
+        self.service, self.operation = service, operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.monotonic(), CLIENT_GONE
@@ -139,14 +178,14 @@ class Endpoint:
             await with_headers(response)(scope, receive, send)
         finally:
             metrics.in_progress -= 1
-            metrics.answered(self.route, status, time.monotonic() - start)
+            metrics.answered(self.operation.path, status, time.monotonic() - start)
 
     async def _answer(self, request: Request) -> Answer:
         limit = self.service.limits.requests
         if self.service.metrics.in_progress > limit:
             raise busy(503, f"{limit} requests are in progress")
         self.service.guard.check_origin(request)
-        return await self.handler(self.service, request)
+        return await self.operation.handler(self.service, request)
 
 
 class Metrics:
