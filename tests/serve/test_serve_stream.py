@@ -13,7 +13,7 @@ from npad.models import toy
 from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
 from npad.serve.models import serve
-from npad.serve.options import choose_for
+from npad.serve.options import decoding_for
 from npad.serve.streaming import StreamRequest
 from serve_cases import Event, serving, toy_model
 
@@ -224,7 +224,8 @@ def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
 
 def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
     """On a GPU the host looks at every eighth step; here, every third."""
-    request = StreamRequest(shipped, TEXT, choose_for(shipped.model, {"chains": 4}, Limits()))
+    asked = decoding_for(shipped.model, {"chains": 4}, Limits())
+    request = StreamRequest(shipped, TEXT, *asked)
     collected = []
     for window in (1, 3):
         events: list[Event] = []

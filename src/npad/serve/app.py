@@ -42,7 +42,7 @@ CONTENT_TYPES = {
 }
 
 
-@operation("GET", "/openapi.json", "The description of the API")
+@operation("GET", "/openapi.json")
 async def openapi(service: Service, request: Request) -> Response:
     """Describe the API without a token."""
     return as_json(document(OPERATIONS, service.limits))

@@ -9,8 +9,8 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -51,15 +51,14 @@ Handler = Callable[["Service", Request], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Operation:
-    """What a path and a method do, and how OpenAPI describes it.
+    """What a path and a method do; routes and their description are derived from it.
 
     Attributes:
         method: GET or POST.
         path: its path.
-        summary: what it does.
-        handler: makes the answer.
-        parameters: of the query or body, by name.
-        required: names of parameters.
+        handler: makes the answer; its docstring says what it does.
+        needs: the JSON Schema of the parameters of the query or body that must be there, by name.
+        takes: that of the other parameters.
         decodes: whether it takes the options of decoders as well.
         accepts: the content type of a body.
         answers: the content type of an answer.
@@ -67,20 +66,17 @@ class Operation:
 
     method: str
     path: str
-    summary: str
     handler: Handler
-    parameters: Mapping[str, Schema]
-    required: Sequence[str] = ()
+    needs: Mapping[str, Schema] = field(default_factory=dict)
+    takes: Mapping[str, Schema] = field(default_factory=dict)
     decodes: bool = False
     accepts: str = JSON
     answers: str = JSON
 
 
-def operation(
-    method: str, path: str, summary: str, *, parameters: Mapping[str, Schema] = {}, **rest: Any
-) -> Callable[[Handler], Operation]:
-    """Return a decorator that makes an operation of its handler; `rest` are other attributes."""
-    return lambda handler: Operation(method, path, summary, handler, parameters, **rest)
+def operation(method: str, path: str, **attributes: Any) -> Callable[[Handler], Operation]:
+    """Return a decorator that makes an operation of its handler."""
+    return lambda handler: Operation(method, path, handler, **attributes)
 
 
 class Service:

@@ -17,7 +17,7 @@ from npad.serve.bodies import MULTIPART, form_with_file
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
-from npad.serve.options import choose_for
+from npad.serve.options import decoding_for
 from npad.serve.service import MODEL, Service, as_json, operation
 from npad.validation import ensure_choice
 
@@ -29,18 +29,13 @@ TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model wr
 @operation(
     "POST",
     "/v1/audio/transcriptions",
-    "Transcribe a WAV file, in OpenAI's shape",
-    parameters={
-        "file": {"type": "string", "format": "binary"},
-        "response_format": {"type": "string", "enum": list(RESPONSE_FORMATS)},
-        "model": MODEL,
-    },
-    required=["file"],
+    needs={"file": {"type": "string", "format": "binary"}},
+    takes={"response_format": {"type": "string", "enum": list(RESPONSE_FORMATS)}, "model": MODEL},
     decodes=True,
     accepts=MULTIPART,
 )
 async def transcriptions(service: Service, request: Request) -> Response:
-    """Transcribe an uploaded WAV file."""
+    """Transcribe an uploaded WAV file, as OpenAI's clients ask for it."""
     service.guard.check_token(request)
     fields, content = await form_with_file(request, service.limits)
     model = find_hearing(service, fields.pop("model", None))
@@ -83,7 +78,7 @@ def _decoding(service: Service, model: ServedModel, fields: dict[str, str]) -> D
     if fields.get("temperature") in ("", "0", "0.0"):
         del fields["temperature"]
     default = "sampling" if "temperature" in fields else "beam"
-    return choose_for(model.model, fields, service.limits, default=default)[0]
+    return decoding_for(model.model, fields, service.limits, default=default)[0]
 
 
 def shown(form: str, output: Output) -> Response:

@@ -172,13 +172,14 @@ class ChainStream(Stream):
 
     def __init__(self, request: StreamRequest, emit: Emit) -> None:
         super().__init__(request, emit)
-        self.npad: Any = self.decoder  # the only decoder whose chains can be divided
+        npad: Any = self.decoder  # the only decoder whose chains can be divided
+        self.npad = npad
         self.candidates: list[Hypothesis] = []
         self.ended: dict[int, Hypothesis] = {}  # the first candidate of each chain
         self.best: Hypothesis | None = None
         self.chain_calls = 0  # of the chains that ended, each as long as it ran
-        first = 0 if self.npad.clean_chain else 1
-        self.numbers = range(first, first + self.npad.chains)
+        first = 0 if npad.clean_chain else 1
+        self.numbers = range(first, first + npad.chains)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of chains that run together; the first chain always ends."""

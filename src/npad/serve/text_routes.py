@@ -17,7 +17,7 @@ from npad.serve.decoding import ServedOutput, decode_request, finite, read_token
 from npad.serve.events import EventQueue, EventStream
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
-from npad.serve.options import choose_for
+from npad.serve.options import decoding_for
 from npad.serve.service import MODEL, TEXT, TEXTS, Service, as_json, explained, operation
 from npad.serve.streaming import StreamRequest
 from npad.signatures import signature
@@ -38,14 +38,7 @@ NAMES = {
 SECONDS = {"type": "number", "minimum": 0}
 
 
-@operation(
-    "POST",
-    "/v1/decode",
-    "Decode texts with any decoder",
-    parameters={"text": TEXTS, "model": MODEL},
-    required=["text"],
-    decodes=True,
-)
+@operation("POST", "/v1/decode", needs={"text": TEXTS}, takes={"model": MODEL}, decodes=True)
 async def decode(service: Service, request: Request) -> Response:
     """Decode texts with any decoder; n-best with clean scores."""
     start = time.monotonic()
@@ -53,7 +46,7 @@ async def decode(service: Service, request: Request) -> Response:
     model = service.model(options.pop("model", None))
     texts = ensure_request_texts("text", options.pop("text", None), service.limits)
     ensure_not_blank("text", texts)
-    decoding, listed = choose_for(model.model, options, service.limits)
+    decoding, listed = decoding_for(model.model, options, service.limits)
     queued = decode_request(model, texts, decoding, listed)
     outputs = await service.outcome(request, model, queued)
     return as_json(
@@ -91,13 +84,7 @@ def _decoded(model: ServedModel, served: ServedOutput) -> dict[str, Any]:
     }
 
 
-@operation(
-    "POST",
-    "/v1/score",
-    "Score a given output",
-    parameters={"text": TEXT, "target": TEXT, "model": MODEL},
-    required=["text", "target"],
-)
+@operation("POST", "/v1/score", needs={"text": TEXT, "target": TEXT}, takes={"model": MODEL})
 async def score(service: Service, request: Request) -> Response:
     """Return the clean log-probability of a given pair, token by token."""
     options = await service.body(request)
@@ -130,14 +117,12 @@ async def score(service: Service, request: Request) -> Response:
 @operation(
     "GET",
     "/v1/decode/stream",
-    "Decode a text, as server-sent events: start, step, chain, best, done, error",
-    parameters={
-        "text": TEXT,
+    needs={"text": TEXT},
+    takes={
         "model": MODEL,
-        "seconds": SECONDS | {"description": "time for the search; without it there is no limit"},
-        "deadline": SECONDS | {"description": "the same in milliseconds", "deprecated": True},
+        "seconds": SECONDS | {"description": "for the search; unlimited by default"},
+        "deadline": SECONDS | {"description": "seconds, in milliseconds", "deprecated": True},
     },
-    required=["text"],
     decodes=True,
     answers="text/event-stream",
 )
@@ -151,7 +136,7 @@ async def stream(service: Service, request: Request) -> EventStream:
     milliseconds = _number("deadline", options.pop("deadline", None))
     if seconds is None and milliseconds is not None:
         seconds = milliseconds / 1e3
-    decoding, listed = choose_for(model.model, options, service.limits)
+    decoding, listed = decoding_for(model.model, options, service.limits)
     asked = StreamRequest(model, text, decoding, listed, seconds)
     events = EventQueue(service.limits.unsent)
     at_once = model.encodes_anywhere
@@ -182,9 +167,8 @@ def _number(name: str, value: str | None) -> float | None:
 @operation(
     "POST",
     "/translate",
-    "Translate as LibreTranslate does",
-    parameters={
-        "q": TEXTS,
+    needs={"q": TEXTS},
+    takes={
         "source": TEXT | {"description": "the code of a language, or auto", "default": AUTO},
         "target": TEXT | {"description": "the code of a language"},
         "alternatives": {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
@@ -192,7 +176,6 @@ def _number(name: str, value: str | None) -> float | None:
         "api_key": TEXT,
         "model": MODEL,
     },
-    required=["q"],
     decodes=True,
 )
 async def translate(service: Service, request: Request) -> Response:
@@ -214,7 +197,7 @@ async def translate(service: Service, request: Request) -> Response:
         raise InvalidInput(f"q must have at most {service.limits.texts} lines, not {len(lines)}")
     if options.get("decoder") in (None, "beam") and count and "nbest" not in options:
         options = {"width": max(BEAM, count + 1)} | options | {"nbest": count + 1}
-    decoding, _ = choose_for(model.model, options, service.limits, default="beam")
+    decoding, _ = decoding_for(model.model, options, service.limits, default="beam")
     served = iter(await service.outcome(request, model, decode_request(model, lines, decoding)))
     answers = []
     for text in texts:
@@ -292,7 +275,7 @@ def find_model(
     raise InvalidInput(f"no model translates {asked}; there are {', '.join(pairs) or 'none'}")
 
 
-@operation("GET", "/languages", "The languages, as LibreTranslate lists them")
+@operation("GET", "/languages")
 async def languages(service: Service, request: Request) -> Response:
     """List the languages as LibreTranslate does."""
     service.query(request)
