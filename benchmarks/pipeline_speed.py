@@ -43,7 +43,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 from npad import NPAD, Beam, Greedy, Noise, Translation, Translator, load
 from npad.cli.line_stream import input_lines, write_translations
 from npad.cli.outputs import as_text
-from npad.pipelines import windows
+from npad.pipelines import pipeline as windows
 from npad.pipelines.overlap import Background, Inline
 from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.search.decoder import Decoder

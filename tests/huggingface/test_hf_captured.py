@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import CONFIGS, PROMPTS, V, build, generated, kinds, source
 from transformers import (
     LogitsProcessorList,
     MinLengthLogitsProcessor,
@@ -14,6 +13,7 @@ from transformers import (
 )
 
 from cases import assert_same, with_decoders
+from hf_cases import CONFIGS, PROMPTS, V, build, generated, kinds, plain, source
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.engine.cuda_graphs import Graph
 from npad.model import Capabilities
@@ -33,13 +33,6 @@ def captured(monkeypatch):
     monkeypatch.setattr(HuggingFace, "capturable", fixed)
     monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
     monkeypatch.setattr("npad.models.huggingface.states.CPU_CAPACITY", 4)
-
-
-def plain(model, source, decoder, length):
-    """Decode with the growing cache."""
-    adapter = HuggingFace(model)
-    adapter.fixed_size = False
-    return decode(adapter, source, decoder, length)
 
 
 @with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["marian", "llama"])

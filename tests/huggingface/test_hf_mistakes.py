@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import PROMPTS, V, build, save, tensors
-from test_huggingface import saved as saved
 from transformers import AutoTokenizer, LlamaConfig, LlamaModel, MambaConfig, MambaForCausalLM
 
+from hf_cases import PROMPTS, V, build, save, tensors
+from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf, load
 from npad.models.huggingface.adapter import HuggingFace
 from npad.scale.worker import fingerprint

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import build, kinds, source
 
 from cases import key
+from hf_cases import build, kinds, source
 from npad import NPAD, Beam, Greedy, Noise, decode, score, signature
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.huggingface.constraints import Constrained, Forbidden

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_huggingface import saved as saved
 
 import npad
+from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, Noise, Noisy, Sampling, decode
 from npad.model import Capabilities
 from npad.models.huggingface import loading as pretrained

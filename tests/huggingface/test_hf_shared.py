@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from test_hf_captured import plain
-from test_huggingface import PROMPTS, build, generated, kinds, source
 from torch.nn.functional import scaled_dot_product_attention
 
 from cases import assert_same, tokens
+from hf_cases import PROMPTS, build, generated, kinds, plain, source
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.engine.pytree import tree_leaves
 from npad.models.huggingface import shared_attention

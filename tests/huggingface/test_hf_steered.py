@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import build, kinds, source
 
 from cases import assert_same, key, npad, tokens
+from hf_cases import build, kinds, source
 from npad import Actor, Beam, Greedy, Steered, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.huggingface.constraints import Constrained, Forbidden

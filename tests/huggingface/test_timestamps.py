@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_transcribe import recordings
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
 from npad.models.huggingface.constraints import Constrained, Forbidden, Timestamped
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
+from speech_cases import recordings
+from speech_cases import whisper as whisper  # a fixture
 
 FIRST, VOCABULARY, EOS = 6, 14, 0  # tokens 1 to 5 are words, 5 is forbidden; 6 to 13 are times
 

@@ -6,9 +6,9 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
 import npad
+from attention_cases import SOURCE, build
 from cases import PLAIN, by_name, key, recurrent, summaries
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score, signature
 from npad.engine.cost import Counted

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 from torch import nn
 from typer.testing import CliRunner
 
 import npad
+from attention_cases import SOURCE, build
 from cases import PLAIN, by_name, key
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
 from npad.cli.main import app

@@ -8,8 +8,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from test_transcribe import RATE, saved, tone
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import Beam, Greedy, InvalidInput, Sampling, Special
 from npad.models.table import TableModel
@@ -20,6 +18,8 @@ from npad.pipelines.subtitles import FORMATS
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.search.hypotheses import Hypothesis
 from runs import printed_here, refused_here
+from speech_cases import RATE, saved, tone
+from speech_cases import whisper as whisper  # a fixture
 
 SENTENCES = 7
 SLOW = 100  # samples a second

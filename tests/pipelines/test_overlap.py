@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from test_translate import assert_alike, decoders, sentences, untrained
 
 import npad
 from cases import Small
@@ -19,7 +18,7 @@ from npad.cli import translate as command
 from npad.cli.main import main
 from npad.pipelines import pipeline
 from npad.pipelines.overlap import Inline, ReadAhead
-from overlapping import TOY, names, spied
+from overlapping import TOY, assert_alike, decoders, names, sentences, spied, untrained
 from overlapping import no_thread_is_left as no_thread_is_left
 from overlapping import overlap as overlap
 from runs import lines

@@ -12,51 +12,15 @@ import torch
 
 import npad
 from cases import Small, counting_tokeniser, one_warning
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, Translator
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 from npad.errors import OutOfMemory
-from npad.models.cgru.model import AttentionModel
 from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import TooLong
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
+from overlapping import assert_alike, decoders, sentences, untrained
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
-DECODERS = {
-    "greedy": Greedy(),
-    "beam": Beam(3),
-    "npad": NPAD(Beam(2), 5, Noise(0.5)),
-    "sampling": Sampling(4),
-}
-decoders = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
-
-
-def untrained() -> Translator:
-    """A model that reads letters and writes numbers."""
-    torch.manual_seed(0)
-    model = AttentionModel(30, 12, units=8, embedding=6, initialisation="glorot").double().eval()
-
-    def encode(texts):
-        return [[1 + ord(letter) % 29 for letter in text] for text in texts]
-
-    return Translator(model, encode, lambda tokens: " ".join(map(str, tokens)))
-
-
-def sentences(n: int) -> list[str]:
-    """Different texts of many lengths, a blank one now and then."""
-    return ["" if i % 50 == 7 else f"{i}" * (1 + i * 7 % 11) for i in range(n)]
-
-
-def assert_alike(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert (one.text, one.hypothesis.chain, one.signature) == (
-            other.text,
-            other.hypothesis.chain,
-            other.signature,
-        )
-        assert [each.text for each in one.alternatives] == [
-            each.text for each in other.alternatives
-        ]
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
 
 
 def test_greedy_takes_the_garden_path_and_others_do_not():

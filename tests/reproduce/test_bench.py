@@ -19,6 +19,7 @@ from npad.models import toy
 from npad.reproduce import reproduce
 from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
 from npad.reproduce.record import NotMeasured, Record
+from npad.search.request import Decoding
 
 TOY: Any = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
@@ -64,7 +65,8 @@ def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
 )
 def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
     row = bench(tmp_path).row("test", decoder)
-    expected, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], decoder)
+    report, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], Decoding(decoder))
+    expected = report.to_json()
     for name in (
         "sentences",
         "nll",
@@ -75,8 +77,8 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
         "rescored",
         "signature",
     ):
-        assert row[name] == pytest.approx(getattr(expected, name))
-    assert row.distinct == expected.unique
+        assert row[name] == pytest.approx(expected[name])
+    assert row.distinct == report.unique
     assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
     without = Bench(tmp_path, list(SETS))
     assert without.row("test", decoder) == row

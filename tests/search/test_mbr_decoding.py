@@ -6,10 +6,9 @@ import math
 
 import pytest
 import torch
-from test_attention import SOURCE, build
-from test_decoder_options import OPEN_ENDED
 from test_steered import clean_scores, steered
 
+from attention_cases import SOURCE, build
 from cases import recurrent, summaries
 from npad import (
     MBR,
@@ -31,6 +30,7 @@ from npad import (
 from npad.cli.decoder_options import make_decoder
 from npad.metrics.registry import METRICS
 from npad.models.table import TableModel
+from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
 from npad.selectors import ModelMBR, WithCut, _letters
@@ -173,7 +173,8 @@ def test_the_command_line_spells_it(name, settings, expected):
 
 
 def test_a_model_that_continues_text_does_not_wrap_it():
-    assert make_decoder("mbr-decoding", {}, OPEN_ENDED) == MBRDecoding()
+    defaults = Defaults(Noise(0.1, relative=True), WithCut())
+    assert make_decoder("mbr-decoding", {}, defaults) == MBRDecoding()
 
 
 def test_references_of_its_own_are_no_mbr_on_a_beam():

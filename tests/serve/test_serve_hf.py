@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 import pytest
-from test_huggingface import save
-from test_transcribe import whisper as whisper
+import torch
 
+from hf_cases import save
 from npad import load
 from npad.serve.limits import Limits
 from npad.serve.models import public_name, serve
 from serve_cases import post_recording, serving, wav
+from speech_cases import RATE, saved
+from speech_cases import whisper as whisper
 
 
 @pytest.mark.parametrize("kind", ["bart", "llama"])

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_huggingface import V, build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -22,6 +21,7 @@ from transformers import (
 )
 
 import npad
+from hf_cases import V, build
 from npad.errors import InvalidInput
 from npad.models.huggingface import loading as pretrained
 

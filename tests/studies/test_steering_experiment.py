@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import sacrebleu
 import torch
-from test_attention import build
 
+from attention_cases import build
 from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.models.actors import Actor

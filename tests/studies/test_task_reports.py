@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_digits import corpus as corpus  # a fixture
 
 from media import SMALL as SIZES
 from npad.decoding import decode as decode_all
@@ -37,6 +36,7 @@ from npad.training import run
 from npad.training.media import prepare_media
 from npad.training.recipe import Recipe
 from runs import ROOT
+from speech_cases import corpus as corpus  # a fixture
 from studies.hypotheses import read_entries
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_digits import corpus as corpus  # a fixture
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.wer import Wer
 from runs import ROOT
+from speech_cases import corpus as corpus  # a fixture
+from speech_cases import whisper as whisper  # a fixture
 from studies.hypotheses import Candidate, choose, read_entries
 from studies.whisper import experiment
 from studies.whisper.findings import comparisons, outcome

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_attention import build
 
 import npad
+from attention_cases import build
 from npad import Beam, Greedy, Steered, decode
 from npad.models.actors import Actor
 from npad.storage import checkpoint

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from npad.cli.comparison_table import LEGEND as SET_LEGEND
-from npad.cli.comparison_table import as_record, comparison_table
+from npad.cli.comparison_table import comparison_table, legend
 from npad.cli.decoder_fields import PANEL
 from npad.cli.decoder_options import compares, make_decoder
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
@@ -18,14 +17,16 @@ from npad.cli.terminal import bar, console
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.comparison import compare
-from npad.pipelines.loading import load
+from npad.evaluate.report import compare
+from npad.metrics.registry import METRICS
+from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
 from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.registry import DECODERS
+from npad.search.request import Decoding
 from npad.selectors import cut_competes
 from npad.text.files import read_pairs
 
@@ -72,6 +73,13 @@ def command(
             rich_help_panel=PANEL,
         ),
     ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"On a test set: {', '.join(METRICS)}; several times for several. [bleu]",
+            metavar="NAME",
+        ),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -104,18 +112,24 @@ def command(
         strategies[Exact().title] = Exact()
     if source is not None and reference is not None:
         pairs = read_pairs(source, reference)
-        translator = load(model, device_named(device, "--device"))
+        translator = load_as(Translator, model, device_named(device, "--device"))
         with bar("comparing", len(pairs[0])) as progress:
-            measured = compare(translator, *pairs, strategies, max_length, max_rows, progress)
+            decodings = {
+                name: Decoding(chosen, max_length, max_rows) for name, chosen in strategies.items()
+            }
+            reports = compare(translator, *pairs, decodings, metric, progress)
         if as_json:
-            for name, row in measured.items():
-                print(json.dumps(as_record(name, row), ensure_ascii=False))
+            for name, report in reports.items():
+                record = {"strategy": name, **report.to_json()}
+                record["calls_per_sentence"] = report.calls / report.size
+                print(json.dumps(record, ensure_ascii=False))
             return
         title = f"{source.name}, {len(pairs[0]):,} sentences, model {model}"
-        console().print(comparison_table(measured, title), "")
-        console().print(SET_LEGEND, end="")
+        shown = metric or ["bleu"]
+        console().print(comparison_table(reports, title, shown), "")
+        console().print(legend(shown), end="")
         return
-    translator, out = load(model, device_named(device, "--device")), console()
+    translator, out = load_as(Translator, model, device_named(device, "--device")), console()
     for sentence in text or ():
         if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npad.engine.cost import count_calls
 from npad.errors import StorageError
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.entropy import entropy_by_step
-from npad.evaluate.report import distinct_texts, timed_translations
+from npad.evaluate.report import decode_timed, distinct_texts
 from npad.metrics.metric import TIE, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
 from npad.reproduce.measured_task import TRANSLATION, Task
@@ -42,6 +41,7 @@ from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.npad import NPAD
+from npad.search.request import Decoding
 from npad.search.sampling import Sampling
 from npad.signatures import signature
 from npad.storage.atomic import write_atomic
@@ -273,26 +273,21 @@ class Bench:
         return self.translator(training_sigma)
 
     def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> Decoded:
-        with count_calls() as calls:
-            translations, seconds = timed_translations(
-                self._model(training_sigma),
-                self.sets[set_name].sources,
-                decoder,
-                self.max_length,
-                self.max_rows,
-            )
+        model, sources = self._model(training_sigma), self.sets[set_name].sources
+        decoding = Decoding(decoder, self.max_length, self.max_rows)
+        decoded = decode_timed(model, sources, decoding, window=max(1, len(sources)))
         outputs = [
             Output(
-                translation.text,
-                translation.log_prob,
-                translation.hypothesis.finished,
-                translation.hypothesis.chain,
-                distinct_texts(translation),
+                output.text,
+                output.log_prob,
+                output.hypothesis.finished,
+                output.hypothesis.chain,
+                distinct_texts(output),
             )
-            for translation in translations
+            for output in decoded.outputs
         ]
-        signed = translations[0].signature
-        return Decoded(outputs, calls.search, calls.rescoring, seconds, signed)
+        signed = decoded.outputs[0].signature
+        return Decoded(outputs, decoded.calls, decoded.rescored, decoded.seconds, signed)
 
     def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         sources = self.sets[set_name].sources[:sentences]

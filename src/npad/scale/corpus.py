@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,21 +12,20 @@ from pathlib import Path
 from typing import IO, Literal
 
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
+from npad.pipelines.outputs import Output
 from npad.scale import formats
 from npad.scale.manifest import Manifest, continued
 from npad.scale.pool import Workers
 from npad.scale.units import Failed, Result, chain_ranges, named_signature, unit_size
 from npad.scale.worker import ModelSpec
-from npad.search.hypotheses import Hypothesis
 from npad.search.request import Decoding
 from npad.specs import label
 from npad.validation import ensure_choice, ensure_integer
 
-Write = Callable[[IO[str], int, str, Translation], None]  # (file, number from 0, source, output)
+Write = Callable[[IO[str], int, str, Output], None]  # (file, number from 0, source, output)
 
 
-def write_line(out: IO[str], number: int, source: str, best: Translation) -> None:
+def write_line(out: IO[str], number: int, source: str, best: Output) -> None:
     """Write the best translation on one line."""
     out.write(" ".join(best.text.splitlines()) + "\n")
 
@@ -167,7 +165,8 @@ class _Writer:
             if isinstance(outcome, Failed):
                 failed += 1
                 self._fail(number + 1, outcome.reason)
-                outcome = _untranslated(named_signature(self.decoding.decoder, result.model))
+                signed = named_signature(self.decoding.decoder, result.model)
+                outcome = Output.empty(signed, refused=True)
             self.corpus.write(out, number, source if isinstance(source, str) else "", outcome)
         content = out.getvalue().encode()
         self.manifest.append(content, len(result.outcomes), failed, result.near_ties)
@@ -189,8 +188,3 @@ class _Writer:
         reasons = {o.reason if isinstance(o, Failed) else None for o in decoded.values()}
         if len(decoded) > 1 and len(reasons) == 1 and None not in reasons:
             raise InvalidInput(f"no text can be translated: {reasons.pop()}")
-
-
-def _untranslated(signed: str) -> Translation:
-    """Return the empty output of a text that failed; −inf tells it from a blank text's."""
-    return Translation("", -math.inf, Hypothesis((), 0.0, finished=True), signed)

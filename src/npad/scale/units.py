@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
+from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.search.chain_range import ChainRange, merge
 from npad.search.decoder import Decoder
@@ -32,7 +32,7 @@ class Failed:
     reason: str
 
 
-Outcome = Translation | Failed
+Outcome = Output | Failed
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,9 @@ def named_signature(decoder: Decoder, model: str) -> str:
     return signature(decoder, SimpleNamespace(name=model))
 
 
-def candidates_of(translation: Translation) -> tuple[Translation, ...]:
-    """Return a translation and its alternatives as equals."""
-    return replace(translation, alternatives=()), *translation.alternatives
+def candidates_of(output: Output) -> tuple[Output, ...]:
+    """Return an output and its alternatives as equals."""
+    return replace(output, alternatives=()), *output.alternatives
 
 
 def _join_chains(first: Outcome, second: Outcome) -> Outcome:
@@ -259,7 +259,7 @@ def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outco
     npad: Any = whole
     npad = replace(npad, selector=with_texts(npad.selector, texts.__getitem__))
     hypotheses = merge(npad, [candidate.hypothesis for candidate in candidates])
-    return Translation.of(
+    return Output.of(
         hypotheses,
         (texts[h.tokens] for h in hypotheses),
         signed,

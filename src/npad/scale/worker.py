@@ -156,14 +156,10 @@ class Worker:
         """Translate texts together; if that raises, halve them to find the text it is due to."""
         if not texts:
             return []
-        translator = self.translator
         try:
-            stream = translator.stream_or_skip(
-                texts, decoding.decoder, decoding.max_length, decoding.max_rows, window=len(texts)
-            )
             return [
                 Failed(str(outcome)) if isinstance(outcome, InvalidInput) else outcome
-                for outcome in stream
+                for outcome in self.translator.run(texts, decoding, len(texts), skip=True)
             ]
         except MemoryError:
             raise

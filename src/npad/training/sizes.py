@@ -10,9 +10,9 @@ from torch import nn
 
 from npad.engine.memory import total_memory
 from npad.errors import InvalidInput
-from npad.models.cgru.padding import padded_width
-from npad.models.encoders.encoder import Sizes
-from npad.models.encoders.registry import encoder_of
+from npad.models.cgru.model import padded_width
+from npad.models.encoders import encoder_of
+from npad.models.encoders.encoder import EncoderSizes
 from npad.models.network import without_weights
 from npad.training.recipe import Recipe
 from npad.validation import ensure_integer
@@ -90,7 +90,7 @@ def parameters(vocabulary: Sequence[int], options: Mapping[str, Any]) -> int:
 def _encoder_parameters(source: str, options: Mapping[str, Any], width: int) -> int:
     """Return the number of parameters of the encoder of pictures or sounds."""
     network = nn.LSTM if options.get("cell") == "lstm" else nn.GRU
-    sizes = Sizes(1, 1, width, options.get("layers", 1), network, 0, nn.Identity())
+    sizes = EncoderSizes(1, 1, width, options.get("layers", 1), network, 0, nn.Identity())
     with without_weights():
         parts = encoder_of(source, sizes, options.get("source_options")).parts
     return sum(weight.numel() for part in parts.values() for weight in part.parameters())

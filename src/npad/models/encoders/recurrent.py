@@ -1,4 +1,4 @@
-"""A bidirectional GRU or LSTM encoder, one time step after another, both directions in step.
+"""Bidirectional GRU and LSTM encoders: of texts, and what the encoder of sounds shares.
 
 On a GPU `nn.GRU` runs in cuDNN, which multiplies float32 in TF32 and keeps three digits. Its only
 switches are flags of the whole process, which threads would change under each other; decoding
@@ -7,14 +7,78 @@ computes the recurrence here instead, with as few launches per time step, and se
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from npad.errors import InvalidInput
 from npad.kernels import fused
+from npad.models.encoders.encoder import Encoder, EncoderSizes
+
+
+class RecurrentEncoder(Encoder):
+    """An encoder that ends in a bidirectional GRU or LSTM, `network`."""
+
+    network: nn.RNNBase
+
+    @abstractmethod
+    def embedded(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return what the network reads, [sentences, length, inputs], and the lengths."""
+
+    def annotate(
+        self, inputs: Tensor, lengths: Tensor | None, exact: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        x, lengths = self.embedded(inputs, lengths)
+        encode = bidirectional if exact and x.is_cuda else annotated
+        return encode(self.network, x, lengths), lengths
+
+    def blocks(self, name: str) -> tuple[int, int]:
+        if not name.startswith("encoder."):
+            return 0, 0
+        gates = 4 if isinstance(self.network, nn.LSTM) else 3
+        return gates, 1 if "_hh" in name else 0 if "_l0" in name else 2
+
+
+class TextEncoder(RecurrentEncoder):
+    """Encodes token lists, without end tokens; an end token is appended to each."""
+
+    def __init__(self, sizes: EncoderSizes) -> None:
+        self.options = {}
+        self.embedding = nn.Embedding(sizes.vocabulary, sizes.embedding)
+        self.network = sizes.network(
+            sizes.embedding, sizes.width, sizes.layers, batch_first=True, bidirectional=True
+        )
+        self.parts = {"source_embedding": self.embedding, "encoder": self.network}
+        self.drop, self.eos = sizes.drop, sizes.eos
+
+    def padded(self, source: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+        vocabulary = self.embedding.num_embeddings
+        for i, sentence in enumerate(source):
+            tokens: Sequence[Any] = sentence
+            if not all(isinstance(x, Integral) and 0 <= int(x) < vocabulary for x in tokens):
+                raise InvalidInput(
+                    f"sentence {i} must be a list of tokens from 0 to {vocabulary - 1}, "
+                    f"not {sentence!r}"
+                )
+        longest = max(map(len, source), default=0) + 1
+        rows = [
+            [*map(int, sentence), *[self.eos] * (longest - len(sentence))] for sentence in source
+        ]
+        padded = torch.tensor(rows, dtype=torch.long).view(-1, longest)
+        lengths = torch.tensor([len(sentence) + 1 for sentence in source])
+        return (
+            padded.to(self.embedding.weight.device),
+            None if bool((lengths == longest).all()) else lengths,
+        )
+
+    def embedded(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self.drop(self.embedding(inputs)), lengths
 
 
 def annotated(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> Tensor:
@@ -25,18 +89,6 @@ def annotated(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> 
     packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
     output, length = encoder(packed)[0], embedded.shape[1]
     return pad_packed_sequence(output, batch_first=True, total_length=length)[0]
-
-
-def annotated_exactly(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return `annotated` in full float32, without cuDNN on a GPU."""
-    encode = bidirectional if embedded.is_cuda else annotated
-    return encode(encoder, embedded, lengths)
-
-
-def recurrent_blocks(encoder: nn.RNNBase, name: str) -> tuple[int, int]:
-    """Return the blocks of units in the rows and columns of one of an encoder's parameters."""
-    gates = 4 if isinstance(encoder, nn.LSTM) else 3
-    return gates, 1 if "_hh" in name else 0 if "_l0" in name else 2
 
 
 def bidirectional(encoder: nn.RNNBase, embedded: Tensor, lengths: Tensor | None) -> Tensor:
