@@ -45,8 +45,6 @@ def build(name: str) -> Any:
     time has its options, too.
     """
     with importing():
-        from npad.cli.decoder_options import with_decoder_options
-
         module = importlib.import_module(f"npad.cli.{name.replace('-', '_')}")
     if hasattr(module, "app"):
         return without_flag_types(typer.main.get_command(module.app))
@@ -56,7 +54,7 @@ def build(name: str) -> Any:
         pretty_exceptions_enable=False,
         context_settings=SETTINGS,
     )
-    group.command(name)(with_decoder_options(module.command))
+    group.command(name)(module.command)
     return without_flag_types(typer.main.get_command(group))
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from npad.errors import InvalidInput
 from npad.pipelines.audio import read_wav
 from npad.pipelines.outputs import Output, Segment
-from npad.pipelines.subtitles import FORMATS
+from npad.pipelines.writers import TRANSCRIPTS
 from npad.search.request import Decoding
 from npad.serve.bodies import MULTIPART, form_with_file
 from npad.serve.decoding import finite
@@ -83,15 +83,14 @@ def _decoding(service: Service, model: ServedModel, fields: dict[str, str]) -> D
 
 def shown(form: str, output: Output) -> Response:
     """Return the transcript in one of OpenAI's formats."""
-    seconds = output.windows[-1].end
     if form in MEDIA_TYPES:
-        return Response(FORMATS[form]("", seconds, output.segments), media_type=MEDIA_TYPES[form])
+        return Response(TRANSCRIPTS[form](0, "", output, 1), media_type=MEDIA_TYPES[form])
     if form == "json":
         return as_json({"text": output.text})
     return as_json(
         {
             "task": "transcribe",
-            "duration": round(seconds, 3),
+            "duration": round(output.windows[-1].end, 3),
             "text": output.text,
             "signature": output.signature,
             "segments": [_segment(i, segment) for i, segment in enumerate(output.segments)],
