@@ -181,11 +181,11 @@ def test_the_rows_of_a_beam_are_shown_in_slots(client):
 
 
 def test_a_deadline_leaves_what_there_was_time_for(client):
-    events = client.stream(text=TEXT, chains=1000, deadline=0)
+    events = client.stream(text=TEXT, chains=1000, deadline=0)  # milliseconds, deprecated
     done = events[-1].data
     assert not done["complete"]
     assert [chain["chain"] for chain in named(events, "chain")] == [0]
-    events = client.stream(text=TEXT, chains=20, deadline=60_000)
+    events = client.stream(text=TEXT, chains=20, seconds=60)
     assert events[-1].data["complete"]
     assert max(step["round"] for step in named(events, "step")) == 3
     assert [chain["chain"] for chain in named(events, "chain")] == list(range(20))
@@ -194,7 +194,7 @@ def test_a_deadline_leaves_what_there_was_time_for(client):
 
 
 def test_another_decoder_has_no_answer_before_its_end(client):
-    events = client.stream(text=TEXT, decoder="beam", deadline=0)
+    events = client.stream(text=TEXT, decoder="beam", seconds=0)
     assert events[-1].name == "error"
     assert "only npad has an answer" in events[-1].data["error"]
 

@@ -8,14 +8,14 @@ the deadline has as many chains as there was time for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from npad.answering import EncodedSource, next_stop
+from npad.answering import EncodedSource
 from npad.decoding import decode
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at
@@ -181,39 +181,19 @@ class ChainStream(Stream):
         first = 0 if npad.clean_chain else 1
         self.numbers = range(first, first + npad.chains)
 
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of chains that run together; the first chain always ends."""
-        chains, done = self.decoder.chains, 0
-        while done < chains:
-            growing = self.end is not None or done == 0
-            stop = next_stop(self.model.model, done, chains) if growing else chains
-            yield done, stop
-            done = stop
-
     def run(self) -> None:
-        """Run the ranges until they are done or time is up."""
+        """Run ranges of chains until all have ended or time is up."""
         source = EncodedSource(self.model.model, self.source, self.max_length, [self.id])
-        complete, round_seconds = True, 0.0
+        growing = self.end is not None
         with count_calls(self.calls), observed_by(self.observe):
-            for start, stop in self.ranges():
-                end, began = self.end if start > 0 else None, time.monotonic()
-                if end is not None and began + round_seconds >= end:  # it could not end in time
-                    complete = False
-                    break
-                try:
-                    chains = self.decoder.chain_range(start, stop, distinct=False)
-                    (found,) = source.run(chains, end)
-                except DeadlinePassed:
-                    complete = False
-                    break
-                round_seconds = time.monotonic() - began
+            for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
                 self.end_range(found)
                 self.round += 1
         ranked = self.decoder.merge(self.candidates)
         self.note_best(ranked[0])
         for candidate in self.candidates:
             self.note_chain(candidate, candidate.chain)
-        self.emit_done(ranked, complete)
+        self.emit_done(ranked, complete=len(self.ended) == self.decoder.chains)
 
     def observe(self, progress: Progress) -> None:
         """Show where all chains stand; the first chain alone is not shown, it ends at once."""
