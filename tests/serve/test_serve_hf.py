@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
 from hf_cases import save
 from npad import load
 from npad.serve.limits import Limits
 from npad.serve.models import public_name, serve
 from serve_cases import post_recording, serving, wav
-from speech_cases import RATE, saved
 from speech_cases import whisper as whisper
 
 
@@ -54,18 +52,3 @@ def test_a_speech_model_is_found_to_hear(whisper):
         assert answer.json["duration"] == 0.5
         texts = [segment["text"] for segment in answer.json["segments"]]
         assert " ".join(texts) == answer.json["text"]
-
-
-@pytest.mark.parametrize("form", ["srt", "vtt"])
-def test_subtitles_are_those_of_the_command_byte_for_byte(whisper, tmp_path, npad_here, form):
-    """With the model's own times, and silence that has no cue."""
-    noise = torch.rand(2, RATE, generator=torch.Generator().manual_seed(0)) - 0.5
-    talk = torch.cat([noise[0], torch.zeros(RATE), noise[1]])
-    file, name = saved(tmp_path / "talk.wav", talk, RATE), f"hf:{whisper}"
-    options = ("--max-length", 12, "--format", form)
-    expected = npad_here("transcribe", "--model", name, *options, file).stdout
-    with serving(serve("ear", load(name), Limits())) as client:
-        fields = {"response_format": form, "max_length": "12"}
-        answer = post_recording(client, file.read_bytes(), **fields)
-    assert answer.body.decode() == expected
-    assert "-->" in expected
