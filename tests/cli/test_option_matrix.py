@@ -96,7 +96,7 @@ def test_an_option_is_its_field_by_command_and_by_http(kind, option):
     for text in (label(value), value):
         plain = isinstance(text, str | bool | int | float)
         given = {"decoder": name, option.name: text if plain else label(text)}
-        assert signature(choose(given, Defaults(), unlimited).decoder, TOY) == expected
+        assert signature(choose(given, Defaults(), unlimited)[0].decoder, TOY) == expected
 
 
 @pytest.mark.parametrize("name", DECODERS.kinds)
@@ -104,7 +104,9 @@ def test_a_decoder_without_options_is_itself_everywhere(name):
     expected = signature(DECODERS.kinds[name](), TOY)
     for spec in (name, f"{name}()"):
         assert by_command(["-d", spec]) == expected
-        assert signature(choose({"decoder": spec}, Defaults(), Limits()).decoder, TOY) == expected
+        assert (
+            signature(choose({"decoder": spec}, Defaults(), Limits())[0].decoder, TOY) == expected
+        )
 
 
 @pytest.mark.parametrize(
