@@ -18,9 +18,9 @@ from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_transcript
-from npad.pipelines.audio import length, read
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Output
+from npad.pipelines.sound import length, read
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.writers import SUFFIXES, TRANSCRIPTS, as_windows
 from npad.search.decoder import Decoder
