@@ -238,7 +238,8 @@ class Pipeline(ABC):
             submitted = run.submit_all(_numbered(self, sources, window), skip)
             for batches, done in runner.look_ahead(submitted) if ahead else submitted:
                 for batch in batches:
-                    run.finish(batch)
+                    if batch.pieces[0].outcome is None:
+                        run.finish(batch, batch.hypotheses())
                 for pieces in done:
                     parts = [part for piece in pieces for part in piece.parts()]
                     refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
@@ -443,11 +444,8 @@ class Run:
         task = partial(self.budget.run, decode_part, range(len(kept)), rows)
         return Batch(kept, self.runner.submit(task))
 
-    def finish(self, batch: Batch) -> None:
-        """Wait for a batch and set the outcomes of its pieces, unless that has been done."""
-        if batch.pieces[0].outcome is not None:
-            return
-        decoded = batch.hypotheses()
+    def finish(self, batch: Batch, decoded: list[list[Hypothesis]]) -> None:
+        """Set the outcomes of the pieces of a batch, which has been decoded."""
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):

@@ -167,7 +167,7 @@ class Transcriber(Pipeline):
         """
         if self.timestamps is None:
             return []
-        run.finish(batch)
+        run.finish(batch, batch.hypotheses())
         return [rest for piece in batch.pieces for rest in self._rest(piece, self.timestamps)]
 
     def _rest(self, piece: Piece, timestamps: Timestamps) -> list[Piece]:
