@@ -91,7 +91,7 @@ class Piece:
 
 
 @dataclass
-class Batch:
+class SubmittedBatch:
     """Pieces that are decoded together, and how to wait for their hypotheses."""
 
     pieces: list[Piece]
@@ -279,7 +279,7 @@ class Pipeline(ABC):
         for batch in batches_by_length(lengths, decoding.decoder.rows, decoding.max_rows):
             yield [pieces[index] for index in batch]
 
-    def _rests(self, batch: Batch, run: Run) -> list[Piece]:
+    def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
         """Return pieces that are decoded again since the model has left a part of them unread."""
         return []
 
@@ -388,7 +388,7 @@ class Run:
 
     def submit_all(
         self, groups: Iterator[list[tuple[int, list[Piece]]]], skip: bool
-    ) -> Iterator[tuple[list[Batch], list[list[Piece]]]]:
+    ) -> Iterator[tuple[list[SubmittedBatch], list[list[Piece]]]]:
         """Submit window after window, as they are asked for.
 
         Yields the batches that were submitted, and the sources that are done once these are.
@@ -423,7 +423,7 @@ class Run:
         subject = f"{self.pipeline.medium} {number}"
         return error.about(subject) if isinstance(error, TooLong) else error
 
-    def submit(self, pieces: list[Piece]) -> Batch | None:
+    def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
         """Encode pieces and submit those that can be decoded, if any, as one batch."""
         decoder, max_length = self.decoding.decoder, self.decoding.max_length
         max_rows, model = self.decoding.max_rows, self.pipeline.model
@@ -442,9 +442,9 @@ class Run:
 
         rows = decoder.rows * row_weight(kept[-1].length)
         task = partial(self.budget.run, decode_part, range(len(kept)), rows)
-        return Batch(kept, self.runner.submit(task))
+        return SubmittedBatch(kept, self.runner.submit(task))
 
-    def finish(self, batch: Batch, decoded: list[list[Hypothesis]]) -> None:
+    def finish(self, batch: SubmittedBatch, decoded: list[list[Hypothesis]]) -> None:
         """Set the outcomes of the pieces of a batch, which has been decoded."""
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))

@@ -12,7 +12,7 @@ from torch import Tensor
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
-from npad.pipelines.pipeline import Batch, Piece, Pipeline, Run
+from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch
 from npad.pipelines.sound import is_silent, split_at_pauses
 from npad.search.hypotheses import Hypothesis
 from npad.search.request import Decoding
@@ -160,7 +160,7 @@ class Transcriber(Pipeline):
             batch, waiting[:] = waiting[:size], waiting[size:]
             yield batch
 
-    def _rests(self, batch: Batch, run: Run) -> list[Piece]:
+    def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
         """Cut windows after their last timestamp if there is sound; return what follows.
 
         Whisper may end a transcript before all has been said.
