@@ -54,12 +54,13 @@ from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
-from npad.training.actor_loop import BEST, ActorLoop, ActorWatch, Validation
 from npad.training.batches import Buckets
-from npad.training.store import Corpus
+from npad.training.loop import Loop, Watch
+from npad.training.store import PairCorpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
-from npad.training.update import Updater
+from npad.training.update import ActorUpdater, ModelUpdater
+from npad.training.validation import GreedySearch, Steering
 from studies.steering.variant import joined, without_a_word
 
 SEEN = ("tatoeba-en-de/train.en.xz",)
@@ -165,7 +166,7 @@ class Bench:
             path = self.out / f"{name}-{teacher.width}.safetensors"
             save_file({key: torch.from_numpy(x) for key, x in tensors.items()}, path)
 
-    def pairs(self, variant: Variant) -> Corpus:
+    def pairs(self, variant: Variant) -> PairCorpus:
         corpora = []
         for name in variant.data.split("+"):
             references = None
@@ -232,15 +233,14 @@ class Bench:
         options = {"kind": variant.kind, "units": variant.units, "layers": variant.layers}
         inputs, sites = variant.inputs.split("+"), variant.sites.split("+")
         actor = Actor.for_model(self.model, sites, inputs=inputs, **options)
-        loop = ActorLoop(
+        search = GreedySearch(self.subwords.encode(self.valid), max_length=100)
+        about = {key: value for key, value in vars(variant).items() if key != "name"}
+        about["pairs"] = len(pairs)
+        loop = Loop(
             self.work / f"actor-{variant.name}",
-            self.model,
-            actor,
-            pairs,
-            Validation(self.subwords.encode(self.valid), max_length=100),
-            variant.recipe(self.device),
-            self.checksum,
-            {key: value for key, value in vars(variant).items() if key != "name"},
+            ActorUpdater(self.model, actor, pairs, variant.recipe(self.device)),
+            Steering(self.model, actor, search, self.checksum, about),
+            {"model": self.checksum, "actor": actor.options, "data": about},
             Curve(self, variant.name),
             stop=lambda: time.monotonic() > until,
         )
@@ -248,14 +248,15 @@ class Bench:
             reason = loop.run()
         except RuntimeError as error:  # such as a step that cannot be captured
             self.note(f"{variant.name}: {str(error).splitlines()[0]}; without CUDA graphs")
-            loop.features = None
+            loop.updater.features = None
             reason = loop.run()
         self.note(f"{variant.name}: {actor.size():,} parameters, {reason}")
-        if not (loop.folder / BEST).exists():
+        if loop.best() is None:
             self.note(f"{variant.name}: never better than greedy search; the last one is kept")
-            loop.save_actor(loop.folder / BEST)
+            loop.keep_current()
         self.pack()
-        best = load_actor(loop.folder / BEST, self.checksum, self.device)
+        kept = loop.best()
+        best = None if kept is None else load_actor(kept, self.checksum, self.device)
         assert best is not None
         steered, about = Steered(self.fast, best), {"variant": vars(variant)}
         self.measure(f"steered {variant.name}", steered, Greedy(), **about)
@@ -263,10 +264,10 @@ class Bench:
         self.measure(f"NPAD-10 over steered {variant.name}", steered, npad, **about)
         self.measure(f"steered {variant.name}, beam 5", steered, Beam(5), **about)
 
-    def fine_tune(self, variant: Variant, pairs: Corpus, until: float) -> None:
+    def fine_tune(self, variant: Variant, pairs: PairCorpus, until: float) -> None:
         """Train all weights of a copy of the model, as `npad train` does, without selection."""
         model = copy.deepcopy(self.model).requires_grad_(True)
-        updater = Updater(model, pairs, variant.recipe(self.device), self.device)
+        updater = ModelUpdater(model, pairs, variant.recipe(self.device), self.device)
         if self.device.type == "cuda":
             updater.batcher = Buckets(pairs, model.special, variant.batch)
         update = 0
@@ -290,7 +291,7 @@ class Bench:
         """Write the best actors so far into files of at most MAX_BYTES."""
         files: list[list[Path]] = []
         filled = math.inf
-        for folder in sorted(self.work.glob(f"actor-*/{BEST}")):
+        for folder in sorted(self.work.glob("actor-*/best-*")):
             size = sum(path.stat().st_size for path in folder.iterdir())
             if filled + size > MAX_BYTES:
                 files.append([])
@@ -305,13 +306,15 @@ class Bench:
             os.replace(part, self.out / f"actors-{number}.tar")
 
 
-class Curve(ActorWatch):
+class Curve(Watch):
     """Writes each validation to the log."""
 
     def __init__(self, bench: Bench, name: str) -> None:
         self.bench, self.name = bench, name
 
     def report(self, record: dict[str, Any]) -> None:
+        if "best" not in record:
+            return
         self.bench.write("log.jsonl", {"variant": self.name, **record})
         perplexity, log_prob = record.get("perplexity", 0.0), record["log_prob"]
         self.bench.note(

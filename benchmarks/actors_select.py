@@ -20,8 +20,8 @@ from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
-from npad.training.actor_loop import Validation
 from npad.training.actors import bleu_of
+from npad.training.validation import GreedySearch
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         list(read_lines(arguments.data / f"tatoeba-en-de/valid.{side}.xz")) for side in ("en", "de")
     )
     measure = bleu_of(references, Detokeniser(target))
-    validation = Validation(source.encode(texts), measure, max_length=100)
+    validation = GreedySearch(source.encode(texts), measure, max_length=100)
     model = prepared(saved.model)
     print(f"{'greedy':24} {_line(validation(model))}", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -33,11 +33,12 @@ from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
-from npad.training.actor_loop import BEST, ActorLoop, ActorWatch, Validation
-from npad.training.loop import Watch
-from npad.training.store import Corpus
+from npad.training.loop import OUT_OF_TIME, Loop, Watch
+from npad.training.store import PairCorpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
+from npad.training.update import ActorUpdater
+from npad.training.validation import GreedySearch, Steering
 from npad.version import __version__
 from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
 from studies.steering.weights import fine_tuned
@@ -185,10 +186,10 @@ class Steps:
         return self.saved.text_subwords()[0].encode(texts)
 
     @cached_property
-    def validation(self) -> Validation:
+    def validation(self) -> GreedySearch:
         """Greedy decoding of the validation sources, judged by BLEU of words."""
         bleu = WordBleu(self.valid.references)
-        return Validation(
+        return GreedySearch(
             self.encoded(self.valid.sources),
             lambda outputs: bleu(self.detokeniser.all(outputs)),
             self.plan.max_length,
@@ -235,7 +236,7 @@ class Steps:
             self.candidates[name, teacher] = parts
         return self.candidates[name, teacher]
 
-    def pairs(self, variant: Variant) -> Corpus:
+    def pairs(self, variant: Variant) -> PairCorpus:
         """Return the pairs of sources and targets that a variant learns."""
         corpora = []
         for name in variant.data.split("+"):
@@ -263,40 +264,44 @@ class Steps:
                 inputs=variant.inputs.split("+"),
             )
             pairs, watch = self.pairs(variant), Curve()
-            loop = ActorLoop(
+            about = {key: value for key, value in asdict(variant).items() if key != "name"}
+            about["pairs"] = len(pairs)
+            model, checksum = self.saved.model, checksum_of(self.saved)
+            recipe = variant.recipe(self.plan.device, seed)
+            loop = Loop(
                 folder,
-                self.saved.model,
-                actor,
-                pairs,
-                self.validation,
-                variant.recipe(self.plan.device, seed),
-                checksum_of(self.saved),
-                {key: value for key, value in asdict(variant).items() if key != "name"},
+                ActorUpdater(model, actor, pairs, recipe, variant.dropout),
+                Steering(model, actor, self.validation, checksum, about),
+                {"model": checksum, "actor": actor.options, "data": about},
                 watch,
                 self.out_of_time,
-                variant.dropout,
             )
             if variant.decay:
-                loop.optimiser = torch.optim.AdamW(
+                loop.updater.optimiser = torch.optim.AdamW(
                     actor.parameters(), variant.rate, weight_decay=variant.decay
                 )
-            if loop.run() == "out of time":
+            if loop.run() == OUT_OF_TIME:
                 raise OutOfTime
             improved = loop.progress.best_update > 0
             if not improved:
-                loop.save_actor(folder / BEST)
-            self._note_curve(f"{variant.name}-{seed}", loop.progress.greedy, watch.points)
+                loop.keep_current()
+            greedy = loop.progress.initial
+            assert greedy is not None
+            self._note_curve(f"{variant.name}-{seed}", greedy, watch.points)
             return {
                 "variant": asdict(variant),
                 "pairs": len(pairs),
                 "parameters": actor.size(),
-                "greedy": loop.progress.greedy,
+                "greedy": greedy,
                 "improved": improved,
                 "curve": watch.points,
             }
 
         self.measure(["actor", variant.name, seed], train)
-        actor = load_actor(folder / BEST, checksum_of(self.saved), self.plan.device)
+        best = checkpoint.newest(folder, "best")
+        actor = (
+            None if best is None else load_actor(best, checksum_of(self.saved), self.plan.device)
+        )
         if actor is None:
             raise InvalidInput(f"{folder} has lost its actor; remove {self.path} to begin anew")
         return actor
@@ -341,14 +346,14 @@ class ModelWatch(Watch):
             self.note(f"model: update {record['update']:,}, {perplexity}")
 
 
-class Curve(ActorWatch):
+class Curve(Watch):
     """Collects the validations of an actor."""
 
     def __init__(self) -> None:
         self.points: list[Entry] = []
 
     def report(self, record: dict[str, Any]) -> None:
-        if record["update"] > 0:
+        if "best" in record and record["update"] > 0:
             kept = ("epoch", "update", "perplexity", "log_prob", "criterion")
             self.points.append({key: round(record[key], 5) for key in kept})
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from test_attention import SOURCE, build
 from test_decoder_options import OPEN_ENDED
-from test_steered import clean_scores, steered
 
 from cases import recurrent, summaries
 from npad import (
@@ -34,6 +33,7 @@ from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
 from npad.selectors import ModelMBR, WithCut, _letters, _sacrebleu
 from npad.specs import label
+from steered_cases import clean_scores, steered
 
 EVERY_OUTPUT = Beam(300)
 SEEDS = range(5)
