@@ -9,6 +9,7 @@
 #   make test-web      tests of a running server: load, hostile clients, a real browser
 #   make test-scale    tests of real Ray clusters on this machine, whose workers and drivers are killed
 #   make coverage      the tests, and the lines that none of them reached
+#   make fuzz          damaged folders, seven times as many as in make test
 #   make mutants       small wrong changes to central modules, and which of them no test notices
 #   make hooks         lint and types before every commit, by pre-commit
 PYTHON  ?= python3
@@ -23,7 +24,7 @@ AXE_CORE := axe-core@4.14.0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo serve test test-real test-scale test-web test-lowest mutants lint types house unit coverage docs hooks format benchmark clean
+.PHONY: demo serve test fuzz test-real test-scale test-web test-lowest mutants lint types house unit coverage docs hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -76,6 +77,10 @@ test-lowest:
 	$(LOWEST)/bin/pytest $(OLD)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/hf.txt
 	$(LOWEST)/bin/pytest $(OLD) $$($(PYTHON) tests/helpers/extras.py)
+
+# All damages of stores, runs, models and results; `make test` tries a seventh of them.
+fuzz: .venv/.ready
+	NPAD_FUZZ=1 $(BIN)/pytest tests/storage/test_damage.py
 
 # Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts anew.
 mutants: .venv/.ready

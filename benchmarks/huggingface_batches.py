@@ -30,8 +30,7 @@ from rich.table import Table
 from huggingface_speed import NOISE, TOKENS, marian
 from npad import NPAD, Beam, Greedy, decode
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.prepared import prepare
-from npad.models.linear import Product
+from npad.models.linear import Product, prepare
 from npad.models.low_precision import LowPrecision
 from npad.reproduce.speed import clock, matrix_rate
 from npad.rescoring.strategies import rescore

@@ -23,7 +23,7 @@ from huggingface_batches import LENGTH, TOKENS, chains_run
 from huggingface_speed import NOISE, marian
 from npad import NPAD, Beam, Greedy, decode
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.prepared import prepare
+from npad.models.linear import prepare
 
 WARMUPS, REPEATS, SHOWN = 6, 3, 16
 

@@ -41,9 +41,11 @@ from transformers import (
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace, Inputs
 from npad.models.huggingface.loading import constrained
-from npad.models.huggingface.prepared import prepare
+from npad.models.linear import prepare
 from npad.models.low_precision import LowPrecision
-from npad.pipelines import audio, transcription
+from npad.pipelines import audio
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
 
 TOKENS = 20
 CHAINS = 50
@@ -176,7 +178,7 @@ def text_case(name: str, small: bool, device: str) -> Case:
 
 def speech_case(folder: str, recording: str, device: str) -> Case:
     """Return a real Whisper, and the features of a recording."""
-    transcriber = transcription.load(f"hf:{folder}", device)
+    transcriber = load_as(Transcriber, f"hf:{folder}", device)
     samples = audio.read(recording, transcriber.rate)
     features = transcriber.hear([samples]).tensors["input_features"].to(device)
     seconds = f"{len(samples) / transcriber.rate:.0f} s in"

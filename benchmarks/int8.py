@@ -19,8 +19,9 @@ from rich.table import Table
 
 import npad
 from npad import NPAD, Greedy, Noise
-from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import LogProb, Scorer
 from npad.text.files import read_lines
 
 
@@ -44,12 +45,12 @@ def main() -> None:
         list(read_lines(arguments.data / f"{arguments.split}.{language}.xz"))[: arguments.sentences]
         for language in (arguments.source, arguments.target)
     )
-    bleu = Bleu(references)
+    bleu, log_prob = Scorer(Bleu(), references), LogProb()
     settings = f"NPAD-{arguments.chains}, σ {arguments.sigma}"
     table = Table(title=f"{settings}, {len(texts)} sentences, model {arguments.model}")
     for column in ("", "NLL", "BLEU", "length ratio", "seconds"):
         table.add_column(column, justify="left" if column == "" else "right")
-    nll, counts, outputs = [], [], []
+    probabilities, counts, outputs = [], [], []
     npad_decoder = NPAD(Greedy(), arguments.chains, Noise(arguments.sigma))
     rows = {
         "greedy": ("float32", Greedy()),
@@ -64,18 +65,18 @@ def main() -> None:
         translations = translator.translate(texts, decoder)
         seconds = time.perf_counter() - start
         outputs.append([translation.text for translation in translations])
-        nll.append([-translation.log_prob for translation in translations])
-        counts.append(bleu.counts(outputs[-1]))
-        summed = counts[-1].sum(0)
-        mean = sum(nll[-1]) / len(texts)
+        scores = [translation.log_prob for translation in translations]
+        probabilities.append(LogProb.of(scores))
+        counts.append(bleu.statistics(outputs[-1]))
         table.add_row(
             name,
-            f"{mean:.3f}",
-            f"{Bleu.score(summed):.2f}",
-            f"{Bleu.length_ratio(summed):.3f}",
+            f"{-log_prob.score(probabilities[-1]):.3f}",
+            f"{bleu.metric.score(counts[-1]):.2f}",
+            f"{bleu.metric.length_ratio(counts[-1].sum(0)):.3f}",
             f"{seconds:.0f}",
         )
-    differences = paired(nll[:0:-1], counts[:0:-1])
+    less = paired(log_prob, probabilities[:0:-1], (-1, 1))
+    differences = less, paired(bleu.metric, counts[:0:-1])
     table.add_row("int8 − float32", *map(str, differences), "", "")
     equal = sum(map(eq, outputs[1], outputs[2]))
     Console().print(table, f"{equal} of {len(texts)} translations are the same with both")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
@@ -21,7 +20,6 @@ from sacrebleu.metrics.chrf import CHRF
 import npad
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses
-from npad.selectors import _sacrebleu
 from npad.text.files import read_lines
 
 Found = list[list[npad.Hypothesis]]  # the distinct hypotheses of each sentence, best first
@@ -57,15 +55,14 @@ def main() -> None:
 
     beam = decoded(translator, source, npad.Beam(10), arguments.batch)
     report("beam of 10, most probable", [candidates[0] for candidates in beam])
-    utilities = {name: cache(_sacrebleu(name)) for name in ("bleu", "chrf")}
     for temperature in arguments.temperature:
         sampling = npad.SharedSampling(arguments.samples, temperature)
         samples = decoded(translator, source, sampling, arguments.batch)
         name = f"samples at T={temperature}"
         report(f"{name}, most probable", [candidates[0] for candidates in samples])
-        for metric, utility in utilities.items():
+        for metric in ("bleu", "chrf"):
             for kind in (npad.MBR, npad.selectors.ModelMBR):
-                mbr = kind(utility, translator.detokenise)
+                mbr = kind(metric, translator.detokenise)
                 label = f"{kind.__name__} {metric}"
                 report(f"{name}, {label}", selected(samples, samples, mbr))
                 report(f"beam of 10, {label} by {name}", selected(beam, samples, mbr))

@@ -43,9 +43,9 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 from npad import NPAD, Beam, Greedy, Noise, Translation, Translator, load
 from npad.cli.line_stream import input_lines, write_translations
 from npad.cli.outputs import as_text
-from npad.pipelines import windows
-from npad.pipelines.batching import WINDOW_BATCHES
+from npad.pipelines import pipeline as windows
 from npad.pipelines.overlap import Background, Inline
+from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
 
@@ -157,7 +157,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
         raise SystemExit(f"line {line} is too long")
 
     with (
-        patch("npad.pipelines.translation.runner_for", lambda model: runner()),
+        patch("npad.pipelines.pipeline.runner_for", lambda model: runner()),
         patch.object(windows, "decode", timed_decode),
     ):
         start = time.perf_counter()

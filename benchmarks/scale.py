@@ -1,4 +1,4 @@
-"""Engines against the in-process run: throughput, overhead, memory, kills, and divided chains.
+"""Workers against the in-process run: throughput, overhead, memory, kills, and divided chains.
 
     python benchmarks/scale.py                       all parts, with processes and with Ray
     python benchmarks/scale.py overhead --sentences 10000 --rounds 3
@@ -8,7 +8,7 @@ The decoder is NPAD-10 over greedy search, or greedy search itself for throughpu
 
 throughput  sentences/s of one and of two single-threaded workers, and their ratio.
 overhead    seconds of one single-threaded worker against the in-process run on one thread, both for
-            the engine alone and for a whole corpus with its manifest, and outputs that differ.
+            the workers alone and for a whole corpus with its manifest, and outputs that differ.
 costs       seconds until a worker is ready (start-up), and of the driver for each sentence: what it
             reads, sends, receives, checks and writes, with a worker that answers at once.
 chains      seconds for one sentence, its chains on one worker and divided over two.
@@ -34,6 +34,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +44,19 @@ from rich.console import Console
 from npad import NPAD, Greedy, Noise, Translation, load
 from npad.scale import (
     Corpus,
-    Engine,
+    Decoding,
     Failed,
     Local,
     ModelSpec,
     Processes,
     RayCluster,
     Result,
-    Task,
     Unit,
-    chains,
+    Workers,
     translate_corpus,
 )
 from npad.scale.pool import Pool
-from npad.scale.units import units_of
+from npad.scale.units import unit_size
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 
@@ -83,18 +83,24 @@ def sentences(count: int) -> list[str]:
     return made
 
 
-def engine_of(name: str, workers: int) -> Pool:
+def pool_of(name: str, workers: int) -> Pool:
     return Processes(SPEC, workers) if name == "processes" else RayCluster(SPEC, None, workers)
 
 
-def started(engine: Pool) -> Pool:
+def started(pool: Pool) -> Pool:
     """Wait until every worker has loaded its model, and warm them up."""
-    engine.start()
-    task, texts = Task.of(DECODER, alternatives=0), sentences(8)
-    while len(engine.ready) < engine.workers:
-        list(engine.map(units_of(texts, task, 1)))
-    list(engine.map(units_of(sentences(64), task, 16)))
-    return engine
+    pool.start()
+    decoding, texts = Decoding(DECODER), sentences(8)
+    while len(pool.ready) < pool.count:
+        outputs(pool, texts, decoding, 1)
+    outputs(pool, sentences(64), decoding, 16)
+    return pool
+
+
+def outputs(
+    workers: Workers, texts: list[str], decoding: Decoding, size: int, parts: int = 1
+) -> list[str]:
+    return texts_of(workers.run(texts, decoding, size, parts, alternatives=0))
 
 
 def texts_of(results: Iterator[Result]) -> list[str]:
@@ -123,15 +129,12 @@ def in_turn(variants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tu
 
 
 def throughput(name: str, decoder: Decoder, count: int, rounds: int) -> dict[str, float]:
-    texts, task = sentences(count), Task.of(decoder, alternatives=0)
-    size = task.unit_size(2, count)
+    texts, decoding = sentences(count), Decoding(decoder)
+    size = unit_size(decoding, 2, count)
     seconds = {}
     for workers in (1, 2):  # not in turn: idle actors would hold the cluster's CPUs
-        with started(engine_of(name, workers)) as engine:
-
-            def run(engine: Engine = engine) -> list[str]:
-                return texts_of(engine.map(units_of(texts, task, size)))
-
+        with started(pool_of(name, workers)) as pool:
+            run = partial(outputs, pool, texts, decoding, size)
             runs = [timed(run)[0] for _ in range(rounds)]
         seconds[workers] = statistics.median(runs)
         out.print(f"{name}, {workers} workers: {count / seconds[workers]:,.1f} sentences/s")
@@ -141,8 +144,8 @@ def throughput(name: str, decoder: Decoder, count: int, rounds: int) -> dict[str
 
 
 def overhead(names: list[str], decoder: Decoder, count: int, rounds: int) -> dict[str, float]:
-    texts, task = sentences(count), Task.of(decoder, alternatives=0)
-    size = task.unit_size(1)
+    texts, decoding = sentences(count), Decoding(decoder)
+    size = unit_size(decoding, 1)
     translator = load("en-de", "cpu")
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"
@@ -151,22 +154,20 @@ def overhead(names: list[str], decoder: Decoder, count: int, rounds: int) -> dic
             "in process": lambda: [t.text for t in translator.stream(texts, decoder, window=size)]
         }
         for name in names:
-            engine = stack.enter_context(started(engine_of(name, 1)))
+            pool = stack.enter_context(started(pool_of(name, 1)))
 
-            def alone(engine: Engine = engine) -> list[str]:
-                return texts_of(engine.map(units_of(texts, task, size)))
-
-            def corpus(engine: Engine = engine) -> list[str]:
+            def corpus(pool: Pool = pool) -> list[str]:
                 output = Path(folder) / "out"
-                translate_corpus(Corpus(source, output), engine, SPEC, decoder, unit=size)
+                translate_corpus(Corpus(source, output), pool, SPEC, decoding, unit=size)
                 return output.read_text().splitlines()
 
+            alone = partial(outputs, pool, texts, decoding, size)
             variants |= {name: alone, f"{name}, corpus": corpus}
         measured = in_turn(variants, rounds)
     base, expected = measured["in process"]
     found = {}
-    for name, (seconds, outputs) in measured.items():
-        differing = sum(a != b for a, b in zip(outputs, expected, strict=True))
+    for name, (seconds, found_texts) in measured.items():
+        differing = sum(a != b for a, b in zip(found_texts, expected, strict=True))
         found[name] = seconds / base - 1
         out.print(
             f"{name}: {seconds:.2f} s for {count:,} sentences, {found[name]:+.1%}; "
@@ -176,7 +177,7 @@ def overhead(names: list[str], decoder: Decoder, count: int, rounds: int) -> dic
 
 
 class Instant(Local):
-    """An engine whose worker answers at once: what remains is the driver's own work."""
+    """A worker that answers at once: what remains is the driver's own work."""
 
     def start(self) -> None:
         self.answer = Translation("Das ist ein Satz.", -1.0, Hypothesis((), -1.0, True), "")
@@ -194,14 +195,15 @@ class Instant(Local):
 def costs(names: list[str], count: int) -> dict[str, float]:
     found = {}
     for name in names:
-        with engine_of(name, 1) as engine:
-            found[f"startup {name}"] = timed(engine.start)[0]
+        with pool_of(name, 1) as pool:
+            found[f"startup {name}"] = timed(pool.start)[0]
         out.print(f"{name}: a worker is ready after {found[f'startup {name}']:.1f} s")
-    with tempfile.TemporaryDirectory() as folder, Instant(SPEC) as engine:
+    with tempfile.TemporaryDirectory() as folder, Instant(SPEC) as workers:
         source = Path(folder) / "in"
         source.write_text("\n".join(sentences(count)) + "\n")
         corpus = Corpus(source, Path(folder) / "out")
-        seconds, _ = timed(lambda: translate_corpus(corpus, engine, SPEC, DECODER, unit=800))
+        decoding = Decoding(DECODER)
+        seconds, _ = timed(lambda: translate_corpus(corpus, workers, SPEC, decoding, unit=800))
     found["driver"] = seconds / count
     out.print(
         f"driver: {1e6 * found['driver']:.1f} µs a sentence, {count / seconds:,.0f} sentences/s"
@@ -211,16 +213,12 @@ def costs(names: list[str], count: int) -> dict[str, float]:
 
 def divided_chains(name: str, rounds: int) -> dict[str, float]:
     texts, found = sentences(8), {}
-    with started(engine_of(name, 2)) as engine:
+    with started(pool_of(name, 2)) as pool:
         for count in (10, 50, 200, 800):
-            task = Task.of(NPAD(Greedy(), chains=count, noise=Noise(0.3)), alternatives=0)
+            decoding = Decoding(NPAD(Greedy(), chains=count, noise=Noise(0.3)))
 
-            def run(parts: int, task: Task = task) -> list[str]:
-                return [
-                    t
-                    for text in texts
-                    for t in texts_of(chains.run(engine, [text], task, 1, parts))
-                ]
+            def run(parts: int, decoding: Decoding = decoding) -> list[str]:
+                return [t for text in texts for t in outputs(pool, [text], decoding, 1, parts)]
 
             measured = in_turn({"1": lambda: run(1), "2": lambda: run(2)}, rounds)
             whole, halves = (measured[parts][0] / len(texts) for parts in "12")
@@ -281,27 +279,27 @@ def driver_memory(name: str, sizes: list[int]) -> dict[str, float]:
 
 
 def kills(name: str, count: int) -> dict[str, float]:
-    texts, task = sentences(count), Task.of(DECODER, alternatives=0)
+    texts, decoding = sentences(count), Decoding(DECODER)
     size = max(1, count // 60)
-    with started(engine_of(name, 2)) as engine:
-        quiet, expected = timed(lambda: texts_of(engine.map(units_of(texts, task, size))))
+    with started(pool_of(name, 2)) as pool:
+        quiet, expected = timed(lambda: outputs(pool, texts, decoding, size))
 
         def killing() -> tuple[list[str], int]:
-            outputs: list[str] = []
+            translated: list[str] = []
             killed: set[int] = set()
-            for result in engine.map(units_of(texts, task, size)):
-                outputs += texts_of(iter([result]))
-                alive = {engine.ready[worker].pid for worker in engine.busy} - killed
+            for result in pool.run(texts, decoding, size, alternatives=0):
+                translated += texts_of(iter([result]))
+                alive = {pool.ready[worker].pid for worker in pool.busy} - killed
                 if len(killed) < 10 and alive:
                     os.kill(min(alive), signal.SIGKILL)
                     killed.add(min(alive))
-            return outputs, len(killed)
+            return translated, len(killed)
 
-        seconds, (outputs, killed) = timed(killing)
-    differing = sum(a != b for a, b in zip(outputs, expected, strict=True))
+        seconds, (translated, killed) = timed(killing)
+    differing = sum(a != b for a, b in zip(translated, expected, strict=True))
     out.print(
         f"{name}: {killed} workers killed in {count:,} sentences: {seconds:.1f} s, {quiet:.1f} s "
-        f"without; {len(outputs):,} outputs, {differing} differ (near-ties)"
+        f"without; {len(translated):,} outputs, {differing} differ (near-ties)"
     )
     return {"killed": killed, "seconds": seconds, "quiet": quiet, "differing": differing}
 

@@ -22,8 +22,10 @@ from npad.noise.noisy import Noise as Noise
 from npad.noise.noisy import Noisy as Noisy
 from npad.pipelines.captioning import Captioner as Captioner
 from npad.pipelines.loading import load as load
+from npad.pipelines.outputs import Output as Output
+from npad.pipelines.outputs import Translation as Translation
+from npad.pipelines.pipeline import Pipeline as Pipeline
 from npad.pipelines.transcription import Transcriber as Transcriber
-from npad.pipelines.translation import Translation as Translation
 from npad.pipelines.translation import Translator as Translator
 from npad.scoring import score as score
 from npad.search.arithmetic import Arithmetic as Arithmetic

@@ -17,8 +17,8 @@ from npad.decoding import decode
 from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import GenerationConfig, HuggingFace, Inputs, generate_output
+from npad.models.huggingface.constraints import Constrained, Processed
 from npad.models.huggingface.parts import RELATIVE_NOISE
-from npad.models.huggingface.processed import Processed
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -212,7 +212,8 @@ def npad(
     criterion = _combined_criteria(stopping_criteria)
     constrained: Any = adapter
     if logits_processor or criterion is not None:
-        constrained = Processed(adapter, prefix, logits_processor or None, criterion, beams > 1)
+        rule = Processed(logits_processor or None, criterion, prefix)
+        constrained = Constrained(adapter, rule, normalised=beams > 1)
     max_length = generation_config.max_length - prefix.shape[1]
     results = decode(
         constrained, Inputs(**tensors), npad_decoder, max_length, max_rows=npad_max_rows

@@ -6,22 +6,24 @@ Finished candidates rank before those cut at `max_length`, unless the selector i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.metrics.registry import METRICS, utility_names
 from npad.search.hypotheses import Hypotheses, Hypothesis
-from npad.search.word_errors import word_errors
 from npad.validation import brief, ensure_callable, ensure_number, ensure_part
 
 FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case
 MAX_LETTER = 0x10FFFF  # the last code point of Unicode
+
+
+Number = TypeVar("Number", float, Tensor)
 
 
 class Selector(Protocol):
@@ -59,7 +61,12 @@ class LengthNormalised:
         ensure_number("alpha", self.alpha, minimum=0)
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
-        return candidates.log_prob / _length(candidates) ** self.alpha
+        return self.score(candidates.log_prob, _length(candidates))
+
+    def score(self, log_prob: Number, length: Number) -> Number:
+        """Return the score of a log-probability, or a tensor of them, by length of 1 or more."""
+        normalised: Number = log_prob / length**self.alpha
+        return normalised
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,9 @@ class MBR:
     n distinct candidates. `MBRDecoding` has references apart from the candidates.
 
     Attributes:
-        utility: "chrf" or "bleu" (sacrebleu's sentence scores), "wer" (minus the word error rate in
-            per cent), or a function of two texts, (hypothesis, reference).
+        utility: the name of a metric, such as "chrf" or "bleu" (sacrebleu's sentence scores) or
+            "wer" (minus the word error rate in per cent), or a function of two texts,
+            (hypothesis, reference).
         text: a function from tokens to text. By default every token is a word of one letter, so
             that chrF and BLEU compare token sequences.
     """
@@ -110,8 +118,8 @@ class MBR:
     text: Callable[[tuple[int, ...]], str] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.utility, str) or self.utility not in ("chrf", "bleu", "wer"):
-            rule = "'chrf', 'bleu', 'wer' or a function of two texts"
+        if not isinstance(self.utility, str) or self.utility not in utility_names():
+            rule = f"{', '.join(map(repr, utility_names()))} or a function of two texts"
             ensure_callable("utility", self.utility, rule)
         if self.text is not None:
             ensure_callable("text", self.text, "a function from tokens to text, or None")
@@ -134,8 +142,12 @@ class MBR:
         self, texts: list[str], references: list[str], weights: Sequence[float]
     ) -> list[float]:
         """Return the weighted mean utility of each text, by references [m] of weights [m]."""
-        utilities_of = _word_accuracies if self.utility == "wer" else self._utilities
-        return [_weighted_mean(utilities, weights) for utilities in utilities_of(texts, references)]
+        if callable(self.utility):
+            utilities = [[self.utility(text, other) for other in references] for text in texts]
+        else:
+            metric = METRICS[self.utility].of_tokens()
+            utilities = metric.utilities(texts, references).tolist()
+        return [_weighted_mean(row, weights) for row in utilities]
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         text = self.text or _letters
@@ -143,12 +155,6 @@ class MBR:
 
     def _weights(self, references: list[Hypothesis]) -> list[float]:
         return [reference.count for reference in references]
-
-    def _utilities(self, texts: list[str], references: list[str]) -> Iterator[list[Any]]:
-        """Yield the utilities of each text against all references."""
-        utility = self.utility if callable(self.utility) else _sacrebleu(self.utility)
-        for hypothesis in texts:
-            yield [utility(hypothesis, reference) for reference in references]
 
 
 @dataclass(frozen=True)
@@ -290,27 +296,3 @@ def _letters(tokens: tuple[int, ...]) -> str:
             f"MBR has no letter for token {max(tokens)}: pass text=, a function from tokens to text"
         )
     return " ".join(chr(FIRST_LETTER + token) for token in tokens)
-
-
-def _word_accuracies(texts: list[str], references: list[str]) -> list[list[float]]:
-    """Return minus the word error rate, in per cent, of each text against all references."""
-    words, right = ([text.split() for text in part] for part in (texts, references))
-    n, m = len(words), len(right)
-    errors = word_errors([w for w in words for _ in range(m)], right * n).reshape(n, m)
-    rates: list[list[float]] = (-100 * errors / [max(1, len(w)) for w in right]).tolist()
-    return rates
-
-
-@cache
-def _sacrebleu(name: str) -> Callable[[str, str], float]:
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF() if name == "chrf" else BLEU(effective_order=True, tokenize="none")
-
-    def utility(hypothesis: str, reference: str) -> float:
-        if hypothesis == reference:
-            return 100.0  # sacrebleu gives 0 for two empty texts
-        return float(metric.sentence_score(hypothesis, [reference]).score)
-
-    return utility

@@ -29,13 +29,13 @@ from npad.models.steered import Steered
 from npad.noise.noisy import Noise
 from npad.reproduce import reproduce
 from npad.reproduce.data import ParallelText
-from npad.reproduce.hypotheses import Entry, read_entries
 from npad.search.beam import Beam
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.shared_sampling import SharedSampling
 from npad.storage.atomic import exclusive_lock
+from studies.hypotheses import Entry, read_entries
 from studies.steering.rows import (
     CLEAN,
     SAMPLES,

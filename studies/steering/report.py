@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             score_set(results, outputs, ParallelText.find(data, options.source, options.target))
         for title, text in options.note:
             number = sum(key[:2] == ("note", title) for key in results.results)
-            results.get_or_measure(("note", title, number), partial(dict, text=text))
+            results.row(("note", title, number), partial(dict, text=text))
         write(options.folder)
     except NpadError as error:
         raise SystemExit(f"error: {error}") from error

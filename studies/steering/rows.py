@@ -28,6 +28,7 @@ from npad.search.shared_sampling import SharedSampling
 from npad.search.stochastic_beam import StochasticBeam
 from npad.selectors import LengthNormalised
 from npad.signatures import signature
+from npad.storage.confidence import log_prob_per_token
 from studies.steering.variant import WEIGHTS
 
 CLEAN, STEERED = "clean", "steered"  # what a decoder runs over, or WEIGHTS
@@ -147,8 +148,7 @@ def best_per_token(hypotheses: Sequence[Hypothesis]) -> Hypothesis:
     """Return what `LengthNormalised` selects among candidates that are sorted best first."""
 
     def key(hypothesis: Hypothesis) -> tuple[bool, float]:
-        length = max(1, len(hypothesis.tokens) + hypothesis.finished)
-        return hypothesis.finished, hypothesis.log_prob / length
+        return hypothesis.finished, log_prob_per_token(hypothesis)
 
     return max(hypotheses, key=key)
 

@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from npad.errors import InvalidInput
-from npad.evaluate.bleu import Bleu
 from npad.evaluate.bootstrap import paired
-from npad.reproduce.hypotheses import Entry, read_entries
+from npad.metrics.bleu import Bleu
+from npad.metrics.chrf import Chrf
+from npad.metrics.metric import LogProb, Scorer
 from npad.reproduce.record import Record as Results
+from studies.hypotheses import Entry, read_entries
 
 NORMALISED = ", length-normalised"
 # Differences that the report states, besides those of every system to a beam of 5.
@@ -81,33 +83,32 @@ def score_outputs(results: Results, path: Path, references: Mapping[str, Sequenc
             f"{path} has outputs of {about['sentences']:,} sentences of {name!r}, and the data has "
             f"{', '.join(f'{key} ({len(texts):,})' for key, texts in references.items())}"
         )
-    bleu = Bleu(references[name][: about["sentences"]])
+    bleu = Scorer(Bleu(), references[name][: about["sentences"]])
     for record in records:
         kind, *key = record["key"]
         if kind != "row":
             plain = {field: value for field, value in record.items() if field != "key"}
-            results.get_or_measure((kind, title, *key), partial(dict, plain))
+            results.row((kind, title, *key), partial(dict, plain))
     for system, seeds in systems.items():
         for seed, record in seeds.items():
             measure = partial(figures, record, bleu)
-            results.get_or_measure(("figures", title, system, seed), measure)
+            results.row(("figures", title, system, seed), measure)
     wanted = [(system, "beam 5") for system in systems if system != "beam 5"]
     for system, against in dict.fromkeys((*COMPARED, *wanted)):
         if system in systems and against in systems:
             measure = partial(difference, systems[system], systems[against], bleu)
-            results.get_or_measure(("difference", title, system, against), measure)
+            results.row(("difference", title, system, against), measure)
 
 
-def figures(record: Entry, bleu: Bleu) -> dict[str, Any]:
+def figures(record: Entry, bleu: Scorer) -> dict[str, Any]:
     """Return the figures of one system with one seed."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    counts = bleu.counts(record["texts"]).sum(0)
+    counts = bleu.statistics(record["texts"])
+    letters = Chrf().statistics(record["texts"], bleu.references)
     return {
         "nll": -float(np.mean(record["log_probs"])),
-        "bleu": bleu.score(counts),
-        "chrf": float(CHRF().corpus_score(record["texts"], [list(bleu.references)]).score),
-        "length": bleu.length_ratio(counts),
+        "bleu": bleu.metric.score(counts),
+        "chrf": Chrf().score(letters),
+        "length": bleu.metric.length_ratio(counts.sum(0)),
         "finished": record["finished"],
         "calls": record["calls"] / len(record["texts"]),
         "rescored": record["rescored"] / len(record["texts"]),
@@ -116,12 +117,12 @@ def figures(record: Entry, bleu: Bleu) -> dict[str, Any]:
 
 
 def difference(
-    first: Mapping[int, Entry], second: Mapping[int, Entry], bleu: Bleu
+    first: Mapping[int, Entry], second: Mapping[int, Entry], bleu: Scorer
 ) -> dict[str, dict[str, float]]:
     """Return the mean over the first system's seeds minus the mean over the second's."""
     systems = [*first.values(), *second.values()]
     weights = [1 / len(first)] * len(first) + [-1 / len(second)] * len(second)
-    nll = [-np.array(record["log_probs"]) for record in systems]
-    counts = [bleu.counts(record["texts"]) for record in systems]
-    less, more = paired(nll, counts, weights)
+    log_probs = [LogProb.of(record["log_probs"]) for record in systems]
+    less = paired(LogProb(), log_probs, [-weight for weight in weights])
+    more = paired(bleu.metric, [bleu.statistics(record["texts"]) for record in systems], weights)
     return {"nll": vars(less), "bleu": vars(more)}

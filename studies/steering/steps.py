@@ -21,14 +21,14 @@ import numpy as np
 import torch
 
 from npad.errors import InvalidInput
-from npad.evaluate.word_bleu import WordBleu
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
 from npad.reproduce import reproduce
 from npad.reproduce.bench import Pairs
 from npad.reproduce.data import ParallelText
-from npad.reproduce.hypotheses import Entry, append_entry, resume_entries
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
@@ -40,6 +40,7 @@ from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.training.update import ActorUpdater
 from npad.training.validation import GreedySearch, Steering
 from npad.version import __version__
+from studies.hypotheses import Entry, append_entry, resume_entries
 from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
 from studies.steering.weights import fine_tuned
 
@@ -187,11 +188,11 @@ class Steps:
 
     @cached_property
     def validation(self) -> GreedySearch:
-        """Greedy decoding of the validation sources, judged by BLEU of words."""
-        bleu = WordBleu(self.valid.references)
+        """Greedy decoding of the validation sources, judged by BLEU."""
+        bleu = Scorer(Bleu(), self.valid.references)
         return GreedySearch(
             self.encoded(self.valid.sources),
-            lambda outputs: bleu(self.detokeniser.all(outputs)),
+            lambda outputs: bleu.score(self.detokeniser.all(outputs)),
             self.plan.max_length,
         )
 

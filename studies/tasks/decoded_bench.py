@@ -24,15 +24,6 @@ from npad.evaluate.entropy import entropy_along
 from npad.model import Model
 from npad.noise.random import stable_hash
 from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
-from npad.reproduce.hypotheses import (
-    Candidate,
-    Entry,
-    append_entry,
-    candidates,
-    choose,
-    read_entries,
-    resume_entries,
-)
 from npad.reproduce.measured_task import Task
 from npad.reproduce.record import NotMeasured
 from npad.reproduce.rows import Decoded, Output
@@ -43,6 +34,15 @@ from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.selectors import MostProbable, Selector
 from npad.signatures import signature
+from studies.hypotheses import (
+    Candidate,
+    Entry,
+    append_entry,
+    candidates,
+    choose,
+    read_entries,
+    resume_entries,
+)
 
 LARGEST_BATCH = 512  # sources at a time
 

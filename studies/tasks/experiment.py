@@ -26,12 +26,12 @@ from npad.errors import InvalidInput, NpadError
 from npad.model import name_of
 from npad.pipelines.captioning import MAX_CAPTION
 from npad.reproduce import beyond, report
-from npad.reproduce.hypotheses import append_entry, read_entries, resume_entries
 from npad.reproduce.measured_task import TASKS
 from npad.reproduce.provenance import about_model, machine
 from npad.reproduce.report import Setup
 from npad.storage import checkpoint
 from npad.text.files import read_lines
+from studies.hypotheses import append_entry, read_entries, resume_entries
 from studies.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
 from studies.tasks.sections import OUTLINE
 from studies.tasks.sets import caption_sets, speech_sets

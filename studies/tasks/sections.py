@@ -142,7 +142,7 @@ def _short(bench: Bench, differences: Sequence[Difference]) -> str:
 def controls(bench: Bench, names: Sequence[str]) -> str:
     """Format a table of captions of the pictures beside those of controls that do not see them."""
     set_name = bench.tests[0]
-    metrics = [metric.name for metric in bench.task.metrics]
+    metrics = [metric.title for metric in bench.task.metrics]
     rows, lines = [], []
     for label, decoder in CONTROLLED.items():
         real = bench.figures(set_name, decoder)
@@ -198,14 +198,14 @@ def noise_levels(bench: Bench) -> str:
     for name, factory in chosen.strategies(bench).items():
         decoder = factory()
         by_level = [bench.figures(set_name, decoder) for set_name in bench.tests]
-        rows.append([name, *(figures.format(bench.metric.key) for figures in by_level)])
-    table = markdown([f"{bench.metric.name}", *bench.tests], rows)
+        rows.append([name, *(figures.format(bench.metric.name) for figures in by_level)])
+    table = markdown([f"{bench.metric.title}", *bench.tests], rows)
     return f"{table}\n{''.join(_bar(bench))}"
 
 
 def _bar(bench: Bench) -> Iterator[str]:
     if "clean" in bench.tests:
-        rate = bench.row("clean", Greedy())[bench.metric.key]
+        rate = bench.row("clean", Greedy())[bench.metric.name]
         met = "met" if rate <= MAX_WER else "missed"
         bar = f"the bar of {MAX_WER:g} % is {met}"
         yield f"Greedy search on clean recordings: {rate:.2f} %; {bar}.\n"

@@ -32,7 +32,7 @@ from torch import Tensor
 from npad.decoding import decode
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.wer import wer, wer_counts
+from npad.metrics.wer import Wer
 from npad.models.cgru.fast import prepared
 from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.sound import log_mel
@@ -229,7 +229,8 @@ def sample(kind: str, data: Path, folder: Path, device: torch.device, count: int
         spoken = utterances(takes, count, RATE, seed=99)
         source: Any = [log_mel(utterance.samples, RATE) for utterance in spoken]
         found = [target.decode(best.tokens) for best, *_ in decode(model, source, Greedy(), 40)]
-        rate = wer(wer_counts(found, [utterance.text for utterance in spoken]))
+        said = [utterance.text for utterance in spoken]
+        rate = Wer().score(Wer().statistics(found, said))
         return f"greedy, {count} clean validation strings: WER {rate:.2f} %"
     texts = read_manifest(data / "flickr8k" / "valid.tsv.xz")
     task, names = Task.named("caption"), list(texts)[:8]

@@ -28,8 +28,8 @@ from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
-from npad.pipelines.transcription import Transcriber, load
-from npad.reproduce.hypotheses import Entry, append_entry, candidates, resume_entries
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
 from npad.schedules import Annealed, Constant, Schedule
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
@@ -50,6 +50,7 @@ from studies.digits import (
     read_takes,
     utterances,
 )
+from studies.hypotheses import Entry, append_entry, candidates, resume_entries
 
 SIZES = (5, 10, 20)  # rows of each decoder
 DECIBELS = (20, 10, 0)
@@ -188,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing afterwards")
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
-    heard = load(options.model, device_named(options.device, "--device"))
+    heard = load_as(Transcriber, options.model, device_named(options.device, "--device"))
     archive = archive_in(options.data)
     records = resume_entries(options.out)
     done = {(r["system"], r["rows"], r["seed"], r["set"]) for r in records if "system" in r}

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npad.evaluate.bootstrap import TIE, Difference
-from npad.reproduce.hypotheses import Candidate
+from npad.evaluate.bootstrap import Difference
+from npad.metrics.metric import TIE
 from npad.reproduce.tables import markdown
+from studies.hypotheses import Candidate
 from studies.whisper.results import SELECTORS, Results, System
 
 OPPONENTS = {

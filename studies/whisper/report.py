@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from npad.evaluate.plots import Curve, Panel, Point, curves
-from npad.evaluate.wer import wer
-from npad.reproduce.hypotheses import Entry, keep_entries, read_entries
+from npad.metrics.wer import Wer
 from npad.reproduce.tables import markdown
 from npad.storage.atomic import write_atomic
+from studies.hypotheses import Entry, keep_entries, read_entries
 from studies.whisper.findings import findings
 from studies.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
 
@@ -92,7 +92,7 @@ def _table(results: Results, on: str) -> str:
     for system in results.systems:
         seeds = results.seeds(system)
         found = [results.of(system, seed, on) for seed in seeds]
-        rates = [wer(each.counts) for each in found]
+        rates = [Wer().score(each.errors) for each in found]
         spread = f" ± {np.std(rates, ddof=1):.2f}" if len(rates) > 1 else ""
         record = results.records[system.name, system.rows, seeds[0], on]
         count = len(record["references"])
@@ -140,7 +140,8 @@ def _calibration(results: Results) -> str:
 
 def _calibrated(record: Entry) -> list[str]:
     probable, risk = selected(record, "log p"), selected(record, "MBR by WER")
-    return [f"{probable.nll:.4f}", f"{wer(probable.counts):.2f}", f"{wer(risk.counts):.2f}"]
+    rates = [Wer().score(found.errors) for found in (probable, risk)]
+    return [f"{probable.nll:.4f}", *(f"{rate:.2f}" for rate in rates)]
 
 
 def panels(results: Results) -> list[Panel]:
@@ -167,7 +168,7 @@ def _level(greedy: System, results: Results, measure: Any) -> dict[str, Curve]:
 
 
 def _rate(results: Results, system: System) -> Point:
-    rates = [wer(counts) for counts in results.counts(system)]
+    rates = [Wer().score(errors) for errors in results.errors(system)]
     spread = float(np.std(rates, ddof=1)) if len(rates) > 1 else 0.0
     return Point(system.rows, float(np.mean(rates)), spread)
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npad.errors import InvalidInput
-from npad.evaluate.bootstrap import Difference
-from npad.evaluate.wer import paired_wer, wer_counts
-from npad.reproduce.hypotheses import Candidate, Entry, choose
-from npad.search.word_errors import Counts
+from npad.evaluate.bootstrap import Difference, paired
+from npad.metrics.metric import FloatArray
+from npad.metrics.wer import Wer
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
+from studies.hypotheses import Candidate, Entry, choose
 from studies.whisper.experiment import VALIDATION
 
 SELECTORS: dict[str, Selector] = {
@@ -47,7 +47,7 @@ class System(NamedTuple):
 class Selected(NamedTuple):
     """The outputs that a selector chose: word errors and −log p of every recording."""
 
-    counts: Counts  # [recordings, 2], from `wer_counts`
+    errors: FloatArray  # [recordings, 3], the statistics of `Wer`
     nll: float
 
 
@@ -55,8 +55,8 @@ def selected(record: Entry, selector: str) -> Selected:
     """Return what a selector chooses from a record."""
     found = [[Candidate(*entry) for entry in entries] for entries in record["candidates"]]
     best = [each[choose(each, SELECTORS[selector])] for each in found]
-    counts = wer_counts([candidate.text for candidate in best], record["references"])
-    return Selected(counts, -float(np.mean([candidate.log_prob for candidate in best])))
+    errors = Wer().statistics([candidate.text for candidate in best], record["references"])
+    return Selected(errors, -float(np.mean([candidate.log_prob for candidate in best])))
 
 
 class Results:
@@ -116,17 +116,17 @@ class Results:
 
     def compare(self, system: System, baseline: System) -> Difference:
         """Return the difference in word error rate, on all sets together, of means over seeds."""
-        first, second = self.counts(system), self.counts(baseline)
+        first, second = self.errors(system), self.errors(baseline)
         weights = [1 / len(first)] * len(first) + [-1 / len(second)] * len(second)
-        return paired_wer([*first, *second], weights)
+        return paired(Wer(), [*first, *second], weights)
 
-    def counts(self, system: System) -> list[Counts]:
+    def errors(self, system: System) -> list[FloatArray]:
         """Return the word errors of each string, on all sets together, for each seed.
 
         The sets are the same strings with more or less noise, so a bootstrap draws all of a
         string's recordings at once.
         """
         return [
-            np.sum([self.of(system, seed, on).counts for on in self.sets], axis=0)
+            np.sum([self.of(system, seed, on).errors for on in self.sets], axis=0)
             for seed in self.seeds(system)
         ]

@@ -10,7 +10,7 @@ import pytest
 import npad
 from npad import NPAD, Beam, Greedy, Noise
 from npad.pipelines.names import SHIPPED
-from npad.scale import Local, ModelSpec, Task, chains
+from npad.scale import Decoding, Local, ModelSpec
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE
 from runs import ROOT, printed_here, refused_here
@@ -107,8 +107,8 @@ def test_the_model_card_and_the_page_quote_the_log():
 def test_chains_on_several_workers_have_the_same_confidence():
     decoder = NPAD(Greedy(), 6, Noise(0.5))
     whole = npad.load("en-de").translate(TEXTS, decoder)
-    with Local(ModelSpec("en-de", "cpu")) as engine:
-        (result,) = chains.run(engine, TEXTS, Task.of(decoder), 3, chain_parts=3)
+    with Local(ModelSpec("en-de", "cpu")) as workers:
+        (result,) = workers.run(TEXTS, Decoding(decoder), 3, chain_parts=3)
     for expected, found in zip(whole, result.outcomes, strict=True):
         assert expected.confidence is not None
         assert found.confidence == pytest.approx(expected.confidence, abs=1e-2)

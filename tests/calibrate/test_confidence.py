@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
-from test_checkpoint import SUBWORDS, tiny
-from test_damage import faults
 
 import npad
-from damage import damages
+from checkpoint_cases import SUBWORDS, tiny
+from damage import damages, faults
 from npad import Beam, Greedy, Hypothesis, InvalidInput, Translator
 from npad.calibrate.confidence import fit_confidence
 from npad.errors import StorageError

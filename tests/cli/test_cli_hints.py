@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_checkpoint import SUBWORDS, tiny
 
+from checkpoint_cases import SUBWORDS, tiny
 from npad.cli.main import INSTEAD
 from npad.storage import checkpoint
 from runs import printed_here, refused_here

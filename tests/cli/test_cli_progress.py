@@ -11,7 +11,7 @@ from npad.cli.corpus import Throughput
 from npad.cli.line_stream import write_translations
 from npad.cli.outputs import as_text
 from npad.cli.terminal import Notes, clock_time
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from runs import printed_here, refused_here
 
 PHRASES = ["danke", "na ja", "danke", "", "na ja"]

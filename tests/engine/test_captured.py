@@ -8,8 +8,8 @@ import threading
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import EVERY, assert_same, tokens, with_decoders
 from npad import NPAD, Beam, BestOf, Exact, Greedy, Noise, Sampling, decode
 from npad.distributions import Antithetic, Fixed, Orthogonal

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import EVERY, assert_same, by_name, recurrent, summaries
 from npad import NPAD, Beam, Greedy, Noise, count_calls, decode, score
 from npad.engine.cost import Counted

@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import EVERY, by_name, recurrent, summaries, tokens
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator, decode, score
 from npad.distributions import Dropout, Gaussian, Laplace, Orthogonal, StudentT

@@ -8,9 +8,8 @@ import torch
 GPU = torch.cuda.is_available()
 pytest.importorskip("triton")
 
-from test_attention import SOURCE, build
-
 import npad.kernels
+from attention_cases import SOURCE, build
 from cases import EVERY, NOISY, PLAIN, by_name
 from npad import NPAD, Beam, Greedy, Noise, decode, score
 from npad.distributions import Distribution, Gaussian

@@ -10,8 +10,9 @@ import pytest
 from media_models import draw, random_model, record, tone
 from npad import Beam, Greedy, InvalidInput
 from npad.evaluate.captioning import evaluate_captions
-from npad.evaluate.captions import CaptionBleu, Cider
-from npad.pipelines.captioning import load
+from npad.metrics.captions import Bleu4, Cider
+from npad.metrics.metric import Scorer
+from npad.pipelines.loading import load
 from runs import printed_here, refused_here
 
 CAPTIONS = [["a red kite", "the kite"], ["a blue dog .", "A dog"], ["Two dogs", "a dog on a kite"]]
@@ -46,9 +47,8 @@ def test_the_figures_are_those_of_the_captions(folder, pictures):
     texts = [output.text for output in outputs]
     assert texts == [caption.text for caption in expected]
     assert report.nll == pytest.approx(-sum(c.log_prob for c in expected) / 3)
-    bleu = CaptionBleu(CAPTIONS)
-    assert report.bleu == bleu.score(bleu.counts(texts).sum(0))
-    assert report.cider == pytest.approx(Cider(CAPTIONS).scores(texts).mean())
+    assert report.bleu == Scorer(Bleu4(), CAPTIONS).score(texts)
+    assert report.cider == pytest.approx(Scorer(Cider(), CAPTIONS).score(texts))
     assert report.nll_interval[0] <= report.nll <= report.nll_interval[1]
     assert report.cider_interval[0] <= report.cider <= report.cider_interval[1]
     assert (report.pictures, report.references) == (3, 6)

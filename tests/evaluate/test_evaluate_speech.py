@@ -7,14 +7,14 @@ import shlex
 
 import pytest
 import torch
-from test_transcribe import RATE, saved
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import Greedy, InvalidInput
 from npad.evaluate.speech import evaluate_speech
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
 from runs import printed_here, refused_here
+from speech_cases import RATE, saved
+from speech_cases import whisper as whisper  # a fixture
 
 # The model says "one two" to short windows and "one" to long ones.
 LONG = {(): [0.1, 0.9, 0.0], (1,): [1.0, 0.0, 0.0]}

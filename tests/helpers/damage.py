@@ -10,9 +10,13 @@ import json
 import os
 import random
 import shutil
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from npad.errors import NpadError
 
 Damage = Callable[[Path], None]  # of a copy of the folder
 VALUES = (
@@ -185,3 +189,51 @@ def _renamed(name: str, odd: str) -> Damage:
         (folder / name).rename((folder / name).with_name(odd))
 
     return apply
+
+
+HANGS = 60  # seconds after which a case is taken to hang
+
+
+class Hang(BaseException):
+    """A case took too long. No `except Exception` of the code under test may swallow it."""
+
+
+@contextmanager
+def limited(seconds):
+    """Interrupt what hangs, as on a pipe that nobody writes to."""
+
+    def interrupt(number, frame):
+        raise Hang(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fault(attempt, expected):
+    """What is wrong with how an attempt ends, if anything; `expected` is None for any result."""
+    try:
+        with limited(HANGS):
+            result = attempt()
+            same = expected is None or result == expected
+    except NpadError as error:
+        return "" if len(str(error).splitlines()) == 1 else f"not one line: {error}"
+    except (Exception, Hang) as error:
+        return f"{type(error).__name__}: {error!s:.200}"
+    return "" if same else "another result"
+
+
+def faults(source, tmp_path, attempt, expected, seed, count):
+    """Try every damage on a copy of its own."""
+    found = []
+    for description, damage in damages(source, seed, count):
+        copy = shutil.copytree(source, tmp_path / "case" / source.name)
+        damage(copy)
+        if reason := fault(lambda copy=copy: attempt(copy), expected):
+            found.append(f"{description}: {reason}")
+        shutil.rmtree(tmp_path / "case")
+    return found

@@ -123,7 +123,7 @@ NAMED = {
         tests("folders"),
     ),
     "long texts count as one row": (
-        "pipelines/batching.py",
+        "pipelines/pipeline.py",
         "return 1 + characters // CHARACTERS_PER_ROW",
         "return 1",
         tests("translate"),

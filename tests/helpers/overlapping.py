@@ -6,9 +6,12 @@ import threading
 from dataclasses import replace
 
 import pytest
+import torch
 
 import npad
-from npad.pipelines import translation
+from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator
+from npad.models.cgru.model import AttentionModel
+from npad.pipelines import pipeline
 from npad.pipelines.overlap import Background
 
 TOY = npad.load("toy")
@@ -17,7 +20,7 @@ TOY = npad.load("toy")
 @pytest.fixture
 def overlap(monkeypatch):
     """Decode in the background, as on a GPU."""
-    monkeypatch.setattr(translation, "runner_for", lambda model: Background())
+    monkeypatch.setattr(pipeline, "runner_for", lambda model: Background())
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +49,41 @@ def spied(translator, spy):
 
 def names():
     return [thread.name for thread in threading.enumerate()]
+
+
+DECODERS = {
+    "greedy": Greedy(),
+    "beam": Beam(3),
+    "npad": NPAD(Beam(2), 5, Noise(0.5)),
+    "sampling": Sampling(4),
+}
+decoders = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+
+
+def untrained() -> Translator:
+    """A model that reads letters and writes numbers."""
+    torch.manual_seed(0)
+    model = AttentionModel(30, 12, units=8, embedding=6, initialisation="glorot").double().eval()
+
+    def encode(texts):
+        return [[1 + ord(letter) % 29 for letter in text] for text in texts]
+
+    return Translator(model, encode, lambda tokens: " ".join(map(str, tokens)))
+
+
+def sentences(n: int) -> list[str]:
+    """Different texts of many lengths, a blank one now and then."""
+    return ["" if i % 50 == 7 else f"{i}" * (1 + i * 7 % 11) for i in range(n)]
+
+
+def assert_alike(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert (one.text, one.hypothesis.chain, one.signature) == (
+            other.text,
+            other.hypothesis.chain,
+            other.signature,
+        )
+        assert [each.text for each in one.alternatives] == [
+            each.text for each in other.alternatives
+        ]
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)

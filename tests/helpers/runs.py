@@ -133,10 +133,7 @@ def run_here(capsys, monkeypatch, *arguments: object, stdin: str = "", code: int
 
 def printed_here(capsys, monkeypatch, *arguments: object) -> str:
     """What the command printed, run in this process."""
-    code = _exit_code(monkeypatch, arguments)
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out
+    return run_here(capsys, monkeypatch, *arguments).stdout
 
 
 def refused_here(capsys, monkeypatch, *arguments: object, code: int = 2) -> str:

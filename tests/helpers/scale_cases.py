@@ -1,4 +1,4 @@
-"""Shared by the tests of real workers: a corpus, what becomes of it, and drivers to kill."""
+"""Shared by the tests of workers: a corpus, what becomes of it, and drivers to stop and kill."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
-from npad import NPAD, Greedy, Noise
-from npad.scale import Failed, Local, ModelSpec, Task, chains
+from npad import NPAD, Greedy, Hypothesis, Noise, Translation
+from npad.scale import Decoding, Failed, Local, ModelSpec, Result, Unit
 from npad.scale.pool import Pool
-from npad.scale.units import units_of
 
 SPEC = ModelSpec("en-de", "cpu", threads=1)
-DECODER = NPAD(Greedy(), chains=4, noise=Noise(0.3))
-TASK = Task.of(DECODER)
+DECODING = Decoding(NPAD(Greedy(), chains=4, noise=Noise(0.3)))
 WORDS = ["I", "you", "Tom", "Mary", "wants", "has", "a", "the", "dog", "house", "water", "today"]
 
 
@@ -32,33 +31,49 @@ def sentences(count: int) -> list[str]:
     return texts
 
 
-def translations(engine, texts, size, chain_parts=1):
+def written(outcome) -> str:
+    return outcome.reason if isinstance(outcome, Failed) else outcome.text
+
+
+def translations(workers, texts, size, chain_parts=1):
     """The texts of all outcomes, in order."""
-    results = chains.run(engine, texts, TASK, size, chain_parts)
-    return [
-        outcome.reason if isinstance(outcome, Failed) else outcome.text
-        for result in results
-        for outcome in result.outcomes
-    ]
+    results = workers.run(texts, DECODING, size, chain_parts)
+    return [written(outcome) for result in results for outcome in result.outcomes]
 
 
 def expected(texts, size):
-    with Local(SPEC) as engine:
-        return translations(engine, texts, size)
+    with Local(SPEC) as workers:
+        return translations(workers, texts, size)
 
 
-def kill_ten(pool: Pool, texts, size) -> tuple[list[str], int]:
-    """Translate, and kill a busy worker after each of the first results, ten in all."""
+def made_of(text: str, *others: str) -> Translation:
+    """A translation whose alternatives are these."""
+    alternatives = tuple(made_of(other) for other in others)
+    return Translation(text, -1.0, Hypothesis((), -1.0, True), "", alternatives)
+
+
+def echo(unit: Unit) -> Result:
+    """The result of a unit whose translations name their text and chains."""
+    start, stop = unit.chains or (0, 1)
+    outcomes = [
+        made_of(*(f"{text} {chain}" for chain in range(start, stop))) for text in unit.texts
+    ]
+    return Result(unit.first, tuple(outcomes), "model", len(unit.texts), 1)
+
+
+def translate_and_kill(pool: Pool, texts, size, kills) -> list[str]:
+    """Translate, and kill a busy worker after each of the first results."""
     outputs, killed = [], set()
-    for result in pool.map(units_of(texts, TASK, size)):
+    for result in pool.run(texts, DECODING, size):
         assert result.first == len(outputs)
-        outputs += [o.reason if isinstance(o, Failed) else o.text for o in result.outcomes]
+        outputs += map(written, result.outcomes)
         # A worker that was killed is busy until the pool notices.
         alive = sorted({pool.ready[worker].pid for worker in pool.busy} - killed)
-        if len(killed) < 10 and alive:
+        if len(killed) < kills and alive:
             os.kill(alive[0], signal.SIGKILL)
             killed.add(alive[0])
-    return outputs, len(killed)
+    assert len(killed) == kills
+    return outputs
 
 
 def driver(source: Path, output: Path, *options: object) -> list[str]:
@@ -68,13 +83,20 @@ def driver(source: Path, output: Path, *options: object) -> list[str]:
     return [*command, *map(str, options)]
 
 
-def kill_after(command: list[str], journal: Path, units: int) -> None:
-    """Run a driver and kill it −9 once so many units are finished."""
+@contextmanager
+def stopped_after(command: list[str], journal: Path, units: int):
+    """Run a driver, stop it once so many units are finished, and kill it −9 at the end."""
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (journal.exists() and journal.read_bytes().count(b"\n") > units):
-            assert process.poll() is None, "it was done before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for_units(process, journal, units)
+        process.send_signal(signal.SIGSTOP)
+        yield
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+
+
+def wait_for_units(process: subprocess.Popen, journal: Path, units: int) -> None:
+    deadline = time.monotonic() + 120
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > units):
+        assert process.poll() is None, "it was done before it could be stopped"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

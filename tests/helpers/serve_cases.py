@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import socket
 import threading
 import time
+import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+
+import torch
 
 from npad.models import toy
 from npad.pipelines.translation import Translator
@@ -128,3 +132,35 @@ def wait_until(condition, seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.005)
+
+
+BOUNDARY = "a-boundary"
+
+
+def wav(seconds: float = 0.5, rate: int = 1000, level: float = 0.5) -> bytes:
+    samples = (torch.full((int(seconds * rate),), level) * 32767).to(torch.int16)
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.numpy().tobytes())
+    return content.getvalue()
+
+
+def recording_form(content: bytes | None, **fields: str) -> bytes:
+    parts = [
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        for name, value in fields.items()
+    ]
+    if content is not None:
+        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n'
+        parts.append(f"{head}Content-Type: audio/wav\r\n\r\n".encode() + content + b"\r\n")
+    return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+def post_recording(client: Client, content: bytes | None, **fields: str) -> Answer:
+    kind = f"multipart/form-data; boundary={BOUNDARY}"
+    return client.post(
+        "/v1/audio/transcriptions", recording_form(content, **fields), Content_Type=kind
+    )

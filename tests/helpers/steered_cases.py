@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_attention import build
 
+from attention_cases import build
 from npad import Actor, Steered, score
 from npad.models.actors import INPUTS
 

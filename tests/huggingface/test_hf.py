@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import PROMPTS, V, build, kinds, source, tensors
 
+from hf_cases import PROMPTS, V, build, kinds, source, tensors
 from npad import NPAD, Greedy, Noise, decode, hf
 from npad.models.huggingface.adapter import HuggingFace
-from wrong_types import faults
+from wrong_types import assert_wrong_arguments_are_refused
 
 NOISY = NPAD(Greedy(), 8, Noise(0.5, relative=True))
 
@@ -107,4 +107,4 @@ def test_generate_with_a_wrong_argument_gets_one_line():
         "max_rows": 4,
     }
     valid = {"model": build("llama"), "persist": True} | options | given
-    assert list(faults("generate", lambda model, **rest: hf.generate(model, **rest), valid)) == []
+    assert_wrong_arguments_are_refused(lambda model, **rest: hf.generate(model, **rest), valid)

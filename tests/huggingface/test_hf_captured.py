@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import CONFIGS, PROMPTS, V, build, generated, kinds, source
 from transformers import (
     LogitsProcessorList,
     MinLengthLogitsProcessor,
@@ -14,14 +13,14 @@ from transformers import (
 )
 
 from cases import assert_same, with_decoders
+from hf_cases import CONFIGS, PROMPTS, V, build, generated, kinds, plain, source
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.engine.cuda_graphs import Graph
 from npad.model import Capabilities
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.processed import Processed
-from npad.models.huggingface.sources import rounded_length
-from npad.models.huggingface.static_cache import FixedState, capacity_for
-from npad.models.huggingface.suppressed import Suppressed
+from npad.models.huggingface.constraints import Constrained, Forbidden, Processed
+from npad.models.huggingface.inputs import rounded_length
+from npad.models.huggingface.states import FixedState, capacity_for
 from npad.search.loop import Steps
 
 BATCHES = {"prompts of mixed lengths": PROMPTS, "prompts of one token": [[5], [7]]}
@@ -33,14 +32,7 @@ def captured(monkeypatch):
     fixed = property(lambda self: self.fixed_size is not False)
     monkeypatch.setattr(HuggingFace, "capturable", fixed)
     monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
-    monkeypatch.setattr("npad.models.huggingface.static_cache.CPU_CAPACITY", 4)
-
-
-def plain(model, source, decoder, length):
-    """Decode with the growing cache."""
-    adapter = HuggingFace(model)
-    adapter.fixed_size = False
-    return decode(adapter, source, decoder, length)
+    monkeypatch.setattr("npad.models.huggingface.states.CPU_CAPACITY", 4)
 
 
 @with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["marian", "llama"])
@@ -103,8 +95,10 @@ def test_a_model_with_a_sliding_window_keeps_its_growing_cache(captured):
     model = MistralForCausalLM(config).eval()
     adapter = HuggingFace(model)
     expected = plain(model, PROMPTS, Beam(2), 6)
-    assert_same(decode(adapter, PROMPTS, Beam(2), 6), expected)
+    with pytest.warns(UserWarning, match="a cache that grows .* fixed size"):
+        assert_same(decode(adapter, PROMPTS, Beam(2), 6), expected)
     assert adapter.fixed_size is False
+    assert_same(decode(HuggingFace(model), PROMPTS, Beam(2), 6), expected)  # warned about once
 
 
 def test_a_model_that_a_fixed_size_changes_keeps_its_growing_cache(captured, monkeypatch):
@@ -114,8 +108,16 @@ def test_a_model_that_a_fixed_size_changes_keeps_its_growing_cache(captured, mon
     positions = FixedState.positions
     monkeypatch.setattr(FixedState, "positions", lambda *given: positions(*given) * 0)
     adapter = HuggingFace(model)
-    assert_same(decode(adapter, PROMPTS, Greedy(), 6), expected)
+    with pytest.warns(UserWarning, match="a cache of fixed size gives other logits"):
+        assert_same(decode(adapter, PROMPTS, Greedy(), 6), expected)
     assert adapter.fixed_size is False
+
+
+def test_layers_that_the_configuration_does_not_count_are_warned_about():
+    model = build("llama")
+    model.config.num_hidden_layers = 3
+    with pytest.warns(UserWarning, match="has 3 decoder layers .* the longest list, of 2"):
+        assert "hidden.1" in HuggingFace(model).sites
 
 
 def test_an_output_that_fills_the_context_is_refused(captured):
@@ -169,8 +171,8 @@ def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
         tokens = FORBIDDEN + NEVER_FIRST if first else FORBIDDEN
         return scores.index_fill(1, torch.tensor(tokens), -torch.inf)
 
-    expected = decode(Processed(growing, processor=forbid, beam=True), PROMPTS, decoder, 6)
-    suppressed = Suppressed(HuggingFace(model), FORBIDDEN, NEVER_FIRST)
+    expected = decode(Constrained(growing, Processed(forbid)), PROMPTS, decoder, 6)
+    suppressed = Constrained(HuggingFace(model), Forbidden(FORBIDDEN, NEVER_FIRST))
     for _ in range(3):
         assert_same(decode(suppressed, PROMPTS, decoder, 6), expected)
     assert steps_captured(model)
@@ -178,7 +180,7 @@ def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
 
 def processed(model, *processors):
     """Steer as `generate` does, with processors made anew for every call."""
-    return Processed(HuggingFace(model), processor=LogitsProcessorList(processors), beam=True)
+    return Constrained(HuggingFace(model), Processed(LogitsProcessorList(processors)))
 
 
 def test_models_steered_alike_share_their_graphs(captured):
@@ -203,7 +205,9 @@ def test_models_steered_alike_share_their_graphs(captured):
 def test_a_model_steered_by_an_unknown_function_is_not_captured(captured):
     """It may depend on more than the tokens so far."""
     model = build("bart")
-    steered = Processed(HuggingFace(model), processor=lambda written, scores: scores)
+    steered = Constrained(
+        HuggingFace(model), Processed(lambda written, scores: scores), normalised=False
+    )
     assert not Capabilities.of(steered).capturable
     expected = plain(model, PROMPTS, Beam(2), 6)
     for _ in range(3):

@@ -6,9 +6,9 @@ import json
 import shlex
 
 import pytest
-from test_huggingface import build
-from test_huggingface import saved as saved
 
+from hf_cases import build
+from hf_cases import saved as saved
 from npad import NPAD, Greedy, MostProbable, Noise, load
 from npad.cli.main import main
 from npad.pipelines.loading import defaults_of

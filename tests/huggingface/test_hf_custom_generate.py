@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import CONFIGS, build, tensors
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from hf_cases import CONFIGS, build, tensors
 from npad import InvalidInput, hf
 
 OWN_GENERATE = pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "whisper"])

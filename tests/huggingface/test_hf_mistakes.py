@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import PROMPTS, V, build, save, tensors
-from test_huggingface import saved as saved
 from transformers import AutoTokenizer, LlamaConfig, LlamaModel, MambaConfig, MambaForCausalLM
 
+from hf_cases import PROMPTS, V, build, save, tensors
+from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf, load
 from npad.models.huggingface.adapter import HuggingFace
 from npad.scale.worker import fingerprint
@@ -129,9 +129,7 @@ def test_mistakes_are_named(saved, capsys, monkeypatch):
         decode(HuggingFace(model), PROMPTS, Beam(2), 12)
     with pytest.raises(InvalidInput, match="a source has 1,030 tokens"):
         decode(HuggingFace(build("bart")), [[5] * 1030], Greedy(), 3)
-    with pytest.raises(
-        InvalidInput, match="one row a sentence, all of them: input_ids 2, attention_mask 1"
-    ):
+    with pytest.raises(InvalidInput, match="one row per sentence: input_ids 2, attention_mask 1"):
         hf.generate(model, input_ids=torch.full((2, 3), 5), attention_mask=torch.ones(1, 3))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InvalidInput, match="has no choice of languages; leave out :w5-w6"):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import build, kinds, source
 
 from cases import key
+from hf_cases import build, kinds, source
 from npad import NPAD, Beam, Greedy, Noise, decode, score, signature
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.precise_head import float32_linear
-from npad.models.huggingface.suppressed import Suppressed
+from npad.models.huggingface.constraints import Constrained, Forbidden
+from npad.models.huggingface.hooks import float32_linear
 from npad.models.low_precision import LowPrecision
 
-lower = pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
+lower = pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 
 
 @kinds
@@ -47,7 +47,7 @@ def test_the_chains_are_in_lower_precision_indeed():
 
 
 def test_a_steered_model_has_low_precision_too():
-    model = Suppressed(HuggingFace(build("marian", torch.float32)), [4, 9])
+    model = Constrained(HuggingFace(build("marian", torch.float32)), Forbidden([4, 9]))
     low = LowPrecision(model, "bfloat16")
     for (best, *_), (plain, *_) in zip(
         decode(low, source("marian"), NPAD(Greedy(), 5, Noise(0.5)), 8),

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_huggingface import saved as saved
 
 import npad
+from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, Noise, Noisy, Sampling, decode
 from npad.model import Capabilities
 from npad.models.huggingface import loading as pretrained
-from npad.models.huggingface.processed import Processed
+from npad.models.huggingface.constraints import Constrained, Processed
 from npad.models.table import TableModel
 
 
@@ -45,7 +45,8 @@ def test_a_model_without_teacher_forcing_judges_what_its_steered_self_writes(dec
         return scores.index_fill(1, torch.tensor([forbidden]), -torch.inf)
 
     prefix = torch.full((2, 1), model.special.bos)
-    steered = Processed(model, prefix, forbid, beam=isinstance(decoder, Beam))
+    rule = Processed(forbid, prefix=prefix)
+    steered = Constrained(model, rule, normalised=isinstance(decoder, Beam))
     for key, hypotheses in enumerate(decode(steered, [0, 1], decoder, 4)):
         own = {output.tokens: output.log_prob for output in model.outputs(key, 4)}
         for hypothesis in hypotheses:
@@ -56,7 +57,8 @@ def test_a_model_without_teacher_forcing_judges_what_its_steered_self_writes(dec
 def test_a_noisy_steered_model_returns_its_own_scores():
     """A model that wraps a steered one is not steered itself: no judge takes its states."""
     model = TableModel.random(4, 3, sentences=2)
-    steered = Processed(model, torch.full((2, 1), model.special.bos), lambda written, s: s / 2)
+    rule = Processed(lambda written, s: s / 2, prefix=torch.full((2, 1), model.special.bos))
+    steered = Constrained(model, rule, normalised=False)
     noisy = Noisy(steered, Noise(0.0))
     assert not Capabilities.of(noisy).modified_scores
     for (own,), (halved,) in zip(

@@ -6,17 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from test_hf_captured import plain
-from test_huggingface import PROMPTS, build, generated, kinds, source
 from torch.nn.functional import scaled_dot_product_attention
 
 from cases import assert_same, tokens
+from hf_cases import PROMPTS, build, generated, kinds, plain, source
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.engine.pytree import tree_leaves
 from npad.models.huggingface import shared_attention
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.huggingface.shared_attention import Prompt, attend_to_prompt, attend_to_source
-from npad.models.huggingface.static_cache import FixedState
+from npad.models.huggingface.states import FixedState
 
 shapes = pytest.mark.parametrize(("sentences", "each"), [(1, 1), (1, 3), (2, 1), (2, 3)])
 lengths = pytest.mark.parametrize("tokens", [1, 3])
@@ -129,7 +128,8 @@ def test_a_model_with_another_attention_keeps_its_growing_cache(kind):
     model, given = build(kind, torch.float32), source(kind, torch.float32)
     expected = decode(HuggingFace(model), given, Beam(2), 6)
     model.set_attn_implementation("eager")
-    adapter = HuggingFace(model)
+    with pytest.warns(UserWarning, match="a cache that grows .* its attention is not 'sdpa'"):
+        adapter = HuggingFace(model)
     assert tokens(decode(adapter, given, Beam(2), 6)) == tokens(expected)
     assert adapter.fixed_size is False
 
@@ -140,7 +140,8 @@ def test_attention_that_cannot_be_shared_is_left_alone(monkeypatch):
     expected = plain(model, PROMPTS, Beam(2), 6)
     monkeypatch.setattr(shared_attention, "UNSUPPORTED", ("dropout",))
     adapter = HuggingFace(model)
-    assert_same(decode(adapter, PROMPTS, Beam(2), 6), expected)
+    with pytest.warns(UserWarning, match="attention with dropout cannot be shared"):
+        assert_same(decode(adapter, PROMPTS, Beam(2), 6), expected)
     assert adapter.fixed_size is False
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import build, hooks, kinds, source
 
 from cases import assert_same
+from hf_cases import build, hooks, kinds, source
 from npad import NPAD, Beam, Greedy, Noise, Sampling, SharedSampling, count_calls, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.search import chains

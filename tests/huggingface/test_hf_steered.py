@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_huggingface import build, kinds, source
 
 from cases import assert_same, key, npad, tokens
+from hf_cases import build, kinds, source
 from npad import Actor, Beam, Greedy, Steered, decode
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.suppressed import Suppressed
+from npad.models.huggingface.constraints import Constrained, Forbidden
 
 INPUTS = ["state", "embedding", "source"]
 
@@ -76,7 +76,7 @@ def test_captured_steps_find_the_same(kind, monkeypatch):
 
 def test_the_judge_of_a_model_that_forbids_tokens_is_the_model_itself():
     model = HuggingFace(build("gpt2"))
-    forbidding = Suppressed(model, [3])
+    forbidding = Constrained(model, Forbidden([3]))
     found = decode(Steered(forbidding, pushing(model)), source("gpt2"), Greedy(), 6)
     alone = decode(Steered(model, pushing(model)), source("gpt2"), Greedy(), 6)
     assert all(3 not in one[0].tokens for one in found)

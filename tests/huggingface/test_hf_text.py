@@ -8,10 +8,10 @@ import sys
 
 import pytest
 import torch
-from test_huggingface import saved as saved
 from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
 
 import npad
+from hf_cases import saved as saved
 from npad import NPAD, Greedy, InvalidInput, Noise
 from runs import ROOT
 

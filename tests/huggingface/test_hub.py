@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 
 import npad
 from npad import InvalidInput
-from npad.models.huggingface import hub
+from npad.models.huggingface import loading as hub
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_transcribe import recordings
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
-from npad.models.huggingface.timestamps import Timestamped
-from npad.pipelines import transcription as transcribe
+from npad.models.huggingface.constraints import Constrained, Forbidden, Timestamped
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
+from speech_cases import recordings
+from speech_cases import whisper as whisper  # a fixture
 
 FIRST, VOCABULARY, EOS = 6, 14, 0  # tokens 1 to 5 are words, 5 is forbidden; 6 to 13 are times
 
@@ -47,6 +48,10 @@ class Babbler:
         return Rows(state.hidden[rows])
 
 
+def timestamped(model, latest_start=50):
+    return Constrained(model, Forbidden([5]), Timestamped(FIRST, latest_start))
+
+
 DECODERS = [Greedy(), Beam(4, nbest=4), Sampling(30), NPAD(Greedy(), 10, Noise(1.0))]
 
 
@@ -55,7 +60,7 @@ DECODERS = [Greedy(), Beam(4, nbest=4), Sampling(30), NPAD(Greedy(), 10, Noise(1
 def test_transcripts_keep_the_rules(decoder, towards_times):
     seen = 0
     for seed in range(5):
-        model = Timestamped(Babbler(seed, towards_times), [5], FIRST, latest_start=2)
+        model = timestamped(Babbler(seed, towards_times), latest_start=2)
         for found in decode(model, [0, 1, 2], decoder, 12):
             for hypothesis in found:
                 seen += 1
@@ -84,7 +89,7 @@ def test_a_time_follows_where_times_together_are_likelier_than_any_word():
     model.write[:] = 0
     model.bias[:] = 0
     model.bias[2] = 1.0  # the word: e; each of 8 times: 1
-    steered = Timestamped(model, [5], FIRST)
+    steered = timestamped(model)
     ((best,),) = decode(steered, [0], Greedy(), 3)
     assert best.tokens == (FIRST, 2, FIRST + 1)  # two words would be likelier one by one
     model.bias[2] = 3.0
@@ -94,7 +99,7 @@ def test_a_time_follows_where_times_together_are_likelier_than_any_word():
 
 def test_scores_are_the_models_own():
     model = Babbler(3)
-    steered = Timestamped(model, [5], FIRST)
+    steered = timestamped(model)
     ((best,),) = decode(steered, [1], Greedy(), 8)
     state, token, total = model.start([1]), model.special.bos, 0.0
     for following in (*best.tokens, EOS)[: len(best.tokens) + best.finished]:
@@ -105,15 +110,15 @@ def test_scores_are_the_models_own():
 
 
 def test_a_model_that_has_timestamps_writes_them(whisper):
-    heard = transcribe.load(f"hf:{whisper}", timestamps=True)
+    heard = load_as(Transcriber, f"hf:{whisper}", timestamps=True)
     first = heard.timestamps.first
     assert first == 33  # after <|notimestamps|>
     wrapper: Any = heard.model
     assert wrapper.model.decoder_prefix == [28, 29, 30]
-    (windows,) = heard.stream(recordings()[3:], Beam(2), max_length=8)
-    assert all(w.transcript.hypothesis.tokens[0] >= first for w in windows)
-    times = [time for segment in heard.segments(windows) for time in segment[:2]]
+    (output,) = heard.stream(recordings()[3:], Beam(2), max_length=8)
+    assert all(w.output.hypothesis.tokens[0] >= first for w in output.windows)
+    times = [time for segment in output.segments for time in segment[:2]]
     assert times
     assert times == sorted(times)
     assert times[-1] <= 1.5
-    assert transcribe.load(f"hf:{whisper}").timestamps is None
+    assert load_as(Transcriber, f"hf:{whisper}").timestamps is None

@@ -8,24 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from attention_cases import SOURCE, build
 from cases import EVERY, assert_same, by_name
 from npad import NPAD, Beam, InvalidInput, Noise, decode
-from npad.models.cgru.encoder import annotated, bidirectional
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
+from npad.models.encoders.recurrent import annotated, bidirectional
 from npad.selectors import GNMTLength
 from npad.testing import check_model
-
-SOURCE = [[3, 4, 5, 6, 7], [8], [9, 3], [], [4, 4, 4]]
-
-
-def build(dtype=torch.float64, seed=0, scale=0.6, **how) -> AttentionModel:
-    torch.manual_seed(seed)
-    model = AttentionModel(12, 11, **({"units": 6, "embedding": 5} | how)).to(dtype).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=scale)
-    return model
 
 
 def sigmoid(x):
@@ -184,7 +174,7 @@ def test_it_starts_as_the_paper_does():
 @pytest.fixture
 def padded(monkeypatch):
     """Sizes as small as 5 are held in 8."""
-    monkeypatch.setattr("npad.models.cgru.padding.MIN_PADDED_UNITS", 1)
+    monkeypatch.setattr("npad.models.cgru.model.MIN_PADDED_UNITS", 1)
 
 
 KINDS = [
@@ -204,7 +194,7 @@ def test_units_held_in_a_multiple_of_eight_are_the_same_model(kind, initialisati
         return model, decode(model, SOURCE, NPAD(Beam(3), 4, Noise(3.0)), max_length=6)
 
     plain, expected = decoded()
-    monkeypatch.setattr("npad.models.cgru.padding.MIN_PADDED_UNITS", 1)
+    monkeypatch.setattr("npad.models.cgru.model.MIN_PADDED_UNITS", 1)
     model, found = decoded()
     assert (model.width, model.units, plain.width) == (8, 5, 5)
     assert model.sites == plain.sites

@@ -7,18 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 from torch import nn
 from typer.testing import CliRunner
 
 import npad
+from attention_cases import SOURCE, build
 from cases import PLAIN, by_name, key
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
 from npad.cli.main import app
 from npad.models.cgru.fast import Prepared
+from npad.models.int8 import Int8Linear, ensure_int8, quantise
 from npad.models.linear import Product
 from npad.models.low_precision import LowPrecision
-from npad.models.quantised import Int8Linear, ensure_int8, quantise
 from npad.testing import check_model
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import (
     EVERY,
     NOISY,

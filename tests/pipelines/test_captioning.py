@@ -11,8 +11,9 @@ import torch
 from media_models import draw, random_model
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode
 from npad.noise.random import stable_hash
-from npad.pipelines.captioning import Captioner, load
-from npad.pipelines.loading import load as load_translator
+from npad.pipelines.captioning import Captioner
+from npad.pipelines.loading import load, load_as
+from npad.pipelines.translation import Translator
 from npad.search.selected import Selected
 from npad.storage import checkpoint
 from runs import npad, printed_here, refused_here
@@ -116,12 +117,12 @@ def test_mistakes_are_named(captioner, folder, photos, tmp_path):
         Captioner(captioner.model, None)
     with pytest.raises(InvalidInput, match="must return a text"):
         Captioner(captioner.model, lambda tokens: 7, 16).caption(photos, Greedy(), 9)
-    with pytest.raises(InvalidInput, match=r"toy cannot caption pictures; give a folder"):
-        load("toy")
+    with pytest.raises(InvalidInput, match=r"toy is a model of texts, not of pictures"):
+        load_as(Captioner, "toy")
     with pytest.raises(InvalidInput, match=r"en-de is a model of texts, not of pictures"):
-        load("en-de")
+        load_as(Captioner, "en-de")
     with pytest.raises(InvalidInput, match=r"model of pictures, not of texts; use .*npad caption"):
-        load_translator(folder)
+        load_as(Translator, folder)
     assert captioner.caption([]) == []
 
 

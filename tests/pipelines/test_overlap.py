@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from test_translate import assert_alike, decoders, sentences, untrained
 
 import npad
 from cases import Small
@@ -17,9 +16,9 @@ from npad import Greedy, InvalidInput
 from npad.cli import line_stream
 from npad.cli import translate as command
 from npad.cli.main import main
-from npad.pipelines import translation
+from npad.pipelines import pipeline
 from npad.pipelines.overlap import Inline, ReadAhead
-from overlapping import TOY, names, spied
+from overlapping import TOY, assert_alike, decoders, names, sentences, spied, untrained
 from overlapping import no_thread_is_left as no_thread_is_left
 from overlapping import overlap as overlap
 from runs import lines
@@ -49,7 +48,7 @@ def outcome(stream):
 def in_one_thread(decoder, texts, window):
     """What one thread translates, for both sources."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "runner_for", lambda model: Inline())
+        patch.setattr(pipeline, "runner_for", lambda model: Inline())
         stream = untrained().stream(sentences(texts), decoder, 8, max_rows=40, window=window)
         return list(stream)
 
@@ -86,7 +85,7 @@ def test_model_calls_are_counted_where_the_stream_is_read():
     with npad.count_calls() as calls:
         list(TOY.stream(ReadAhead(["danke"] * 5), Greedy(), window=2))
     with pytest.MonkeyPatch.context() as patch, npad.count_calls() as expected:
-        patch.setattr(translation, "runner_for", lambda model: Inline())
+        patch.setattr(pipeline, "runner_for", lambda model: Inline())
         list(TOY.stream(["danke"] * 5, Greedy(), window=2))
     assert calls == expected
     assert calls.search > 0
@@ -132,7 +131,7 @@ def test_an_error_comes_after_the_windows_before_it(fault, source, overlap):
     translator, texts = fault(untrained())
     found, error = outcome(translator.stream(source(texts), Greedy(), 4, window=10))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "runner_for", lambda model: Inline())
+        patch.setattr(pipeline, "runner_for", lambda model: Inline())
         translator, texts = fault(untrained())
         expected = outcome(translator.stream(texts, Greedy(), 4, window=10))
     assert error == expected[1] is not None

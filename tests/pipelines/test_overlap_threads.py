@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from npad import MBR, NPAD, Beam, Greedy, Noise, Sampling
-from npad.pipelines import translation
+from npad.pipelines import pipeline
 from npad.pipelines.overlap import Background, Inline, ReadAhead, one_ahead, runner_for
 from overlapping import TOY, names, spied
 from overlapping import no_thread_is_left as no_thread_is_left
@@ -134,10 +134,10 @@ def test_between_windows_that_are_not_read_ahead_no_thread_waits():
 
 ABANDON = """
 import npad
-from npad.pipelines import translation
+from npad.pipelines import pipeline
 from npad.pipelines.overlap import Background, ReadAhead
 
-translation.runner_for = lambda model: Background()
+pipeline.runner_for = lambda model: Background()
 stream = npad.load("toy").stream(ReadAhead(["danke"] * 9), npad.Greedy(), window=2)
 print(next(stream).text)
 """
@@ -176,7 +176,7 @@ WINDOWS = 8
 
 def timed(source, runner, monkeypatch):
     """Seconds to read, encode, decode and write windows, each stage asleep for PAUSE."""
-    monkeypatch.setattr(translation, "runner_for", lambda model: runner())
+    monkeypatch.setattr(pipeline, "runner_for", lambda model: runner())
     translator = replace(
         spied(TOY, lambda sentences: time.sleep(PAUSE)),
         encode=lambda texts: time.sleep(PAUSE) or TOY.encode(texts),
@@ -205,7 +205,7 @@ def test_batches_of_a_window_are_encoded_while_earlier_ones_are_decoded(monkeypa
     translator = replace(spied(TOY, lambda sentences: time.sleep(PAUSE)), encode=encode)
     seconds = {}
     for runner in (Inline, Background):
-        monkeypatch.setattr(translation, "runner_for", lambda model, runner=runner: runner())
+        monkeypatch.setattr(pipeline, "runner_for", lambda model, runner=runner: runner())
         start = time.perf_counter()
         translator.translate(["danke"] * 10, Greedy(), 4, max_rows=1)
         seconds[runner] = time.perf_counter() - start

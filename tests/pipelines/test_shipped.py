@@ -10,9 +10,9 @@ import torch
 
 import npad
 from npad import NPAD, Beam, Greedy, Noise, SteeredSearch
+from npad.models.int8 import pack_weights, unpack_weights
 from npad.pipelines.names import SHIPPED
 from npad.storage import checkpoint
-from npad.storage.int8 import pack, unpack
 from runs import npad as command
 
 FOLDER = SHIPPED["en-de"]
@@ -84,7 +84,7 @@ def test_int8_is_within_half_a_step_of_its_row(shape):
     weight = torch.randn(shape) * torch.tensor(
         [0.0, 1e-3, 1.0, 50.0, 2.0, 1.0, 1.0][: shape[0]]
     ).view(-1, *[1] * (len(shape) - 1))
-    (again,) = unpack(pack({"w": weight})).values()
+    (again,) = unpack_weights(pack_weights({"w": weight})).values()
     step = weight.abs().amax(1, keepdim=True) / 127 if weight.dim() == 2 else torch.zeros(())
     assert bool(((again - weight).abs() <= step / 2 + 1e-6).all())
 

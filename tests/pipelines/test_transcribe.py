@@ -3,61 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
-import struct
-import wave
 from typing import Any
 
 import pytest
 import torch
-from test_huggingface import build
 from transformers import (
-    GenerationConfig,
-    WhisperFeatureExtractor,
     WhisperForConditionalGeneration,
-    WhisperProcessor,
-    WhisperTokenizer,
 )
 
 from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.pipelines import audio
-from npad.pipelines import transcription as transcribe
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
 from runs import refused_here
+from speech_cases import LETTERS, RATE, recordings, saved, tone
+from speech_cases import whisper as whisper
 
-RATE = 16000
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SPECIAL = [
-    "<|endoftext|>",
-    "<|startoftranscript|>",
-    "<|en|>",
-    "<|transcribe|>",
-    "<|translate|>",
-    "<|notimestamps|>",
-]
 NOISY = NPAD(Greedy(), 6, Noise(0.5, relative=True))
-
-
-def tone(hertz: float, seconds: float, rate: int) -> torch.Tensor:
-    return 0.5 * torch.sin(2 * math.pi * hertz * torch.arange(int(seconds * rate)) / rate)
-
-
-def saved(path, samples, rate, size=2, channels=1):
-    """A WAV file by hand: whole numbers of `size` bytes, the same in each channel."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(size)
-        file.setframerate(rate)
-        for sample in samples.tolist():
-            value = round(sample * (2 ** (8 * size - 1) - 1))
-            one = (
-                struct.pack("<B", value + 128)
-                if size == 1
-                else value.to_bytes(size, "little", signed=True)
-            )
-            file.writeframes(one * channels)
-    return path
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -95,56 +59,22 @@ def test_long_recordings_are_cut_at_pauses():
     assert len(audio.split_at_pauses(sound[: 2 * RATE], RATE, 2.0)) == 1
 
 
-@pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """A tiny random one that knows English, hears 0.4 seconds, and may not write the letter a."""
-    folder = tmp_path_factory.mktemp("whisper")
-    vocabulary = {letter: i for i, letter in enumerate([*LETTERS, "Ġ"])} | {
-        w: 27 + i for i, w in enumerate(SPECIAL)
-    }
-    tokenizer = WhisperTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=SPECIAL[1:])
-    hears = WhisperFeatureExtractor(
-        feature_size=8, chunk_length=1, hop_length=400, n_fft=400
-    )  # 40 frames
-    WhisperProcessor(hears, tokenizer).save_pretrained(folder)
-    model = build("whisper", torch.float32)
-    model.config.eos_token_id = 27
-    model.generation_config = GenerationConfig(
-        eos_token_id=27,
-        pad_token_id=27,
-        decoder_start_token_id=28,
-        suppress_tokens=[0, *range(28, 40)],
-        begin_suppress_tokens=[27],
-        is_multilingual=True,
-        lang_to_id={"<|en|>": 29},
-        task_to_id={"transcribe": 30},
-        no_timestamps_token_id=32,
-    )
-    model.save_pretrained(folder)
-    return folder
-
-
-def recordings():
-    noise = torch.rand(3, RATE // 2, generator=torch.Generator().manual_seed(0)) - 0.5
-    return [*noise, torch.cat([*noise])]  # the last has two pieces
-
-
 def test_a_speech_model_transcribes(whisper):
-    heard = transcribe.load(f"hf:{whisper}")
+    heard = load_as(Transcriber, f"hf:{whisper}")
     assert (heard.rate, heard.longest) == (RATE, 1)
     found = heard.transcribe(recordings(), NOISY, max_length=6)
-    assert [len(each) for each in found] == [1, 1, 1, 2]
-    texts = [one.text for each in found for one in each]
+    assert [len(output.windows) for output in found] == [1, 1, 1, 2]
+    texts = [window.output.text for output in found for window in output.windows]
     assert all(set(text) <= set(LETTERS[1:] + " ") for text in texts)
     assert all(texts)  # it may not end at once
     alone = heard.transcribe(recordings()[1:2], NOISY, max_length=6)
-    assert alone[0][0].text == texts[1]
-    assert alone[0][0].log_prob == pytest.approx(found[1][0].log_prob, abs=1e-4)
-    assert "npad|inner:greedy|chains:6|" in found[0][0].signature
+    assert alone[0].text == texts[1]
+    assert alone[0].log_prob == pytest.approx(found[1].log_prob, abs=1e-4)
+    assert "npad|inner:greedy|chains:6|" in found[0].signature
 
 
 def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
-    heard: Any = transcribe.load(f"hf:{whisper}", language="english")
+    heard: Any = load_as(Transcriber, f"hf:{whisper}", language="english")
     adapter = heard.model.model
     assert isinstance(adapter, HuggingFace)
     assert adapter.decoder_prefix == [
@@ -176,8 +106,8 @@ def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
     WhisperForConditionalGeneration.from_pretrained(whisper).half().save_pretrained(
         tmp_path / "half"
     )
-    heard = transcribe.load(f"hf:{tmp_path / 'half'}")
-    assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0][0].text
+    heard = load_as(Transcriber, f"hf:{tmp_path / 'half'}")
+    assert heard.transcribe(recordings()[:1], Greedy(), max_length=4)[0].text
     given = heard.hear(recordings()[:1])
     model = WhisperForConditionalGeneration.from_pretrained(tmp_path / "half", dtype=torch.bfloat16)
     assert decode(HuggingFace(model), given, Greedy(), 4)[0][
@@ -223,4 +153,4 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
         torch.tensor([0.0, torch.nan]),
     ):
         with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
-            transcribe.load(f"hf:{whisper}").transcribe([sound])
+            load_as(Transcriber, f"hf:{whisper}").transcribe([sound])

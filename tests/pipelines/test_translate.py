@@ -6,58 +6,21 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import npad
 from cases import Small, counting_tokeniser, one_warning
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, Translator
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 from npad.errors import OutOfMemory
-from npad.models.cgru.model import AttentionModel
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.names import ModelReference
+from npad.pipelines.outputs import TooLong
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
+from overlapping import assert_alike, decoders, sentences, untrained
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
-DECODERS = {
-    "greedy": Greedy(),
-    "beam": Beam(3),
-    "npad": NPAD(Beam(2), 5, Noise(0.5)),
-    "sampling": Sampling(4),
-}
-decoders = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
-
-
-def untrained() -> Translator:
-    """A model that reads letters and writes numbers."""
-    torch.manual_seed(0)
-    model = AttentionModel(30, 12, units=8, embedding=6, initialisation="glorot").double().eval()
-
-    def encode(texts):
-        return [[1 + ord(letter) % 29 for letter in text] for text in texts]
-
-    return Translator(model, encode, lambda tokens: " ".join(map(str, tokens)))
-
-
-def sentences(n: int) -> list[str]:
-    """Different texts of many lengths, a blank one now and then."""
-    return ["" if i % 50 == 7 else f"{i}" * (1 + i * 7 % 11) for i in range(n)]
-
-
-def assert_alike(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert (one.text, one.hypothesis.chain, one.signature) == (
-            other.text,
-            other.hypothesis.chain,
-            other.signature,
-        )
-        assert [each.text for each in one.alternatives] == [
-            each.text for each in other.alternatives
-        ]
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
 
 
 def test_greedy_takes_the_garden_path_and_others_do_not():
@@ -272,8 +235,8 @@ def test_texts_that_are_too_long_are_skipped_or_refused():
     skipping = replace(TOY, longest=5)
     first, second, blank, fourth, last = skipping.stream_or_skip(texts, Greedy())
     assert (first.text, blank.text, last.text) == ("thanks", "", "well yes")
-    assert second == TooLong("6 tokens")
-    assert fourth == TooLong("321 characters (at most 64 per token)")
+    assert second == TooLong("6 tokens", 5)
+    assert fourth == TooLong("321 characters (at most 64 per token)", 5)
     with pytest.raises(InvalidInput, match="text 2 has 6 tokens and 5 tokens are allowed"):
         list(skipping.stream(texts, Greedy()))
 
@@ -285,7 +248,7 @@ def test_a_source_may_be_of_any_kind_that_can_be_sliced():
     texts = sentences(20)
     for text, outcome in zip(texts, as_tuple.stream_or_skip(texts, Greedy(), 4), strict=True):
         if len(text) > 9:
-            assert outcome == TooLong(f"{len(text)} tokens")
+            assert outcome == TooLong(f"{len(text)} tokens", 9)
         else:
             assert outcome.text == translator.translate([text], Greedy(), 4)[0].text
 
@@ -294,21 +257,6 @@ def test_the_models_own_limit_bounds_the_users():
     assert replace(TOY, positions=511).limited_to(1000).longest == 511
     assert replace(TOY, positions=511).limited_to(100).longest == 100
     assert TOY.limited_to(2000).longest == 2000
-
-
-def test_the_old_name_of_tokenise_still_works_and_warns():
-    """Translator.symbols, until 0.3."""
-    parts = (TOY.model, TOY.encode, TOY.detokenise)
-    given: dict[str, Any] = {"symbols": TOY.tokenise}
-    none: dict[str, Any] = {"symbols": None}
-    with pytest.warns(DeprecationWarning, match="use tokenise"):
-        translator = Translator(*parts, **given)
-    assert translator == TOY
-    with pytest.warns(DeprecationWarning, match="use tokenise"):
-        assert translator.symbols == TOY.tokenise
-    with pytest.warns(DeprecationWarning, match="use tokenise"):
-        assert replace(translator, **none).tokenise is None
-    assert replace(translator, longest=9).tokenise == TOY.tokenise  # without a warning
 
 
 def test_a_given_translation_has_the_score_it_had_when_found():

@@ -54,6 +54,7 @@ CENTRAL = [
 LAYERS = [
     ["errors", "version"],
     ["validation"],
+    ["text.english", "metrics"],
     ["specs", "kernels", "engine.pytree", "readers"],
     ["model", "engine.memory", "engine.devices"],
     ["engine.cuda_graphs", "engine.next_token", "engine.cost"],
@@ -147,7 +148,7 @@ def test_imports_point_one_way(path):
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("ray", "scale/ray_engine.py"),
+        ("ray", "scale/ray_cluster.py"),
         ("pyarrow", "scale/formats.py"),
         ("uvicorn", "serve/server.py"),
         ("PIL", "pipelines/pictures.py"),
@@ -201,7 +202,7 @@ def test_the_tests_that_a_page_names_are_there(page):
 
 
 # Where the old word for a token remains: names that still work until 0.3.
-SYMBOLS = {"cli/bench.py", "pipelines/translation.py"}
+SYMBOLS = {"cli/bench.py"}
 
 
 def test_it_is_token_and_never_symbol():

@@ -43,13 +43,13 @@ def test_entropy_is_that_of_the_distribution_met_along_the_greedy_output():
 
 def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
     path = tmp_path / "results.jsonl"
-    Record(path).get_or_measure(("a", 1), lambda: [1.5])
-    Record(path).get_or_measure(("b",), lambda: {"x": 2})
-    assert Record(path).get_or_measure(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
+    Record(path).row(("a", 1), lambda: [1.5])
+    Record(path).row(("b",), lambda: {"x": 2})
+    assert Record(path).row(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
     whole = path.read_bytes()
     path.write_bytes(whole[:-4])  # as a kill leaves it
     assert Record(path).results.keys() == {("a", 1)}
-    Record(path).get_or_measure(("b",), lambda: {"x": 2})
+    Record(path).row(("b",), lambda: {"x": 2})
     assert path.read_bytes() == whole
     path.write_bytes(b"{" + whole)
     with pytest.raises(StorageError, match=r"results.jsonl, line 1, is damaged"):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
 from npad.engine.cost import Counted
 from npad.engine.cuda_graphs import Graph

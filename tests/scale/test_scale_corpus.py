@@ -12,9 +12,19 @@ import pytest
 import npad as package
 from cases import Small, one_warning
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise
-from npad.scale import Corpus, Distributed, Local, ModelSpec, Translate, chains, translate_corpus
-from npad.scale.units import Failed, Task, Unit
-from npad.scale.worker import Worker, fingerprint, is_near_tie
+from npad.scale import (
+    Corpus,
+    Decoding,
+    Distributed,
+    Failed,
+    Local,
+    ModelSpec,
+    Translate,
+    Unit,
+    translate_corpus,
+)
+from npad.scale.worker import Worker, fingerprint
+from npad.search.registry import DECODERS
 from runs import lines, printed_here, refused_here
 
 SPEC = ModelSpec("toy", "cpu")
@@ -37,8 +47,9 @@ BEAM = Beam(3)
 
 def run(source, output, decoder=BEAM, **more):
     changes = {name: more.pop(name) for name in ("field", "on_error") if name in more}
-    with Local(SPEC) as engine:
-        return translate_corpus(Corpus(source, output, **changes), engine, SPEC, decoder, **more)
+    decoding = Decoding(decoder, more.pop("max_length", 200))
+    with Local(SPEC) as workers:
+        return translate_corpus(Corpus(source, output, **changes), workers, SPEC, decoding, **more)
 
 
 def assert_same_translations(actual, expected):
@@ -61,25 +72,26 @@ def test_any_division_gives_the_same_output(source, tmp_path, unit, parts):
     summary = run(source, tmp_path / "out", NOISY, unit=unit, chain_parts=parts)
     assert lines(tmp_path / "out") == expected(NOISY)
     assert (summary.texts, summary.failed, summary.continued) == (len(TEXTS), 0, 0)
+    assert summary.near_ties == 0
 
 
 @pytest.mark.parametrize("selector", ["mbr", "length-normalised", "most-probable"])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_chains_on_workers_are_npad_in_one_process(selector, parts):
-    decoder = Task(f"npad(chains=6,candidates=all,selector={selector},inner=beam(width=3))").parse()
+    text = f"npad(chains=6,candidates=all,selector={selector},inner=beam(width=3))"
+    decoder = DECODERS.parse(text)
     texts = ["na ja", "", "danke", "ich verstehe nur bahnhof"]
     whole = package.load("toy").translate(texts, decoder)
-    with Local(SPEC) as engine:
-        results = list(chains.run(engine, texts, Task.of(decoder), 3, parts))
+    with Local(SPEC) as workers:
+        results = list(workers.run(texts, Decoding(decoder), 3, parts))
     merged = [outcome for result in results for outcome in result.outcomes]
     assert_same_translations(merged, whole)
 
 
 def test_alternatives_are_cut_where_they_are_not_needed():
-    with Local(SPEC) as engine:
+    with Local(SPEC) as workers:
         for parts in (1, 2):
-            task = Task.of(NOISY, alternatives=1)
-            (result,) = chains.run(engine, ["na ja"], task, 1, parts)
+            (result,) = workers.run(["na ja"], Decoding(NOISY), 1, parts, alternatives=1)
             assert len(result.outcomes[0].alternatives) == 1
 
 
@@ -144,16 +156,16 @@ class Fragile:
 
 
 def fragile(spec=SPEC):
-    engine = Local(spec)
-    engine.start()
-    translator = engine.worker.translator
-    engine.worker.translator = replace(translator, encode=Fragile(translator.encode))
-    return engine
+    workers = Local(spec)
+    workers.start()
+    translator = workers.worker.translator
+    workers.worker.translator = replace(translator, encode=Fragile(translator.encode))
+    return workers
 
 
 def test_a_text_that_breaks_the_model_fails_alone():
     texts = ("danke", "na ja", "poison", Failed("unread"), "danke")
-    (result,) = fragile().map([Unit(0, texts, Task.of(Greedy()))])
+    (result,) = fragile().map([Unit(0, texts, Decoding(Greedy()))])
     told = [o.reason if isinstance(o, Failed) else o.text for o in result.outcomes]
     assert told == ["thanks", "well yes", "ValueError: cannot read this", "unread", "thanks"]
 
@@ -167,39 +179,27 @@ def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
 def test_memory_that_is_short_halves_units_and_then_fails_the_text():
     worker = Worker(SPEC)
     model = worker.translator.model
-    unit = Unit(0, ("danke", "na ja", "danke", "na ja"), Task.of(NPAD(chains=4)))
-    with Local(SPEC) as engine:
-        engine.worker = worker
-        whole = next(engine.map([unit])).outcomes
+    unit = Unit(0, ("danke", "na ja", "danke", "na ja"), Decoding(NPAD(chains=4)))
+    with Local(SPEC) as workers:
+        workers.worker = worker
+        whole = next(workers.map([unit])).outcomes
         worker.translator = replace(worker.translator, model=Small(model, 6))
         with one_warning():
-            assert [o.text for o in next(engine.map([unit])).outcomes] == [o.text for o in whole]
+            assert [o.text for o in next(workers.map([unit])).outcomes] == [o.text for o in whole]
         worker.translator = replace(worker.translator, model=Small(model, 0))
         with one_warning():
-            outcomes = next(engine.map([unit])).outcomes
+            outcomes = next(workers.map([unit])).outcomes
     assert all("does not fit in memory" in outcome.reason for outcome in outcomes)
 
 
 def test_a_text_that_is_too_long_is_told(source, tmp_path):
     spec, told = replace(SPEC, max_source=6), {}
-    with Local(spec) as engine:
+    with Local(spec) as workers:
         corpus = Corpus(source, tmp_path / "out")
-        summary = translate_corpus(corpus, engine, spec, Greedy(), report=told.__setitem__)
+        decoding = Decoding(Greedy())
+        summary = translate_corpus(corpus, workers, spec, decoding, report=told.__setitem__)
     assert summary.failed == 6
-    assert told[4] == "it has 24 tokens, and 6 tokens are allowed"
-
-
-def test_near_ties_are_counted(source, tmp_path):
-    summary = run(source, tmp_path / "out", Beam(3, nbest=2))
-    assert summary.near_ties == 0
-    tie = package.Translation("a", -1.0, package.Hypothesis((1,), -1.0, True), "")
-    near = replace(tie, log_prob=-1.00005)
-    assert is_near_tie(replace(tie, alternatives=(near,)))
-    assert not is_near_tie(replace(tie, alternatives=(replace(near, log_prob=-1.001),)))
-    cut = replace(near, hypothesis=replace(near.hypothesis, finished=False))
-    assert not is_near_tie(replace(tie, alternatives=(cut,)))
-    assert not is_near_tie(tie)
-    assert not is_near_tie(Failed(""))
+    assert told[4] == "it has 24 tokens and 6 tokens are allowed; split it"
 
 
 @pytest.mark.parametrize(
@@ -244,13 +244,13 @@ def test_an_empty_corpus_has_an_empty_output(tmp_path):
 
 def test_a_translator_on_an_engine_counts_and_translates_as_its_own():
     own = package.load("toy")
-    with Local(SPEC) as engine:
-        there = Distributed.of(own, engine)
+    with Local(SPEC) as workers:
+        there = Distributed.of(own, workers)
         with package.count_calls() as own_calls:
             expected = own.translate(TEXTS[:5], NOISY)
         with package.count_calls() as calls:
             assert_same_translations(there.translate(TEXTS[:5], NOISY), expected)
-        divided = Distributed.of(own, engine, chain_parts=3).caching()
+        divided = Distributed.of(own, workers, chain_parts=3).caching()
         assert_same_translations(divided.translate(TEXTS[:5], NOISY), expected)
         assert divided.translate(["danke"])[0].text == "thanks"
         with pytest.raises(InvalidInput, match="text 2: "):

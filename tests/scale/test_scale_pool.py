@@ -8,16 +8,14 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_scale_units import echo
 
 from cases import one_warning
-from npad import NPAD, InvalidInput
+from npad import InvalidInput
 from npad.errors import MemoryWarning
 from npad.scale.pool import AHEAD, DEATHS, START_DEATHS, Crew, Pool, WorkerError
-from npad.scale.units import Failed, Task, units_of
-from npad.scale.worker import Died, NoMemory, Ready, Refused
-
-TASK = Task.of(NPAD(chains=4))
+from npad.scale.units import Failed, units_of
+from npad.scale.worker import CannotLoad, Died, NoMemory, Ready
+from scale_cases import DECODING, echo
 
 
 class Fake(Crew):
@@ -84,7 +82,7 @@ def test_whatever_dies_results_are_whole_and_in_order(count, size, workers, seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MemoryWarning)
         with Pool(crew, workers) as pool:
-            results = list(pool.map(units_of(map(str, range(count)), TASK, size)))
+            results = list(pool.run(map(str, range(count)), DECODING, size))
     assert texts(results) == [f"{i} 0" for i in range(count)]
     assert [result.first for result in results] == list(range(0, count, size))
     assert crew.most <= workers
@@ -107,7 +105,7 @@ def test_units_in_flight_are_bounded():
         return None
 
     with Pool(Fake(fate), 3) as pool:
-        results = pool.map(units_of(source(), TASK, 5))
+        results = pool.run(source(), DECODING, 5)
         next(results)
         assert len(read) <= (AHEAD * 3 + 1) * 5
         assert len(texts(results)) == 995
@@ -123,7 +121,7 @@ def test_a_unit_that_kills_its_workers_is_halved_down_to_the_text_that_does_it()
         return None
 
     with Pool(Fake(fate), 2) as pool:
-        results = list(pool.map(units_of(map(str, range(10)), TASK, 10)))
+        results = list(pool.run(map(str, range(10)), DECODING, 10))
     (result,) = results
     assert result.outcomes[7] == Failed(f"{DEATHS} workers died on it (exit code -11)")
     assert [o.text for o in result.outcomes if o != result.outcomes[7]] == [
@@ -139,7 +137,7 @@ def test_without_memory_units_are_halved_with_one_warning_and_then_fail():
         return NoMemory("3 GiB are missing") if big else None
 
     with one_warning(), Pool(Fake(fate), 2) as pool:
-        results = list(pool.map(units_of(["a", "b", "big", "c", "d"], TASK, 5)))
+        results = list(pool.run(["a", "b", "big", "c", "d"], DECODING, 5))
     outcomes = results[0].outcomes
     assert outcomes[2] == Failed("3 GiB are missing")
     assert [o.text for o in outcomes if not isinstance(o, Failed)] == ["a 0", "b 0", "c 0", "d 0"]
@@ -159,7 +157,7 @@ def test_a_worker_that_ran_out_of_memory_is_replaced():
             return events
 
     with one_warning(), Pool(Filling(), 1) as pool:
-        assert texts(pool.map(units_of("abcdef", TASK, 1))) == [f"{text} 0" for text in "abcdef"]
+        assert texts(pool.run("abcdef", DECODING, 1)) == [f"{text} 0" for text in "abcdef"]
 
 
 def test_chains_of_a_single_text_are_halved_too():
@@ -167,18 +165,18 @@ def test_chains_of_a_single_text_are_halved_too():
         return NoMemory("no") if unit.chains[1] - unit.chains[0] > 1 else None
 
     with one_warning(), Pool(Fake(fate), 2) as pool:
-        results = list(pool.map(units_of(["a"], TASK, 1, chain_parts=2)))
+        results = list(pool.map(units_of(["a"], DECODING, 1, chain_parts=2)))
     found = [[t.text for t in (o, *o.alternatives)] for result in results for o in result.outcomes]
     assert found == [["a 0", "a 1"], ["a 2", "a 3"]]
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line():
-    crew = Fake(at_start=lambda worker: Refused("there is no model nowhere (on host)"))
+    crew = Fake(at_start=lambda worker: CannotLoad("there is no model nowhere (on host)"))
     with (
         Pool(crew, 2) as pool,
         pytest.raises(InvalidInput, match="cannot load the model: there is"),
     ):
-        list(pool.map(units_of(["a"], TASK, 1)))
+        list(pool.run(["a"], DECODING, 1))
     assert not crew.work
 
 
@@ -197,7 +195,7 @@ def test_a_cluster_without_room_is_not_waited_for_for_ever():
             return []
 
     with Pool(Full(), 2) as pool, pytest.raises(WorkerError, match="--gpus-per-worker"):
-        list(pool.map(units_of(["a"], TASK, 1)))
+        list(pool.run(["a"], DECODING, 1))
 
 
 def test_a_long_run_may_lose_all_its_workers(monkeypatch):
@@ -206,17 +204,17 @@ def test_a_long_run_may_lose_all_its_workers(monkeypatch):
     monkeypatch.setattr("npad.scale.pool.time.monotonic", lambda: float(next(clock)))
     left = iter([Died("exit code -9")] * 2)
     with Pool(Fake(lambda unit: next(left, None) if unit.first > 10 else None), 1) as pool:
-        assert len(texts(pool.map(units_of(map(str, range(20)), TASK, 1)))) == 20
+        assert len(texts(pool.run(map(str, range(20)), DECODING, 1))) == 20
     assert pool.deaths == 2
 
 
 def test_a_pool_goes_on_after_a_map_that_was_abandoned():
     crew = Fake()
     with Pool(crew, 3) as pool:
-        results = pool.map(units_of(map(str, range(50)), TASK, 2))
+        results = pool.run(map(str, range(50)), DECODING, 2)
         next(results)
         results.close()  # type: ignore[attr-defined]
-        assert texts(pool.map(units_of(["a", "b", "c"], TASK, 1))) == ["a 0", "b 0", "c 0"]
+        assert texts(pool.run(["a", "b", "c"], DECODING, 1)) == ["a 0", "b 0", "c 0"]
         assert texts(pool.map(iter(()))) == []
     assert not crew.work
 

@@ -18,17 +18,16 @@ import pytest
 
 from npad import InvalidInput
 from npad.scale import Failed, ModelSpec, RayCluster, Translate, WorkerError
-from npad.scale.ray_engine import connect, import_ray
-from npad.scale.units import units_of
+from npad.scale.ray_cluster import connect, import_ray
 from runs import ROOT, lines, refused
 from scale_cases import (
+    DECODING,
     SPEC,
-    TASK,
     driver,
     expected,
-    kill_after,
-    kill_ten,
     sentences,
+    stopped_after,
+    translate_and_kill,
     translations,
 )
 
@@ -92,24 +91,23 @@ def wait_for(address: str, node: subprocess.Popen) -> None:
 
 
 @pytest.fixture
-def engine(cluster):
-    with RayCluster(SPEC, cluster, workers=2) as engine:
-        yield engine
+def workers(cluster):
+    with RayCluster(SPEC, cluster, workers=2) as workers:
+        yield workers
 
 
-def test_ten_killed_actors_lose_and_double_nothing(engine, capfd):
+def test_ten_killed_actors_lose_and_double_nothing(workers, capfd):
     texts = sentences(320)
-    outputs, kills = kill_ten(engine, texts, 10)
-    assert kills == engine.deaths == 10
-    assert outputs == expected(texts, 10)
+    assert translate_and_kill(workers, texts, 10, kills=10) == expected(texts, 10)
+    assert workers.deaths == 10
     assert capfd.readouterr().out == ""  # Ray would print each death there
 
 
-def test_both_nodes_work_and_chains_may_be_divided(engine):
+def test_both_nodes_work_and_chains_may_be_divided(workers):
     texts = sentences(24)
-    while len(engine.ready) < 2:  # a node takes a while to join
-        translations(engine, texts[:1], 1)
-    found = [translations(engine, texts, *division) for division in [(5,), (6, 4)]]
+    while len(workers.ready) < 2:  # a node takes a while to join
+        translations(workers, texts[:1], 1)
+    found = [translations(workers, texts, *division) for division in [(5,), (6, 4)]]
     assert found == [expected(texts, 24)] * 2
     ray = import_ray()
     nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
@@ -118,7 +116,7 @@ def test_both_nodes_work_and_chains_may_be_divided(engine):
         return import_ray().get_runtime_context().get_node_id()
 
     # Each node has one CPU, and each actor takes one.
-    actors = {ray.get(worker.actor.__ray_call__.remote(node_of)) for worker in engine.ready}
+    actors = {ray.get(worker.actor.__ray_call__.remote(node_of)) for worker in workers.ready}
     assert len(nodes) == 2
     assert actors == nodes
 
@@ -128,7 +126,8 @@ def test_a_killed_driver_continues_where_it_stopped(cluster, tmp_path):
     texts = sentences(300)
     source.write_text("\n".join(texts) + "\n")
     command = driver(source, output, "--engine", "ray", "--address", cluster)
-    kill_after(command, tmp_path / "out.manifest.jsonl", units=4)
+    with stopped_after(command, tmp_path / "out.manifest.jsonl", units=4):
+        pass
     assert not output.exists()
     changed = subprocess.run([*command, "--sigma", "0.5"], capture_output=True, text=True)
     assert changed.returncode == 2
@@ -152,17 +151,17 @@ def test_a_poisoned_line_does_not_stop_the_rest(cluster, tmp_path):
 def test_a_model_that_no_actor_can_load_is_one_line(cluster, tmp_path):
     spec = ModelSpec(str(tmp_path / "nowhere"), "cpu")
     with (
-        RayCluster(spec, cluster, 2) as engine,
+        RayCluster(spec, cluster, 2) as workers,
         pytest.raises(InvalidInput, match=r"a worker cannot load the model: there is no model"),
     ):
-        list(engine.map(units_of(["a"], TASK, 1)))
+        list(workers.run(["a"], DECODING, 1))
 
 
 def test_actors_that_find_no_room_are_one_line(cluster):
-    with RayCluster(SPEC, cluster, 1, gpus_per_worker=1) as engine:
-        engine.crew.start_seconds = 2.0
+    with RayCluster(SPEC, cluster, 1, gpus_per_worker=1) as workers:
+        workers.crew.start_seconds = 2.0
         with pytest.raises(WorkerError, match="no worker started within 2 s"):
-            engine.start()
+            workers.start()
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
@@ -190,8 +189,8 @@ def test_a_cluster_that_refuses_is_one_line(capfd):
 
 def test_without_an_address_a_cluster_is_started_and_ended(tmp_path):
     ray = import_ray()
-    with RayCluster(ModelSpec("toy", "cpu"), workers=1) as engine:
-        (result,) = engine.map(units_of(["danke", Failed("no")], TASK, 2))
+    with RayCluster(ModelSpec("toy", "cpu"), workers=1) as workers:
+        (result,) = workers.run(["danke", Failed("no")], DECODING, 2)
         assert result.outcomes[0].text == "thanks"
         assert result.outcomes[1] == Failed("no")
     assert not ray.is_initialized()
@@ -248,14 +247,14 @@ def test_evaluate_runs_on_a_cluster(cluster, tmp_path):
     assert time.monotonic() - start < 60
 
 
-def test_a_lost_machine_costs_the_unit_it_had(engine):
+def test_a_lost_machine_costs_the_unit_it_had(workers):
     """The last test: the cluster has one node from now on."""
     texts, outputs = sentences(120), []
-    while len(engine.ready) < 2:
-        translations(engine, texts[:1], 1)
-    for result in engine.map(units_of(texts, TASK, 10)):
+    while len(workers.ready) < 2:
+        translations(workers, texts[:1], 1)
+    for result in workers.run(texts, DECODING, 10):
         outputs += [outcome.text for outcome in result.outcomes]
         if len(outputs) == 20:
             lose(NODES.pop())
     assert outputs == expected(texts, 10)
-    assert engine.deaths >= 1
+    assert workers.deaths >= 1

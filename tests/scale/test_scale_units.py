@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from functools import reduce
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import npad.scale
 from cases import EVERY, by_name
-from npad import NPAD, Beam, Greedy, Hypothesis, InvalidInput, Translation
-from npad.scale.units import Failed, Result, Task, Unit, candidates_of, chain_ranges, units_of
-from npad.selectors import GNMTLength, Rerank
+from npad import NPAD, Beam, InvalidInput
+from npad.scale import Decoding, Failed, Result, Unit
+from npad.scale.units import candidates_of, chain_ranges, is_near_tie, unit_size, units_of
+from npad.selectors import MBR, GNMTLength, Rerank, WithCut
+from scale_cases import echo, made_of
 
-TASK = Task.of(NPAD(chains=7))
-
-
-def translation(text: str, *others: str) -> Translation:
-    alternatives = tuple(translation(other) for other in others)
-    return Translation(text, -1.0, Hypothesis((), -1.0, True), "", alternatives)
-
-
-def echo(unit: Unit) -> Result:
-    """The result of a unit whose translations name their text and chains."""
-    start, stop = unit.chains or (0, 1)
-    outcomes = [
-        translation(*(f"{text} {chain}" for chain in range(start, stop))) for text in unit.texts
-    ]
-    return Result(unit.first, tuple(outcomes), "model", len(unit.texts), 1)
+DECODING = Decoding(NPAD(chains=7))
 
 
 def pieces(unit: Unit, depth: int) -> list[Unit]:
@@ -38,26 +28,26 @@ def pieces(unit: Unit, depth: int) -> list[Unit]:
 
 @given(st.integers(1, 6), st.integers(0, 5), st.sampled_from([None, (0, 1), (2, 7)]))
 def test_the_halves_of_a_unit_join_to_the_whole(texts, depth, chains):
-    unit = Unit(10, tuple(f"text {i}" for i in range(texts)), TASK, chains)
+    unit = Unit(10, tuple(f"text {i}" for i in range(texts)), DECODING, chains)
     parts = [echo(piece) for piece in pieces(unit, depth)]
     assert reduce(Result.joined, parts).outcomes == echo(unit).outcomes
 
 
-def test_what_cannot_be_halved_is_one_text_and_one_chain():
-    assert Unit(0, ("a",), TASK).halves() is None
-    assert Unit(0, ("a",), TASK, (3, 4)).halves() is None
-    first, second = Unit(0, ("a",), TASK, (3, 6)).halves()
+def test_one_text_and_one_chain_cannot_be_halved():
+    assert Unit(0, ("a",), DECODING).halves() is None
+    assert Unit(0, ("a",), DECODING, (3, 4)).halves() is None
+    first, second = Unit(0, ("a",), DECODING, (3, 6)).halves()
     assert (first.chains, second.chains) == ((3, 4), (4, 6))
 
 
 def test_a_text_that_failed_in_one_range_of_chains_failed():
-    ok, failed = Result(4, (translation("a"),)), Result(4, (Failed("no memory"),))
+    ok, failed = Result(4, (made_of("a"),)), Result(4, (Failed("no memory"),))
     assert ok.joined(failed).outcomes == failed.joined(ok).outcomes == failed.outcomes
 
 
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 7), st.integers(0, 5))
 def test_units_are_all_texts_and_all_chains_once(texts, size, parts, first):
-    units = list(units_of(map(str, range(texts)), TASK, size, parts, first))
+    units = list(units_of(map(str, range(texts)), DECODING, size, parts, first))
     assert all(len(unit.texts) <= size for unit in units)
     seen = [
         (unit.first + i, text, chain)
@@ -71,45 +61,68 @@ def test_units_are_all_texts_and_all_chains_once(texts, size, parts, first):
 
 def test_units_are_read_as_they_are_taken():
     texts = iter(range(100))
-    units = units_of((str(text) for text in texts), TASK, 3)
+    units = units_of((str(text) for text in texts), DECODING, 3)
     next(units)
     assert next(texts) == 3
 
 
 @pytest.mark.parametrize("decoder", **by_name(EVERY))
-def test_workers_know_every_decoder_by_its_text(decoder):
-    task = pickle.loads(pickle.dumps(Task.of(decoder, max_length=9)))
-    assert task.parse() == decoder
+def test_every_decoder_can_be_sent_to_workers(decoder):
+    (unit,) = units_of(["a"], Decoding(decoder, max_length=9), 1)
+    assert pickle.loads(pickle.dumps(unit)) == unit
+
+
+@pytest.mark.parametrize("selector", [MBR(), WithCut(MBR())], ids=["finished", "cut"])
+def test_cut_hypotheses_compete_on_workers_where_they_compete_at_the_driver(selector):
+    unit = next(units_of(["a"], Decoding(NPAD(selector=selector)), 1, chain_parts=2))
+    npad = unit.decoding.decoder
+    assert isinstance(npad, NPAD)
+    assert isinstance(npad.selector, WithCut) == isinstance(selector, WithCut)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Task.of(NPAD(selector=Rerank(lambda hypothesis: 0.0))),
-        lambda: Task.of(3),
-        lambda: Task.of(Greedy(), max_length=0),
-        lambda: Task.of(Greedy(), max_rows=0),
+        lambda: chain_ranges(NPAD(selector=Rerank(lambda hypothesis: 0.0)), 1),
         lambda: chain_ranges(Beam(5), 2),
         lambda: chain_ranges(NPAD(chains=3), 4),
         lambda: chain_ranges(NPAD(selector=GNMTLength(beta=0.1)), 2),
-        lambda: list(units_of([], TASK, 0)),
+        lambda: list(units_of([], DECODING, 0)),
     ],
 )
-def test_what_workers_cannot_run_is_refused(make):
+def test_work_that_workers_cannot_do_is_refused(make):
     with pytest.raises(InvalidInput) as refused:
         make()
     assert "\n" not in str(refused.value)
 
 
 def test_a_small_corpus_has_a_unit_for_every_worker():
-    task = Task.of(NPAD(chains=50), max_rows=1000)
-    assert task.unit_size(2) == 8 * 20
-    assert task.unit_size(2, 10**6) == 8 * 20
-    assert task.unit_size(4, 160) == 10
-    assert task.unit_size(4, 3) == task.unit_size(4, 0) == 1
+    decoding = Decoding(NPAD(chains=50), max_rows=1000)
+    assert unit_size(decoding, 2) == 8 * 20
+    assert unit_size(decoding, 2, 10**6) == 8 * 20
+    assert unit_size(decoding, 4, 160) == 10
+    assert unit_size(decoding, 4, 3) == unit_size(decoding, 4, 0) == 1
 
 
 def test_candidates_are_equals():
-    found = translation("a", "b")
+    found = made_of("a", "b")
     assert [candidate.text for candidate in candidates_of(found)] == ["a", "b"]
     assert all(not candidate.alternatives for candidate in candidates_of(found))
+
+
+def test_near_ties_are_between_the_two_best_that_end_alike():
+    best = made_of("a")
+    near = replace(best, log_prob=-1.00005)
+    cut = replace(near, hypothesis=replace(near.hypothesis, finished=False))
+    others = [near, replace(near, log_prob=-1.001), cut]
+    ties = [is_near_tie(replace(best, alternatives=(other,))) for other in others]
+    assert ties == [True, False, False]
+    assert not is_near_tie(best)
+    assert not is_near_tie(Failed(""))
+
+
+def test_names_of_0_2_still_work_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"npad\.scale\.Engine is now npad\.scale\.Workers"):
+        assert npad.scale.Engine is npad.scale.Workers
+    with pytest.warns(DeprecationWarning, match=r"npad\.scale\.Task is now"):
+        assert npad.scale.Task("npad(chains=4)", 9) == Decoding(NPAD(chains=4), 9)

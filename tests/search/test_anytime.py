@@ -7,9 +7,9 @@ import time
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
 import npad
+from attention_cases import SOURCE, build
 from cases import assert_same, key, recurrent, summaries
 from npad import NPAD, Beam, Greedy, InvalidInput, LengthNormalised, Noise, anytime, decode
 from npad.model import Wrapper

@@ -6,9 +6,8 @@ import math
 
 import pytest
 import torch
-from test_attention import SOURCE, build
-from test_decoder_options import OPEN_ENDED
 
+from attention_cases import SOURCE, build
 from cases import recurrent, summaries
 from npad import (
     MBR,
@@ -28,10 +27,12 @@ from npad import (
     signature,
 )
 from npad.cli.decoder_options import make_decoder
+from npad.metrics.registry import METRICS
 from npad.models.table import TableModel
+from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
-from npad.selectors import ModelMBR, WithCut, _letters, _sacrebleu
+from npad.selectors import ModelMBR, WithCut, _letters
 from npad.specs import label
 from steered_cases import clean_scores, steered
 
@@ -55,7 +56,11 @@ def test_the_whole_distribution_as_references_gives_the_true_expected_utility(
     outputs = list(model.outputs(0, 4))
     assert all(output.finished for output in outputs)
     assert math.isclose(sum(math.exp(output.log_prob) for output in outputs), 1)
-    compare = utility if callable(utility) else _sacrebleu(utility)
+
+    def compare(text, reference):
+        if callable(utility):
+            return utility(text, reference)
+        return METRICS[utility].of_tokens().utilities([text], [reference]).item()
 
     def expected(tokens):
         return sum(
@@ -168,7 +173,8 @@ def test_the_command_line_spells_it(name, settings, expected):
 
 
 def test_a_model_that_continues_text_does_not_wrap_it():
-    assert make_decoder("mbr-decoding", {}, OPEN_ENDED) == MBRDecoding()
+    defaults = Defaults(Noise(0.1, relative=True), WithCut())
+    assert make_decoder("mbr-decoding", {}, defaults) == MBRDecoding()
 
 
 def test_references_of_its_own_are_no_mbr_on_a_beam():

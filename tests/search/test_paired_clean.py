@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import NOISY, assert_same, by_name, recurrent, summaries
 from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, decode
 from npad.engine.cost import count_calls

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import PLAIN, assert_same, by_name, recurrent, summaries, with_zeros
 from npad import (
     NPAD,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_attention import SOURCE, build
 
+from attention_cases import SOURCE, build
 from cases import assert_same
 from npad import NPAD, Noise, Sampling, SharedSampling, count_calls, decode
 from npad.errors import ModelError

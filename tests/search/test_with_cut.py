@@ -23,7 +23,6 @@ from npad import (
     decode,
 )
 from npad.models.table import TableModel
-from npad.scale.chains import _without_selector
 from npad.search.hypotheses import Hypotheses
 from npad.selectors import GNMTLength, WithCut, with_texts
 
@@ -126,8 +125,3 @@ def test_mbr_inside_compares_texts():
     assert with_texts(MBR(text=repr), str) == MBR(text=repr)
     for selector in (MostProbable(), WithCut(LengthNormalised())):
         assert with_texts(selector, str) is selector
-
-
-def test_workers_let_cut_ones_compete_where_the_driver_does():
-    assert "with-cut" in _without_selector(NPAD(selector=WithCut(MBR())))
-    assert "with-cut" not in _without_selector(NPAD(selector=MBR()))

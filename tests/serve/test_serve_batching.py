@@ -11,12 +11,11 @@ import pytest
 
 import npad
 from npad.engine.deadline import Stopped
-from npad.serve.decoding import decode_job
-from npad.serve.limits import Limits
+from npad.serve.decoding import decode_request
+from npad.serve.limits import Limits, RequestRefused
+from npad.serve.model_thread import ModelThread, QueuedRequest
 from npad.serve.models import serve_translator
 from npad.serve.options import choose
-from npad.serve.refusals import Refused
-from npad.serve.worker import Job, Worker, alone
 from serve_cases import serving, toy_model, wait_until
 
 TEXTS = [
@@ -43,12 +42,12 @@ def shipped():
 
 
 class Gate:
-    """A job that holds a worker until it is opened, so that others gather behind it."""
+    """A job that holds a thread until it is opened, so that others gather behind it."""
 
-    def __init__(self, worker):
+    def __init__(self, thread):
         self.opened = threading.Event()
-        worker.submit(alone(lambda job: self.opened.wait(60)))
-        wait_until(lambda: len(worker) == 0)
+        thread.submit(QueuedRequest.alone(lambda: self.opened.wait(60)))
+        wait_until(lambda: len(thread) == 0)
 
 
 def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
@@ -56,126 +55,112 @@ def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
     asked += [{"text": TEXTS[:3], **OPTIONS[2]}, {"text": [TEXTS[4], "", TEXTS[4]], **OPTIONS[0]}]
     random.Random(3).shuffle(asked)
     with serving(shipped) as client:
-        alone_ = [client.post("/v1/decode", content).json for content in asked]
-        before = shipped.worker.batches
-        gate = Gate(shipped.worker)
+        alone = [client.post("/v1/decode", content).json for content in asked]
+        before = shipped.thread.batches
+        gate = Gate(shipped.thread)
         with ThreadPoolExecutor(len(asked)) as clients:
             pending = [clients.submit(client.post, "/v1/decode", content) for content in asked]
-            wait_until(lambda: len(shipped.worker) == len(asked))
+            wait_until(lambda: len(shipped.thread) == len(asked))
             gate.opened.set()
             together = [answer.result().json for answer in pending]
-        assert shipped.worker.batches - before == 1 + len(OPTIONS)
-    for one, other in zip(alone_, together, strict=True):
-        for result, same in zip(one["results"], other["results"], strict=True):
-            assert result["text"] == same["text"]
-            assert result["log_prob"] == pytest.approx(same["log_prob"], abs=1e-4)
-            assert result["calls"] == same["calls"]
+        assert shipped.thread.batches - before == 1 + len(OPTIONS)
+    for answer_alone, answer in zip(alone, together, strict=True):
+        for expected, result in zip(answer_alone["results"], answer["results"], strict=True):
+            assert result["text"] == expected["text"]
+            assert result["log_prob"] == pytest.approx(expected["log_prob"], abs=1e-4)
+            assert result["calls"] == expected["calls"]
             texts = [hypothesis["text"] for hypothesis in result["hypotheses"]]
-            assert texts == [hypothesis["text"] for hypothesis in same["hypotheses"]]
+            assert texts == [hypothesis["text"] for hypothesis in expected["hypotheses"]]
 
 
 def test_a_request_that_fails_fails_alone():
     model = toy_model()
     chosen = choose({"decoder": "greedy"}, model.defaults, Limits())
-    gate = Gate(model.worker)
+    gate = Gate(model.thread)
     texts = ["danke", "unknown", "na ja"]
-    jobs = [model.worker.submit(decode_job(model, [text], chosen)) for text in texts]
+    queued = [model.thread.submit(decode_request(model, [text], chosen)) for text in texts]
     gate.opened.set()
-    assert jobs[0].result.result(20)[0].translation.text == "thanks"
-    assert jobs[2].result.result(20)[0].translation.text == "well yes"
+    assert queued[0].result.result(20)[0].output.text == "thanks"
+    assert queued[2].result.result(20)[0].output.text == "well yes"
     with pytest.raises(npad.InvalidInput, match="unknown"):
-        jobs[1].result.result(20)
-    model.worker.close()
+        queued[1].result.result(20)
+    model.thread.close()
 
 
-def test_a_full_queue_refuses():
-    worker = Worker("test", limit=2, batch=8)
-    gate = Gate(worker)
-    jobs = [worker.submit(alone(lambda job: 5)) for _ in range(2)]
-    with pytest.raises(Refused, match="2 requests are waiting") as refused:
-        worker.submit(alone(lambda job: 5))
+@pytest.fixture
+def thread():
+    thread = ModelThread("test", limit=9, batch=4)
+    yield thread
+    thread.close()
+
+
+def answering(answer):
+    return QueuedRequest.alone(lambda: answer)
+
+
+def test_a_full_queue_refuses_until_cancelled_requests_make_room():
+    thread = ModelThread("test", limit=2, batch=8)
+    gate = Gate(thread)
+    queued = [thread.submit(answering(5)) for _ in range(2)]
+    with pytest.raises(RequestRefused, match="2 requests are waiting") as refused:
+        thread.submit(answering(5))
     assert refused.value.status == 429
     assert refused.value.headers == {"Retry-After": "1"}
+    queued[0].cancel()
+    queued.append(thread.submit(answering(6)))
+    assert len(thread) == 2
     gate.opened.set()
-    assert [job.result.result(20) for job in jobs] == [5, 5]
-    worker.close()
+    thread.close()
+    assert queued[0].result.cancelled()
+    assert [request.result.result(20) for request in queued[1:]] == [5, 6]
 
 
-def test_cancelled_jobs_make_room_in_a_full_queue():
-    worker = Worker("test", limit=2, batch=8)
-    gate = Gate(worker)
-    for _ in range(2):
-        worker.submit(alone(lambda job: 5)).cancel()
-    job = worker.submit(alone(lambda job: 6))
-    assert len(worker) == 1
-    gate.opened.set()
-    assert job.result.result(20) == 6
-    worker.close()
-
-
-def test_closing_finishes_what_was_begun():
-    worker = Worker("test", limit=9, batch=8)
-    gate = Gate(worker)
-    jobs = [worker.submit(alone(lambda job: 5)) for _ in range(3)]
-    closing = threading.Thread(target=worker.close)
+def test_closing_finishes_what_was_begun(thread):
+    gate = Gate(thread)
+    queued = [thread.submit(answering(5)) for _ in range(3)]
+    closing = threading.Thread(target=thread.close)
     closing.start()
-    wait_until(lambda: worker._closed)
-    with pytest.raises(Refused, match="shutting down"):
-        worker.submit(alone(lambda job: 5))
+    wait_until(lambda: thread._closed)
+    with pytest.raises(RequestRefused, match="shutting down"):
+        thread.submit(answering(5))
     gate.opened.set()
     closing.join(20)
-    assert [job.result.result(0) for job in jobs] == [5, 5, 5]
+    assert [request.result.result(0) for request in queued] == [5, 5, 5]
 
 
-def test_a_batch_is_bounded_and_keeps_the_order():
-    worker, ran = Worker("test", limit=99, batch=4), []
-    gate = Gate(worker)
+def test_a_batch_is_bounded_and_keeps_the_order(thread):
+    batches = []
+    gate = Gate(thread)
 
-    def run(jobs):
-        ran.append([job.payload for job in jobs])
-        for job in jobs:
-            job.result.set_result(None)
+    def run(payloads):
+        batches.append(payloads)
+        return payloads
 
-    keys = "aabaabaa"
-    jobs = [worker.submit(Job(run, key, i)) for i, key in enumerate(keys)]
+    keys = "aabaabaaa"
+    queued = [thread.submit(QueuedRequest(run, i, key)) for i, key in enumerate(keys)]
     gate.opened.set()
-    for job in jobs:
-        job.result.result(20)
-    assert ran == [[0, 1, 3, 4], [2, 5], [6, 7]]
-    worker.close()
+    assert [request.result.result(20) for request in queued] == list(range(9))
+    assert batches == [[0, 1, 3, 4], [2, 5], [6, 7, 8]]
 
 
-def test_an_error_in_a_job_does_not_end_the_thread():
-    worker = Worker("test", limit=9, batch=4)
-    failing = worker.submit(alone(lambda job: 1 / 0))
+def test_an_error_does_not_end_the_thread(thread):
+    failing = thread.submit(QueuedRequest.alone(lambda: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         failing.result.result(20)
-    forgetful = worker.submit(Job(lambda jobs: None))
-    with pytest.raises(RuntimeError, match="without a result"):
-        forgetful.result.result(20)
-    assert worker.submit(alone(lambda job: 5)).result.result(20) == 5
-    worker.close()
-
-
-def test_a_cancelled_job_is_not_run():
-    worker, ran = Worker("test", limit=9, batch=4), []
-    gate = Gate(worker)
-    job = worker.submit(alone(ran.append))
-    job.cancel()
-    gate.opened.set()
-    worker.close()
-    assert ran == []
-    assert job.result.cancelled()
+    without_result = thread.submit(QueuedRequest(lambda payloads: []))
+    with pytest.raises(ValueError, match="zip"):
+        without_result.result.result(20)
+    assert thread.submit(answering(5)).result.result(20) == 5
 
 
 def test_a_search_that_nobody_waits_for_stops_within_a_step(shipped):
     chosen = choose({"chains": 400, "max_length": 500}, shipped.defaults, Limits())
-    job = shipped.worker.submit(decode_job(shipped, ["word " * 60], chosen))
-    wait_until(job.result.running)
+    queued = shipped.thread.submit(decode_request(shipped, ["word " * 60], chosen))
+    wait_until(queued.result.running)
     time.sleep(0.05)
-    job.cancel()
+    queued.cancel()
     start = time.monotonic()
     with pytest.raises(Stopped):
-        job.result.result(30)
+        queued.result.result(30)
     assert time.monotonic() - start < 5
-    shipped.worker.close()
+    shipped.thread.close()

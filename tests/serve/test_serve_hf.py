@@ -6,15 +6,14 @@ import math
 
 import pytest
 import torch
-from test_huggingface import save
-from test_serve_speech import post, wav
-from test_transcribe import whisper as whisper
 
+from hf_cases import save
 from npad import load
 from npad.errors import InvalidInput
 from npad.serve.limits import Limits
 from npad.serve.models import load_served
-from serve_cases import serving
+from serve_cases import post_recording, serving, wav
+from speech_cases import whisper as whisper
 
 CPU = torch.device("cpu")
 
@@ -49,7 +48,9 @@ def test_a_speech_model_is_found_to_hear(whisper):
     with serving(served) as client:
         (model,) = client.get("/v1/models").json["data"]
         assert model["hears"]
-        answer = post(client, wav(rate=16000), max_length="5", response_format="verbose_json")
+        answer = post_recording(
+            client, wav(rate=16000), max_length="5", response_format="verbose_json"
+        )
         assert answer.status == 200, answer.body
         assert answer.json["duration"] == 0.5
         assert answer.json["segments"][0]["text"] == answer.json["text"]

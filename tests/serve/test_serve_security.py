@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
 import pytest
@@ -13,34 +15,24 @@ import npad
 from npad import InvalidInput
 from npad.serve.events import EventQueue, SlowReader
 from npad.serve.limits import Limits
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import public_name, serve_translator
-from npad.serve.security import ensure_reachable, is_loopback
+from npad.serve.security import ensure_reachable
 from npad.serve.service import explained
-from npad.serve.worker import alone
 from serve_cases import Client, events_of, serving, toy_model, wait_until
 
 TOKEN = "correct horse"
 ASKED = {"text": "danke", "decoder": "greedy"}
 
 
-@pytest.mark.parametrize(
-    ("host", "local"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.168.0.7", False),
-        ("example.org", False),
-        ("127.0.0.1.example.org", False),
-    ],
-)
-def test_an_address_that_others_reach_needs_a_token(host, local):
-    assert is_loopback(host) == local
+LOCAL = ["127.0.0.1", "127.9.9.9", "::1", "localhost"]
+REMOTE = ["0.0.0.0", "::", "192.168.0.7", "example.org", "127.0.0.1.example.org"]
+
+
+@pytest.mark.parametrize("host", LOCAL + REMOTE)
+def test_an_address_that_others_reach_needs_a_token(host):
     ensure_reachable(host, TOKEN)
-    if local:
+    if host in LOCAL:
         ensure_reachable(host, None)
     else:
         with pytest.raises(InvalidInput, match="add --token"):
@@ -60,6 +52,11 @@ def guarded():
 
 
 PROTECTED = ["/v1/models", "/metrics", "/languages", "/v1/decode/stream?text=danke"]
+POSTS = {
+    "/v1/decode": ASKED,
+    "/v1/score": {"text": "danke", "target": "thanks"},
+    "/translate": {"q": "danke", "target": "en"},
+}
 
 
 @pytest.mark.parametrize("path", PROTECTED)
@@ -75,16 +72,11 @@ def test_a_get_needs_the_token(guarded, path):
     assert stranger.get(f"{path}{mark}api_key=wrong").status == 401
 
 
-@pytest.mark.parametrize("path", ["/v1/decode", "/v1/score", "/translate"])
+@pytest.mark.parametrize("path", POSTS)
 def test_a_post_needs_the_token(guarded, path):
-    asked = {
-        "/v1/decode": ASKED,
-        "/v1/score": {"text": "danke", "target": "thanks"},
-        "/translate": {"q": "danke", "target": "en"},
-    }[path]
-    stranger = Client(guarded.port)
+    stranger, asked = Client(guarded.port), POSTS[path]
     assert stranger.post(path, asked).status == 401
-    for key in ("wrong", "", None, 3, ["x"], TOKEN + "x"):
+    for key in ("wrong", "", None, ["x"], TOKEN + "x"):
         assert stranger.post(path, asked | {"api_key": key}).status == 401
     assert stranger.post(path, asked | {"api_key": TOKEN}).status == 200
     assert guarded.post(path, asked).status == 200
@@ -93,31 +85,21 @@ def test_a_post_needs_the_token(guarded, path):
 
 
 def test_a_recording_needs_the_token_before_it_is_read(guarded):
-    stranger = Client(guarded.port)
-    answer = stranger.post(
-        "/v1/audio/transcriptions", b"x" * 1000, Content_Type="multipart/form-data"
-    )
-    assert answer.status == 401
+    path, kind = "/v1/audio/transcriptions", "multipart/form-data"
+    assert Client(guarded.port).post(path, b"x" * 1000, Content_Type=kind).status == 401
 
 
-def test_health_and_the_description_need_none(guarded):
+def test_only_health_and_the_description_need_no_token(guarded):
     stranger = Client(guarded.port)
     assert stranger.get("/health").status == 200
     assert stranger.get("/openapi.json").status == 200
 
 
-def test_a_name_that_points_here_is_refused():
+def test_a_host_name_of_another_site_is_refused():
     with serving() as client:
         for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[", "a b"):
-            answer = client.get("/health", Host=host)
-            assert answer.status == 400
-        for host in (
-            "localhost",
-            "LOCALHOST:9",
-            "127.0.0.1",
-            f"127.0.0.1:{client.port}",
-            "[::1]:1",
-        ):
+            assert client.get("/health", Host=host).status == 400
+        for host in ("localhost", "LOCALHOST:9", "127.0.0.1", "[::1]:1"):
             assert client.get("/health", Host=host).status == 200
 
 
@@ -125,11 +107,11 @@ def test_with_a_token_a_proxy_may_name_the_server(guarded):
     assert guarded.get("/v1/models", Host="translate.example").status == 200
 
 
-def test_another_sites_page_is_refused():
+def test_requests_of_another_sites_page_are_refused():
     with serving() as client:
         own = f"http://127.0.0.1:{client.port}"
         assert client.post("/v1/decode", ASKED, Origin=own).status == 200
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://["):
             answer = client.post("/v1/decode", ASKED, Origin=origin)
             assert answer.status == 403
             assert "no CORS" in answer.error
@@ -141,9 +123,9 @@ def test_another_sites_page_is_refused():
 def test_a_full_queue_is_a_429():
     model = toy_model(Limits(queue=1))
     with serving(model) as client:
-        running = model.worker.submit(alone(lambda job: time.sleep(1)))
+        running = model.thread.submit(QueuedRequest.alone(lambda: time.sleep(1)))
         wait_until(running.result.running)
-        model.worker.submit(alone(lambda job: None))
+        model.thread.submit(QueuedRequest.alone(lambda: None))
         answer = client.post("/v1/decode", ASKED)
         assert answer.status == 429
         assert answer.headers["retry-after"] == "1"
@@ -163,7 +145,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
         events = client.stream(**slow)
         assert events[-1].name == "error"
         assert "no answer within 0.3 s" in events[-1].data["error"]
-        wait_until(lambda: len(model.worker) == 0)
+        wait_until(lambda: len(model.thread) == 0)
         assert client.post("/v1/decode", {"text": "Hello.", "decoder": "greedy"}).status == 200
 
 
@@ -179,11 +161,10 @@ def test_a_client_that_goes_ends_its_search(streamed):
             assert b"200 OK" in connection.recv(1000)
         else:
             body = json.dumps(slow).encode()
-            head = (
-                "POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            )
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        wait_until(lambda: model.worker.batches == 1)
+            head = "POST /v1/decode HTTP/1.1\r\nHost: localhost\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+        wait_until(lambda: model.thread.batches == 1)
         time.sleep(0.1)
         connection.close()
         start = time.monotonic()
@@ -191,18 +172,32 @@ def test_a_client_that_goes_ends_its_search(streamed):
         assert time.monotonic() - start < 3
 
 
-def test_too_many_requests_at_once_are_a_503():
-    with serving(limits=Limits(requests=0)) as client:
-        answer = client.get("/health")
-        assert answer.status == 503
-        assert "0 requests are in progress" in answer.error
+def test_a_stream_is_in_progress_until_its_last_event():
+    """A stream that waits for its model counts for /metrics and for the limit on requests."""
+    model = toy_model()
+    with serving(model, limits=Limits(requests=2)) as client:
+        opened = threading.Event()
+        model.thread.submit(QueuedRequest.alone(lambda: opened.wait(20)))
+        with ThreadPoolExecutor() as clients:
+            streams = [clients.submit(client.stream, text="danke", chains=2) for _ in range(2)]
+            wait_until(lambda: len(model.thread) == 2)
+            refused = client.get("/health")
+            assert (refused.status, refused.error.split(";")[0]) == (
+                503,
+                "2 requests are in progress",
+            )
+            opened.set()
+            assert all(stream.result()[-1].name == "done" for stream in streams)
+        lines = client.get("/metrics").body.decode().splitlines()
+    assert "npad_requests_in_progress 1" in lines
+    assert 'npad_requests_total{route="/v1/decode/stream",status="200"} 2' in lines
 
 
 def test_a_quiet_stream_is_kept_alive(monkeypatch):
     monkeypatch.setattr("npad.serve.events.KEEP_ALIVE_SECONDS", 0.05)
     model = toy_model()
     with serving(model) as client:
-        running = model.worker.submit(alone(lambda job: time.sleep(0.5)))
+        running = model.thread.submit(QueuedRequest.alone(lambda: time.sleep(0.5)))
         wait_until(running.result.running)
         answer = client.get("/v1/decode/stream?text=danke&chains=2")
         assert answer.body.count(b": keep-alive\n\n") >= 3
@@ -234,15 +229,13 @@ def test_limits_change_by_name():
     ("name", "shown"),
     [
         ("en-de", "en-de"),
-        ("toy", "toy"),
         ("/home/me/runs/en-cs", "en-cs"),
         ("runs/en-cs/", "en-cs"),
         ("hf:Helsinki-NLP/opus-mt-en-de", "hf:Helsinki-NLP/opus-mt-en-de"),
         ("hf:/models/opus", "hf:opus"),
         ("hf:./opus/x", "hf:x"),
-        ("chat:HuggingFaceTB/SmolLM2", "chat:HuggingFaceTB/SmolLM2"),
         ("src/my.py:make", "my.py:make"),
     ],
 )
-def test_a_models_name_shows_no_path(name, shown):
+def test_the_public_name_of_a_model_shows_no_path(name, shown):
     assert public_name(name) == shown

@@ -14,7 +14,7 @@ from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
 from npad.serve.models import serve_translator
 from npad.serve.options import choose
-from npad.serve.streaming import StreamRequest, run_stream
+from npad.serve.streaming import StreamRequest
 from serve_cases import Event, serving, toy_model
 
 TEXT = "She spends most of her money on books."
@@ -118,13 +118,22 @@ def test_a_streams_events_are_those_of_the_contract(client, model):
         assert all(abs(sum(weights) - 1) < 0.01 for weights in best["attention"])
 
 
+def test_the_best_event_names_its_chain(client):
+    """With a selector that reads attention as well; here the clean chain is not the best."""
+    options = {"chains": 8, "sigma": 1.0, "seed": 3, "selector": "gnmt-length(beta=0.2)"}
+    events = client.stream(text=TEXT, **options)
+    best, done = named(events, "best")[-1], events[-1].data
+    assert best["chain"] in done["hypotheses"][0]["chains"]
+    assert best["chain"] != 0
+
+
 def test_the_noise_shown_is_the_noise_of_the_chain():
     """By a chain decoded from the noisy model itself, whose perturbation is recorded."""
     import torch
 
     from npad.noise.noisy import Noisy
     from npad.noise.random import stable_hash
-    from npad.serve.noise_norms import noise_norms
+    from npad.serve.streaming import noise_norms
 
     translator = npad.load("en-de")
     decoder, key = NPAD(chains=3, noise=Noise(0.4), seed=5), stable_hash(TEXT)
@@ -220,7 +229,7 @@ def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
     for window in (1, 3):
         events: list[Event] = []
         monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda _, n=window: n)
-        run_stream(request, lambda name, data, e=events: e.append(Event(name, data)), lambda: False)
+        request.run(lambda name, data, e=events: e.append(Event(name, data)))
         collected.append([step["prefixes"] for step in named(events, "step")])
     one, three = collected
     assert three[: len(one)] == one

@@ -14,19 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import npad
+from checkpoint_cases import SUBWORDS, tiny
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
-from npad.models.cgru.model import AttentionModel
 from npad.storage import checkpoint
 from npad.storage.atomic import atomic_folder, recover
 from npad.text.subwords import Subwords
-from runs import TINY
-
-SUBWORDS = Subwords.learn(["ein kleines Haus", "ein kleiner Hund"] * 3, 280)
-
-
-def tiny(**changes):
-    torch.manual_seed(1)
-    return AttentionModel(SUBWORDS.size, SUBWORDS.size, **(TINY | changes)).eval()
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from test_checkpoint import SUBWORDS, tiny
 
 import npad
+from checkpoint_cases import SUBWORDS, tiny
 from npad.errors import StorageError
 from npad.storage import checkpoint
 from npad.storage.regular import ensure_regular, open_regular, read_json

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_huggingface import V, build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -22,9 +21,9 @@ from transformers import (
 )
 
 import npad
+from hf_cases import V, build
 from npad.errors import InvalidInput
 from npad.models.huggingface import loading as pretrained
-from npad.pipelines import transcription as transcribe
 
 NEEDS_CODE = "needs its own Python code, which npad never runs; choose a model that transformers"
 CODE = "from pathlib import Path\nPath({marker!r}).touch()\n"
@@ -102,7 +101,7 @@ def test_a_models_own_code_never_runs(copied, place):
     folder = copied(kind)
     marker = with_code(folder, file, auto_map, **changes)
     with pytest.raises(InvalidInput, match=NEEDS_CODE):
-        (npad.load if kind == "text" else transcribe.load)(f"hf:{folder}")
+        npad.load(f"hf:{folder}")
     assert not marker.exists()
 
 
@@ -171,9 +170,8 @@ def test_an_incomplete_checkpoint_is_refused_in_one_line(copied, kind, capfd):
     name = next(name for name in tensors if name.endswith("decoder.layers.0.fc1.weight"))
     del tensors[name]
     save_file(tensors, weights, {"format": "pt"})
-    load = npad.load if kind == "text" else transcribe.load
     with pytest.raises(InvalidInput, match=f"incomplete: it lacks the tensor '{name}'; download"):
-        load(f"hf:{weights.parent}")
+        npad.load(f"hf:{weights.parent}")
     assert capfd.readouterr().err == ""
 
 

@@ -8,29 +8,13 @@ import tarfile
 
 import pytest
 import torch
-from test_transcribe import saved, tone
 
 from npad import InvalidInput
 from npad.pipelines.audio import read_wav
+from speech_cases import corpus as corpus  # a fixture
+from speech_cases import tone
 from studies import digits
 from studies.digits import RATE, read_takes, training_strings, utterances, with_noise
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A corpus like FSDD: two speakers, ten digits, twelve takes, each a short tone."""
-    folder = tmp_path_factory.mktemp("corpus")
-    with tarfile.open(folder / "fsdd.tar.xz", "w:xz") as archive:
-        for speaker in ("ada", "bob"):
-            for digit in range(10):
-                for take in range(12):
-                    hertz = 200 + 100 * digit + 7 * take + (50 if speaker == "bob" else 0)
-                    path = saved(folder / "a.wav", tone(hertz, 0.02, RATE), RATE)
-                    content = path.read_bytes()
-                    info = tarfile.TarInfo(f"recordings/{digit}_{speaker}_{take}.wav")
-                    info.size = len(content)
-                    archive.addfile(info, io.BytesIO(content))
-    return folder
 
 
 def test_strings_are_digits_of_one_speaker_and_seeded(corpus):

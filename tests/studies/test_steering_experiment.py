@@ -8,17 +8,16 @@ from dataclasses import replace
 import pytest
 import sacrebleu
 import torch
-from test_attention import build
 
+from attention_cases import build
 from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
-from npad.evaluate.word_bleu import WordBleu
 from npad.models.actors import Actor
 from npad.reproduce import reproduce
 from npad.reproduce.data import ParallelText
-from npad.reproduce.hypotheses import append_entry, read_entries
 from npad.reproduce.record import Record as Results
 from npad.training.recipe import Recipe
+from studies.hypotheses import append_entry, read_entries
 from studies.steering import experiment
 from studies.steering import report as steering_report
 from studies.steering.aims import SYSTEMS, SetResults
@@ -104,7 +103,7 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
     def fail(*rest, **more):
         pytest.fail("done twice")
 
-    monkeypatch.setattr("studies.steering.steps.ActorLoop.run", fail)
+    monkeypatch.setattr("studies.steering.steps.Loop.run", fail)
     monkeypatch.setattr("studies.steering.weights.ModelUpdater", fail)
     monkeypatch.setattr("studies.steering.experiment.decode_all", fail)
     Steering(ran[0], plan(corpus), 60, quiet).run()
@@ -214,19 +213,6 @@ def marked(seed: int) -> list[str]:
         "a/b…",
     ]
     return [" ".join(chance.choices(words, k=chance.randrange(1, 9))) for _ in range(40)]
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_bleu_of_words_is_sacrebleus(seed):
-    outputs, references = marked(seed), marked(0)
-    expected = sacrebleu.corpus_bleu(outputs, [references]).score
-    assert WordBleu(references)(outputs) == pytest.approx(expected)
-
-
-def test_without_words_or_matches_bleu_is_zero():
-    assert WordBleu(["a b c d"])([""]) == WordBleu(["a b c d"])(["x y z w"]) == 0
-    expected = sacrebleu.corpus_bleu(["a b x d e"], [["a b c d e"]]).score
-    assert WordBleu(["a b c d e"])(["a b x d e"]) == pytest.approx(expected)
 
 
 def test_the_best_per_token_is_what_the_selector_selects():

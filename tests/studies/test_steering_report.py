@@ -18,7 +18,7 @@ def results(path, titles=("toy",), gap=-0.1, times=(1.0, 1.1), npad=0.0, calls=(
     found = Results(path / RESULTS)
 
     def add(key, value):
-        found.get_or_measure(key, lambda: value)
+        found.row(key, lambda: value)
 
     def figures(bleu, calls=10):
         return {"nll": 3.0, "bleu": bleu, "chrf": 60.0, "length": 1.0, "calls": calls} | {
@@ -132,7 +132,7 @@ def test_a_normalised_beam_has_its_own_time_and_npad_has_not(tmp_path):
     found = results(tmp_path)
     for system, seconds in (("beam 10", 2.0), (NORMALISED, 3.0), ("steered NPAD-5", 4.0)):
         timed = {"sentences": 9, "device": "a GPU", "seconds": [seconds]}
-        found.get_or_measure(("seconds", "toy", "cuda", system), lambda timed=timed: timed)
+        found.row(("seconds", "toy", "cuda", system), lambda timed=timed: timed)
     data = SetResults(found, "toy")
     assert [data.seconds("cuda", name) for name in (NORMALISED, NPAD)] == [3.0, 4.0]
 
@@ -148,7 +148,7 @@ def test_the_report_says_what_limits_it(tmp_path):
         ("chosen", "toy"): {"log_prob": {"clean": {"0.5": -3, "1.0": -2}, "steered": {"0.5": -1}}},
     }
     for key, value in added.items():
-        found.get_or_measure(key, lambda value=value: value)
+        found.row(key, lambda value=value: value)
     found.results["chosen", "toy"]["log_prob"]["steered"]["1.0"] = -2
     text = render(found)
     assert (

@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_digits import corpus as corpus  # a fixture
 
 from media import SMALL as SIZES
 from npad.decoding import decode as decode_all
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
-from npad.evaluate.captions import CaptionBleu, Cider
+from npad.metrics.captions import Bleu4, Cider
+from npad.metrics.metric import Scorer
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
-from npad.reproduce.hypotheses import read_entries
-from npad.reproduce.measured_task import CAPTION, SPEECH, WordErrors
+from npad.reproduce.measured_task import CAPTION, SPEECH
 from npad.reproduce.record import NotMeasured
 from npad.search.beam import Beam
 from npad.search.exact import Exact
@@ -37,6 +36,8 @@ from npad.training import run
 from npad.training.media import prepare_media
 from npad.training.recipe import Recipe
 from runs import ROOT
+from speech_cases import corpus as corpus  # a fixture
+from studies.hypotheses import read_entries
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
 from studies.tasks.decoded_bench import DecodedBench
@@ -279,32 +280,23 @@ def test_decoding_needs_few_packages():
     """None of those that a machine with a GPU may not have."""
     blocked = ["typer", "rich", "sacrebleu", "transformers", "matplotlib"]
     code = f"import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
-    code += "import studies.tasks.experiment, npad.evaluate.captions"
+    code += "import studies.tasks.experiment, npad.metrics.captions"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 # Metrics and verdicts
 
 
-def test_word_errors_add_up():
-    scorer = WordErrors(["one two three", "four"])
-    counts = scorer.counts(["one three", "four five"])
-    assert counts.tolist() == [[1, 3, 2], [1, 1, 2]]
-    assert scorer.score(counts.sum(0)) == 50.0
-    assert scorer.length_ratio(counts.sum(0)) == 1.0
-
-
 def test_metrics_of_captions_are_those_of_the_corpus():
     references = [["a red dog runs home", "the dog runs"], ["two men sit", "men on a bench"]]
     outputs = ["a red dog runs far", "two men sit"]
-    cider, bleu = (metric.scorer(references) for metric in CAPTION.metrics)
-    counts = cider.counts(outputs)
-    expected = 100 * Cider(references).scores(outputs).mean()
-    assert cider.score(counts.sum(0)) == pytest.approx(expected)
+    scorers = [Scorer(metric, references) for metric in CAPTION.metrics]
+    expected = 100 * Scorer(Cider(), references).score(outputs)
+    assert scorers[0].score(outputs) == pytest.approx(expected)
     assert expected > 100
-    assert cider.length_ratio(counts.sum(0)) == pytest.approx((5 + 3) / (4 + 3.5))
-    corpus = CaptionBleu(references)
-    assert bleu.score(bleu.counts(outputs).sum(0)) == corpus.score(corpus.counts(outputs).sum(0))
+    counts = scorers[0].statistics(outputs).sum(0)
+    assert CAPTION.metrics[0].length_ratio(counts) == pytest.approx((5 + 3) / (4 + 3.5))
+    assert scorers[1].score(outputs) == Scorer(Bleu4(), references).score(outputs)
 
 
 def test_a_lower_word_error_rate_is_better():

@@ -9,7 +9,6 @@ import tarfile
 import numpy as np
 import pytest
 import torch
-from test_digits import corpus  # noqa: F401, a fixture
 
 from media import contents
 from npad import Greedy, InvalidInput, decode
@@ -19,6 +18,7 @@ from npad.training import media as media_store
 from npad.training import run
 from npad.training.store import Store
 from npad.training.tasks import Task
+from speech_cases import corpus  # noqa: F401, a fixture
 from studies.tasks import train as train_tasks
 from studies.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
 

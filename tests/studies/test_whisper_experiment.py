@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_digits import corpus as corpus  # a fixture
-from test_transcribe import whisper as whisper  # a fixture
 
 from npad import InvalidInput
 from npad.evaluate.bootstrap import Difference
-from npad.evaluate.wer import wer
-from npad.reproduce.hypotheses import Candidate, choose, read_entries
+from npad.metrics.wer import Wer
 from runs import ROOT
+from speech_cases import corpus as corpus  # a fixture
+from speech_cases import whisper as whisper  # a fixture
+from studies.hypotheses import Candidate, choose, read_entries
 from studies.whisper import experiment
 from studies.whisper.findings import comparisons, outcome
 from studies.whisper.report import render, write
@@ -38,8 +38,8 @@ def test_selectors_choose_among_finished_candidates(selector, place):
 def test_what_is_selected_is_measured():
     record = {"candidates": [FOUND, FOUND], "references": ["one two three", "1 2"]}
     probable = selected(record, "log p")
-    assert probable.counts.tolist() == [[1, 3], [0, 2]]
-    assert (wer(probable.counts), probable.nll) == (20.0, 1.0)
+    assert probable.errors.tolist() == [[1, 2, 3], [0, 2, 2]]
+    assert (Wer().score(probable.errors), probable.nll) == (20.0, 1.0)
     assert selected(record, "MBR by WER").nll == 2.0
 
 
@@ -99,10 +99,10 @@ def test_npad_and_samples_are_never_less_probable_than_greedy_search(ran):
 
 def test_the_sets_of_a_bootstrap_are_strings(ran):
     results = Results(ran[1])
-    (counts,) = results.counts(results.systems[0])
-    assert len(counts) == 3
-    every = [results.of(results.systems[0], 0, on).counts for on in results.sets]
-    assert np.array_equal(counts, every[0] + every[1])
+    (errors,) = results.errors(results.systems[0])
+    assert len(errors) == 3
+    every = [results.of(results.systems[0], 0, on).errors for on in results.sets]
+    assert np.array_equal(errors, every[0] + every[1])
 
 
 def test_the_report_has_a_row_a_system_and_a_plot(ran, tmp_path):

@@ -18,10 +18,11 @@ from npad.calibrate.halving import Point, Rung, frontier, halve, rung_sizes
 from npad.calibrate.measured_part import Decodings, Measured, Part, Unit
 from npad.calibrate.search_work import Work
 from npad.errors import InvalidInput
-from npad.evaluate.metrics import Metric, metric_named
-from npad.evaluate.significance import Comparison, compare_with_all
+from npad.evaluate.bootstrap import Comparison, compare_with_all
+from npad.metrics.metric import Metric
+from npad.metrics.registry import metric_named
 from npad.model import name_of
-from npad.pipelines.encoding import ensure_texts
+from npad.pipelines.translation import ensure_texts
 from npad.reproduce.record import Record
 from npad.search.greedy import Greedy
 from npad.validation import (

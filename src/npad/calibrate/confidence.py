@@ -13,7 +13,8 @@ import numpy as np
 
 from npad.errors import InvalidInput
 from npad.evaluate.calibration import FloatArray, calibration_error, isotonic, rank_correlation
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.storage.confidence import Confidence, log_prob_per_token
 from npad.validation import as_list, brief, ensure_callable

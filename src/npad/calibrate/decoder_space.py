@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from npad.metrics.registry import metric_named
 from npad.model import Capabilities
 from npad.noise.noisy import Noise
 from npad.schedules import Annealed, Constant, Schedule
@@ -202,10 +203,10 @@ class DecoderSpace:
         return [self._selection("", MostProbable()), *normalised]
 
     def _by_samples(self) -> list[Selection]:
-        """Return the selectors for samples; MBR by the metric, or by chrF."""
+        """Return the selectors for samples; MBR by the metric's utility."""
         if self.metric == "logprob":
             return [self._selection("", MostProbable())]
-        utility = "wer" if self.metric == "wer" else "chrf"
+        utility = metric_named(self.metric).utility
         return [
             self._selection("", MostProbable()),
             self._selection(", MBR", MBR(utility)),

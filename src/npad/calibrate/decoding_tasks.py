@@ -102,9 +102,6 @@ class Transcribing:
                 self.transcriber.stream(recordings, decoder, self.max_length, self.max_rows)
             )
         seconds = time.perf_counter() - start
-        texts = [
-            " ".join(segment.text for segment in self.transcriber.segments(windows))
-            for windows in found
-        ]
-        log_probs = [sum(window.transcript.log_prob for window in windows) for windows in found]
+        texts = [output.text for output in found]
+        log_probs = [output.log_prob for output in found]
         return Outputs(texts, log_probs, calls.search + calls.rescoring, seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from npad.calibrate.decoding_tasks import Outputs, Task
 from npad.calibrate.halving import Point
-from npad.evaluate.metrics import Metric
+from npad.metrics.metric import Metric
 from npad.reproduce.bench import decoder_signature
 from npad.reproduce.record import Record
 from npad.reproduce.rows import is_number
@@ -26,7 +27,7 @@ class Decodings:
 
     Args:
         task: the model.
-        record: where outputs are kept; a dictionary in memory if None.
+        record: where outputs are kept; in memory if None.
         identity: what else the outputs depend on: the model's files, the device.
         batch: sources decoded at a time; None for all. Milliseconds depend on it.
     """
@@ -34,8 +35,8 @@ class Decodings:
     def __init__(
         self, task: Task, record: Record | None, identity: str, batch: int | None = None
     ) -> None:
-        self.task, self.record, self.identity, self.batch = task, record, identity, batch
-        self.memory: dict[tuple[Any, ...], Any] = {}
+        self.task, self.identity, self.batch = task, identity, batch
+        self.record = record or Record()
         self.calls = 0  # of all outputs asked for, recorded ones included
         self.seconds = 0.0
 
@@ -51,14 +52,7 @@ class Decodings:
         def measure() -> dict[str, Any]:
             return asdict(self._decode(sources, decoder))
 
-        if self.record is None:
-            if key not in self.memory:
-                self.memory[key] = measure()
-            value = self.memory[key]
-        else:
-            value = self.record.get_or_measure(key, measure)
-            if not _are_outputs(value, len(sources)):
-                raise self.record.damaged(key)
+        value = self.record.row(key, measure, partial(_are_outputs, count=len(sources)))
         outputs = Outputs(**value)
         self.calls += outputs.calls
         self.seconds += outputs.seconds
@@ -151,7 +145,7 @@ class Part:
             cost = outputs.calls if self.unit == "calls" else 1000 * outputs.seconds
             self.blocks[key] = Measured(
                 self.metric.statistics(
-                    outputs.texts, outputs.log_probs, self.references[start:stop]
+                    outputs.texts, self.references[start:stop], outputs.log_probs
                 ),
                 cost / (stop - start),
             )

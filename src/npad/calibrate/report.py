@@ -16,8 +16,8 @@ from typing import Any
 
 from npad.calibrate.calibrate import Calibration
 from npad.errors import InvalidInput
+from npad.evaluate.bootstrap import RESAMPLES, SIGNIFICANT
 from npad.evaluate.plots import Curve, Panel, Point, curves
-from npad.evaluate.significance import RESAMPLES, SIGNIFICANT
 from npad.reproduce.tables import markdown
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import parse_json, read_bytes

@@ -26,8 +26,8 @@ from npad.cli.options import (
 )
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.metrics import METRICS
 from npad.evaluate.plots import ensure_plottable
+from npad.metrics.registry import METRICS
 from npad.search.decoder import Decoder
 from npad.search.npad import NPAD
 from npad.validation import ensure_number

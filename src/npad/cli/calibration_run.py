@@ -19,8 +19,9 @@ from npad.cli.evaluate_speech import are_recordings
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines import transcription
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load_as
+from npad.pipelines.transcription import Transcriber
+from npad.pipelines.translation import Translator
 from npad.reproduce.record import Record
 from npad.scale.worker import fingerprint
 from npad.search.defaults import Defaults
@@ -52,11 +53,11 @@ class Setting:
         """Load the model."""
         device = device_named(self.device, "--device")
         if not recordings:
-            translator = load(self.model, device, self.precision).caching()
+            translator = load_as(Translator, self.model, device, self.precision).caching()
             return Translating(translator, self.max_length, self.max_rows)
         if self.precision != "float32":
             raise InvalidInput("recordings are transcribed without --precision; leave it out")
-        transcriber = transcription.load(self.model, device)
+        transcriber = load_as(Transcriber, self.model, device)
         return Transcribing(transcriber, self.max_length, self.max_rows)
 
     def identity(self) -> str:

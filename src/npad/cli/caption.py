@@ -18,10 +18,11 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
 from npad.evaluate.plots import ensure_matplotlib
-from npad.pipelines.captioning import MAX_CAPTION, load
+from npad.pipelines.captioning import MAX_CAPTION, Captioner
+from npad.pipelines.loading import load_as
 from npad.pipelines.manifests import holds_files
 from npad.pipelines.pictures import SUFFIXES
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.search.decoder import Decoder
 from npad.signatures import signature
 from npad.text.files import open_output
@@ -87,7 +88,7 @@ def command(
     """
     files = picture_files(image)
     overlays = None if overlay is None else _overlays(files, overlay)
-    captioner = load(model, device_named(device, "--device"), precision)
+    captioner = load_as(Captioner, model, device_named(device, "--device"), precision)
     listed = len(files) > 1 or image[0].is_dir()
     write = as_moses if nbest > 1 else as_manifest if listed else as_text
     write = write_json if as_json else write

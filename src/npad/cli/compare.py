@@ -20,7 +20,8 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.comparison import compare
 from npad.pipelines.loading import load
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact

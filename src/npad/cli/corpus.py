@@ -16,11 +16,11 @@ from npad.cli.outputs import as_json, as_moses, as_text
 from npad.cli.placement import Placement
 from npad.cli.terminal import SECONDS_PER_NOTE, bar, clock_time, note
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.scale.corpus import Corpus, translate_corpus
 from npad.scale.formats import is_json_lines, is_parquet
 from npad.scale.worker import ModelSpec
-from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.validation import ensure_choice
 
 REPORTED = 20  # lines that failed, before only their number is told
@@ -77,28 +77,17 @@ def run_corpus(
     where: Placement,
     spec: ModelSpec,
     corpus: Corpus,
-    decoder: Decoder,
-    max_length: int,
-    max_rows: int,
+    decoding: Decoding,
     unit: int | None,
 ) -> None:
     """Translate a corpus, with progress and a report of lines that failed on stderr."""
     reports = Reports()
     spec = spec.fingerprinted()
-    with where.running(spec) as engine, shown_progress() as progress:
+    with where.running(spec) as workers, shown_progress() as progress:
         summary = translate_corpus(
-            corpus,
-            engine,
-            spec,
-            decoder,
-            max_length,
-            max_rows,
-            unit,
-            where.chain_parts,
-            progress,
-            reports.add,
+            corpus, workers, spec, decoding, unit, where.chain_parts, progress, reports.add
         )
-    if deaths := getattr(engine, "deaths", 0):
+    if deaths := getattr(workers, "deaths", 0):
         note(f"{deaths:,} workers died meanwhile; what they had was run again")
     if summary.continued:
         note(f"{summary.continued:,} of {summary.texts:,} lines were finished by an earlier run")

@@ -24,21 +24,14 @@ from npad.cli.options import (
     Precision,
 )
 from npad.cli.outputs import one_line
-from npad.cli.placement import (
-    Address,
-    ChainParts,
-    EngineName,
-    GpusPerWorker,
-    Placement,
-    Workers,
-)
+from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.comparison import intervals
 from npad.evaluate.report import Report, evaluate
 from npad.pipelines.manifests import holds_files
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.text.files import open_output, read_pairs
@@ -55,6 +48,7 @@ re-scored     calls of the clean model that scores what noisy chains found
 
 
 @decodes()
+@placed
 def command(
     source: Annotated[
         Path,
@@ -85,11 +79,7 @@ def command(
     ] = None,
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
-    engine: EngineName = None,
-    address: Address = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    chain_parts: ChainParts = 1,
+    where: Placement = HERE,
     *,
     decoder: Decoder,
 ) -> None:
@@ -112,7 +102,7 @@ def command(
         npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
     """
     if holds_files(source):
-        if engine is not None:
+        if where.engine is not None:
             raise InvalidInput("pictures and recordings are evaluated without --engine")
         evaluate_manifest(
             source,
@@ -130,14 +120,13 @@ def command(
     limit = MAX_LENGTH if max_length is None else max_length
     sources, references = read_pairs(source, reference)
     if are_recordings(sources):
-        if engine is not None or precision != "float32":
-            option = "--precision" if engine is None else "--engine"
+        if where.engine is not None or precision != "float32":
+            option = "--precision" if where.engine is None else "--engine"
             raise InvalidInput(f"recordings are evaluated without {option}; leave it out")
         evaluate_recordings(
             sources, references, model, device, decoder, output, as_json, limit, max_rows
         )
         return
-    where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
     spec = ModelSpec(model, device, precision, max_source)
     with ExitStack() as open_files:
         translator = open_files.enter_context(where.translator(spec))

@@ -14,12 +14,13 @@ from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.captioning import CaptionReport, evaluate_captions
-from npad.pipelines import captioning, transcription
 from npad.pipelines.audio import read_wav
+from npad.pipelines.captioning import MAX_CAPTION, Captioner
+from npad.pipelines.loading import load_as, source_of
 from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.names import ModelReference
-from npad.pipelines.own_models import source_of
-from npad.pipelines.progress import on_decoded
+from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.transcription import Transcriber
 from npad.search.decoder import Decoder
 
 LEGEND = """\
@@ -54,7 +55,7 @@ def evaluate_manifest(
         raise InvalidInput(f"{rule}; give a file of lines")
     texts = read_manifest(manifest)
     if source == "picture":
-        captioner = captioning.load(model, device_named(device, "--device"), precision)
+        captioner = load_as(Captioner, model, device_named(device, "--device"), precision)
         read = {name: captioner.read(data, name) for name, data in read_files(files, texts)}
         with opened(output) as out, bar("evaluating", len(texts)) as progress:
             decoded = Decoded(progress, "evaluating", len(texts))
@@ -64,7 +65,7 @@ def evaluate_manifest(
                     [read[name] for name in texts],
                     list(texts.values()),
                     decoder,
-                    captioning.MAX_CAPTION if max_length is None else max_length,
+                    MAX_CAPTION if max_length is None else max_length,
                     max_rows,
                 )
             if out is not None:
@@ -74,7 +75,7 @@ def evaluate_manifest(
         return
     if precision != "float32":
         raise InvalidInput("recordings are evaluated without --precision; leave it out")
-    transcriber = transcription.load(model, device_named(device, "--device"))
+    transcriber = load_as(Transcriber, model, device_named(device, "--device"))
     for name, transcripts in texts.items():
         if len(transcripts) > 1:
             rule = f"{manifest} has {len(transcripts)} transcripts of {name}"

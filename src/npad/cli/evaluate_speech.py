@@ -15,8 +15,9 @@ from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.evaluate.speech import SpeechReport, evaluate_speech
 from npad.pipelines.audio import length, read
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.transcription import Transcriber, load
+from npad.pipelines.loading import load_as
+from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.transcription import Transcriber
 from npad.search.decoder import Decoder
 
 LEGEND = """\
@@ -46,7 +47,7 @@ def evaluate_recordings(
 ) -> None:
     """Transcribe the WAV files that lines name, and print the figures."""
     seconds = sum(length(path).present for path in sources)
-    transcriber = load(model, device_named(device, "--device"))
+    transcriber = load_as(Transcriber, model, device_named(device, "--device"))
     recordings = (read(path, transcriber.rate) for path in sources)
     evaluate_samples(
         transcriber,

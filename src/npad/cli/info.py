@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from npad.cli.confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
 from npad.model import name_of
-from npad.models.huggingface.rewritten import Rewritten
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
-from npad.pipelines.own_models import load_own, source_of
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
@@ -76,19 +73,14 @@ def command(
 
 def _unwrap(model: Any) -> Any:
     """Return the model without what npad wraps around it to decode faster or to steer it."""
-    if isinstance(model, Rewritten):
-        model = model.model
     return getattr(model, "plain", model)
 
 
 def _load(reference: ModelReference) -> tuple[Any, Confidence | None]:
     """Return a model of texts, pictures or sounds, and how its confidence was fitted, if it was."""
-    source = "text" if reference.folder is None else source_of(reference)
-    if reference.folder is not None and source != "text":
-        return _unwrap(load_own(reference.folder, source, torch.device("cpu")).model), None
-    translator = load(reference.name)
-    fit = translator.confidence if isinstance(translator.confidence, Confidence) else None
-    return _unwrap(translator.model), fit
+    pipeline = load(reference.name)
+    fit = pipeline.confidence if isinstance(pipeline.confidence, Confidence) else None
+    return _unwrap(pipeline.model), fit
 
 
 def _config(reference: ModelReference) -> dict[str, Any]:

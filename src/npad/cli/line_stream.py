@@ -12,10 +12,11 @@ from typing import IO
 from npad.cli.outputs import not_decoded
 from npad.cli.terminal import Decoded
 from npad.engine.memory import return_free_memory
-from npad.pipelines.encoding import TooLong
+from npad.errors import InvalidInput
+from npad.pipelines.outputs import Translation
 from npad.pipelines.overlap import ReadAhead
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.signatures import signature
 from npad.text.files import read_lines
@@ -43,7 +44,7 @@ def write_translations(
     out: IO[str],
     write: Write,
     progress: Callable[[str, int, int], None],
-    on_long: Callable[[int, TooLong], None],
+    on_long: Callable[[int, InvalidInput], None],
     *,
     decoder: Decoder,
     nbest: int = 1,
@@ -81,7 +82,7 @@ def write_translations(
     stream = translator.stream_or_skip(texts, decoder, max_length, max_rows, window)
     with on_decoded(decoded.add), closing(stream) as outcomes:
         for done, outcome in enumerate(outcomes, start=1):
-            if isinstance(outcome, TooLong):
+            if isinstance(outcome, InvalidInput):
                 on_long(done, outcome)
                 outcome = not_decoded(signature(decoder, translator.model))
                 skipped += 1

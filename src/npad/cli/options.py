@@ -31,8 +31,7 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Precision of NPAD's noisy chains: float32, bfloat16, float16, int8. "
-        "Scores stay in float32.",
+        help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
     ),
 ]
 MAX_LENGTH = 200

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.search.hypotheses import Hypothesis
 from npad.text.files import open_output
 

@@ -16,14 +16,7 @@ from rich.markdown import Markdown
 
 from npad.cli.display import Display
 from npad.cli.options import Device, MaxLength, MaxRows, Precision
-from npad.cli.placement import (
-    Address,
-    ChainParts,
-    EngineName,
-    GpusPerWorker,
-    Placement,
-    Workers,
-)
+from npad.cli.placement import HERE, Placement, placed
 from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
@@ -41,6 +34,7 @@ def _training(help: str) -> Any:
     return typer.Option(help=help, rich_help_panel=TRAINING)
 
 
+@placed
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the results; run again to continue.")],
     data: Annotated[
@@ -79,11 +73,7 @@ def command(
     precision: Precision = "float32",
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,
-    engine: EngineName = None,
-    address: Address = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    chain_parts: ChainParts = 1,
+    where: Placement = HERE,
     recipe: Annotated[
         str, _training("`paper` (Adadelta, as Cho, 2016) or `adam` (for little data).")
     ] = "adam",
@@ -118,8 +108,7 @@ def command(
         parse_sizes(vocabulary),
     )
     sigmas = _parse_sigmas(train_sigmas)
-    where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
-    if engine is not None and sigmas:
+    if where.engine is not None and sigmas:
         raise InvalidInput("--engine measures one model; leave out --train-sigmas")
     if model is not None and sigmas:
         raise InvalidInput(

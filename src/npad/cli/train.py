@@ -28,7 +28,7 @@ from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
 from npad.noise.noisy import noise_from_names
-from npad.pipelines.own_models import COMMANDS
+from npad.pipelines.loading import COMMANDS
 from npad.storage import checkpoint as checkpoints
 from npad.storage import jsonl
 from npad.training import run

@@ -20,10 +20,11 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_transcript
 from npad.pipelines.audio import Length, length, read
-from npad.pipelines.progress import on_decoded
-from npad.pipelines.segments import Window
+from npad.pipelines.loading import load_as
+from npad.pipelines.outputs import Window
+from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.subtitles import FORMATS, SUFFIXES
-from npad.pipelines.transcription import Transcriber, load
+from npad.pipelines.transcription import Transcriber
 from npad.search.decoder import Decoder
 from npad.text.files import open_output
 from npad.validation import ensure_choice
@@ -107,7 +108,13 @@ def command(
     for path, duration in zip(file, lengths, strict=True):
         _mention_truncation(path, duration)
     total = math.ceil(sum(duration.present for duration in lengths))
-    transcriber = load(model, device_named(device, "--device"), language, form != "text")
+    transcriber = load_as(
+        Transcriber,
+        model,
+        device_named(device, "--device"),
+        language=language,
+        timestamps=form != "text",
+    )
     with ExitStack() as stack:
         common = stack.enter_context(open_output(output)) if targets is None else None
         progress = stack.enter_context(bar("transcribing, seconds", total))
@@ -115,15 +122,15 @@ def command(
         stack.enter_context(on_decoded(decoded.add))
         recordings = _recordings(file, transcriber.rate)
         finished, seconds = transcriber.stream(recordings, decoder, max_length, max_rows), 0.0
-        for i, (path, windows) in enumerate(zip(file, finished, strict=True)):
+        for i, (path, found) in enumerate(zip(file, finished, strict=True)):
+            windows = found.windows
             seconds += windows[-1].end
             if as_json:
                 assert common is not None
                 for window in windows:
-                    write_json(common, i, str(path), window.transcript, 1)
+                    write_json(common, i, str(path), window.output, 1)
             else:
-                segments = transcriber.segments(windows)
-                text = FORMATS[form](str(path), windows[-1].end, segments)
+                text = FORMATS[form](str(path), windows[-1].end, found.segments)
                 _write(text, common, None if targets is None else targets[i])
             if common is not None:
                 common.flush()
@@ -140,7 +147,7 @@ def _draw(transcriber: Transcriber, path: Path, windows: Sequence[Window], overl
     if len(windows) > 1:
         rule = f"--overlay shows one window, and {path} has {len(windows)}"
         raise InvalidInput(f"{rule} of at most {transcriber.longest:g} seconds; cut it")
-    overlay_transcript(transcriber, read(path, transcriber.rate), windows[0].transcript, overlay)
+    overlay_transcript(transcriber, read(path, transcriber.rate), windows[0].output, overlay)
 
 
 def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path] | None:

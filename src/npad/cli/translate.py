@@ -25,27 +25,20 @@ from npad.cli.options import (
 )
 from npad.cli.outputs import as_json as write_json
 from npad.cli.outputs import as_moses, as_text
-from npad.cli.placement import (
-    Address,
-    ChainParts,
-    EngineName,
-    Field,
-    GpusPerWorker,
-    OnError,
-    Placement,
-    Workers,
-)
+from npad.cli.placement import HERE, Field, OnError, Placement, placed
 from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
+from npad.pipelines.outputs import TooLong
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
 @decodes()
+@placed
 def command(
     text: Annotated[
         list[str] | None,
@@ -92,11 +85,7 @@ def command(
             min=1,
         ),
     ] = None,
-    engine: EngineName = None,
-    address: Address = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    chain_parts: ChainParts = 1,
+    where: Placement = HERE,
     on_error: OnError = "skip",
     field: Field = "text",
     *,
@@ -133,11 +122,10 @@ def command(
         note(
             f"{path} is a file, but its name is translated; for its lines: npad translate -i {path}"
         )
-    where = Placement(engine, address, workers, gpus_per_worker, chain_parts)
-    if engine is not None:
+    if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
         corpus = OutputForm.corpus(input, output, as_json, moses, nbest, field, on_error)
-        run_corpus(where, spec, corpus, decoder, max_length, max_rows, window)
+        run_corpus(where, spec, corpus, Decoding(decoder, max_length, max_rows), window)
         return
     where.ensure_unused(on_error != "skip", field != "text")
     translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
@@ -148,9 +136,13 @@ def command(
         note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
 
-    def report_long(line: int, excess: TooLong) -> None:
-        limit = source_limit(translator, max_source)
-        note(f"line {line} has {excess.size}, more than {limit}; it is left empty")
+    def report_long(line: int, reason: InvalidInput) -> None:
+        rule = str(reason)
+        if isinstance(reason, TooLong):
+            rule = (
+                f"line {line} has {reason.size}, more than {source_limit(translator, max_source)}"
+            )
+        note(f"{rule}; it is left empty")
 
     with (
         _continuable(input, output),

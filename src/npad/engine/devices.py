@@ -15,7 +15,6 @@ from npad.validation import brief
 PRECISIONS = {  # the dtype of states; int8 applies to weights only
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
     "int8": torch.float32,
 }
 

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import paired
-from npad.evaluate.captions import CaptionBleu, Cider, paired_cider
 from npad.evaluate.report import distinct, distinct_texts
+from npad.metrics.captions import Bleu4, Cider
+from npad.metrics.metric import LogProb
 from npad.pipelines.captioning import MAX_CAPTION, Captioner
-from npad.pipelines.translation import Translation
+from npad.pipelines.outputs import Translation
 from npad.search.decoder import Decoder
 
 Interval = tuple[float, float]  # 95 %, bootstrap over the pictures
@@ -69,7 +69,7 @@ def evaluate_captions(
     Raises:
         InvalidInput: there are fewer than two pictures, or not as many as sets of references.
     """
-    bleu, cider = CaptionBleu(references), Cider(references)
+    bleu, cider = Bleu4(), Cider().fitted(references)
     start = time.perf_counter()
     with count_calls() as calls:
         outputs = captioner.caption(pictures, decoder, max_length, max_rows)
@@ -80,16 +80,17 @@ def evaluate_captions(
             "they must be pairs"
         )
     texts = [output.text for output in outputs]
-    counts, scores = bleu.counts(texts), cider.scores(texts)
-    log_probs = np.array([output.log_prob for output in outputs])
-    nll, resampled = paired([-log_probs], [counts], weights=(1,))
-    by_cider = paired_cider([scores], weights=(1,))
+    counts, scores = bleu.statistics(texts, references), cider.statistics(texts, references)
+    log_probs = LogProb.of([output.log_prob for output in outputs])
+    nll = paired(LogProb(), [log_probs], weights=(-1,))
+    resampled = paired(bleu, [counts], weights=(1,))
+    by_cider = paired(cider, [scores], weights=(1,))
     report = CaptionReport(
         pictures=len(outputs),
         references=sum(map(len, references)),
         nll=nll.value,
         nll_interval=(nll.low, nll.high),
-        bleu=bleu.score(counts.sum(0)),
+        bleu=bleu.score(counts),
         bleu_interval=(resampled.low, resampled.high),
         cider=by_cider.value,
         cider_interval=(by_cider.low, by_cider.high),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from npad.evaluate.bleu import Bleu, Counts
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.report import Report, evaluate
-from npad.pipelines.translation import Translation, Translator
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import FloatArray, LogProb, Scorer
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 
 
@@ -30,7 +29,9 @@ def intervals(
     outputs: Sequence[Translation], references: Sequence[str]
 ) -> tuple[Difference, Difference]:
     """Return mean NLL and BLEU of translations, each with its interval."""
-    return paired([_nll(outputs)], [Bleu(references).counts(_texts(outputs))], weights=(1,))
+    statistics = Bleu().statistics(_texts(outputs), references)
+    nll = paired(LogProb(), [_log_probs(outputs)], weights=(-1,))
+    return nll, paired(Bleu(), [statistics], weights=(1,))
 
 
 def compare(
@@ -59,8 +60,8 @@ def compare(
     Raises:
         InvalidInput: there are no pairs, or a source is too long.
     """
-    translator, bleu = translator.caching(), Bleu(references)
-    first: tuple[NDArray[np.float64], Counts] | None = None
+    translator, bleu = translator.caching(), Scorer(Bleu(), references)
+    first: tuple[FloatArray, FloatArray] | None = None
     measured = {}
     for name, decoder in decoders.items():
 
@@ -70,16 +71,21 @@ def compare(
         report, outputs = evaluate(
             translator, sources, references, decoder, max_length, max_rows, show
         )
-        nll, counts = _nll(outputs), bleu.counts(_texts(outputs))
-        own = paired([nll], [counts], weights=(1,))
-        gains = paired((nll, first[0]), (counts, first[1])) if first else (None, None)
-        first = first or (nll, counts)
+        log_probs, counts = _log_probs(outputs), bleu.statistics(_texts(outputs))
+        own = paired(LogProb(), [log_probs], (-1,)), paired(Bleu(), [counts], (1,))
+        gains: tuple[Difference | None, Difference | None] = None, None
+        if first:
+            gains = (
+                paired(LogProb(), (log_probs, first[0]), (-1, 1)),
+                paired(Bleu(), (counts, first[1])),
+            )
+        first = first or (log_probs, counts)
         measured[name] = Measured(report, *own, *gains)
     return measured
 
 
-def _nll(outputs: Sequence[Translation]) -> NDArray[np.float64]:
-    return np.array([-output.log_prob for output in outputs])
+def _log_probs(outputs: Sequence[Translation]) -> FloatArray:
+    return LogProb.of([output.log_prob for output in outputs])
 
 
 def _texts(outputs: Sequence[Translation]) -> list[str]:

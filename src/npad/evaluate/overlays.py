@@ -16,9 +16,9 @@ from npad.model import name_of
 from npad.models.encoders.sound import STRIDE
 from npad.pipelines.attention import token_attention, word_attention
 from npad.pipelines.captioning import Captioner
+from npad.pipelines.outputs import Translation
 from npad.pipelines.sound import FRAME_SECONDS
 from npad.pipelines.transcription import Transcriber
-from npad.pipelines.translation import Translation
 
 COLUMNS = 6  # panels in a row
 PANEL = 1.7  # inches

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import Translation
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 
 PROGRESS_SENTENCES = 1000  # between two calls of `progress`

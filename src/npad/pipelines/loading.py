@@ -1,33 +1,55 @@
-"""`npad.load`: a translator by the name of its model."""
+"""`npad.load`: the pipeline of a model, by the model's name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import toy
-from npad.models.huggingface.rewritten import Rewritten
+from npad.models.cgru.fast import prepared
+from npad.models.low_precision import LowPrecision
+from npad.pipelines.captioning import Captioner
 from npad.pipelines.names import ModelReference
-from npad.pipelines.own_models import in_precision, load_own
+from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.python_files import PythonName
+from npad.pipelines.sound import log_mel
+from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
+from npad.storage import checkpoint
+from npad.storage.actors import load_actor
 from npad.storage.confidence import Confidence
 from npad.text.subwords import Detokeniser
 from npad.validation import brief, ensure_choice
 
+COMMANDS = {"text": "npad translate", "picture": "npad caption", "sound": "npad transcribe"}
+PIPELINES: dict[type[Pipeline], str] = {
+    Translator: "text",
+    Captioner: "picture",
+    Transcriber: "sound",
+}
+LONGEST = 30.0  # seconds of a window of a model that does not say what it was trained on
+
+Kind = TypeVar("Kind", bound=Pipeline)
+
 
 def load(
-    name: str | Path, device: str | torch.device = "cpu", precision: str = "float32"
-) -> Translator:
-    """Load a model by name and return its translator.
+    name: str | Path,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
+    language: str | None = None,
+    timestamps: bool = False,
+) -> Any:
+    """Load a model by name and return its pipeline.
 
     Args:
         name: `en-de` (English to German, everyday sentences); `toy`, an exact model of four German
@@ -35,27 +57,79 @@ def load(
             its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
             one. A decoder-only model continues the text; `chat:NAME_OR_PATH` answers it, as a
             user's message in the tokenizer's chat template. `my.py:make` runs that Python file and
-            takes the translator from its name `make`.
+            takes the pipeline from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
-        precision: of NPAD's noisy chains: "float32", "bfloat16", "float16", or "int8" on a CPU.
+        precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
             Everything else, and every score, is in float32.
+        language: of a multilingual speech model; English by default.
+        timestamps: let a speech model write them, if it can. Its words may differ a little then.
+
+    Returns:
+        A `Translator`; a `Transcriber` for a speech model, such as Whisper or one of
+        `npad train --task speech`; a `Captioner` for one of `npad train --task caption`.
 
     Raises:
-        InvalidInput: there is no such model, device or precision.
+        InvalidInput: there is no such model, device, precision or language.
         StorageError: the model's files are damaged.
+    """
+    return load_as(Pipeline, name, device, precision, language, timestamps)  # type: ignore[type-abstract]
+
+
+def load_as(
+    kind: type[Kind],
+    name: str | Path,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
+    language: str | None = None,
+    timestamps: bool = False,
+) -> Kind:
+    """Load a pipeline as `load` does, and refuse one of another kind before its weights are read.
+
+    The kind is `Translator`, `Transcriber` or `Captioner`; or `Pipeline` for any of them.
     """
     reference = ModelReference.parse(name)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     device = device_named(device)
-    if reference.pretrained is not None:
-        translator = _load_pretrained(reference.pretrained, reference.chat, device)
-    elif reference.python is not None:
-        translator = _load_python(reference.python, device)
-    elif reference.folder is not None:
-        translator = _load_folder(reference.folder, device)
+    if language is not None and not isinstance(language, str):
+        raise InvalidInput(f"language must be a code, such as 'de', or None, not {brief(language)}")
+    pipeline: Any
+    if reference.python is not None:
+        pipeline = _load_python(reference.python, device)
+        source = next(s for known, s in PIPELINES.items() if isinstance(pipeline, known))
     else:
-        translator = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
-    return replace(translator, model=in_precision(translator.model, precision))
+        source = source_of(reference)
+    if source != PIPELINES.get(kind, source):
+        rule = f"is a model of {source}s, not of {PIPELINES[kind]}s"
+        raise InvalidInput(f"{reference.name} {rule}; use it with {COMMANDS[source]}")
+    if reference.pretrained is not None and source == "sound":
+        pipeline = _load_whisper(reference.pretrained, device, language, timestamps)
+    elif language is not None:
+        raise InvalidInput(f"{name} has one language: leave out {language!r}")
+    elif reference.pretrained is not None:
+        pipeline = _load_pretrained(reference.pretrained, reference.chat, device)
+    elif reference.folder is not None:
+        pipeline = _load_folder(reference.folder, device)
+    elif reference.python is None:
+        pipeline = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
+    if precision != "float32":
+        pipeline = replace(pipeline, model=LowPrecision(pipeline.model, precision))
+    return cast(Kind, pipeline)
+
+
+def source_of(reference: ModelReference) -> str:
+    """Return what a model reads, without its weights: "text", "picture" or "sound".
+
+    Raises:
+        InvalidInput: the configuration of a Hugging Face model cannot be loaded safely.
+    """
+    if reference.pretrained is not None and not reference.chat:
+        from npad.models.huggingface.loading import hears  # needs the extra `hf`
+
+        return "sound" if hears(reference.pretrained) else "text"
+    if reference.folder is None:
+        return "text"
+    config = checkpoint.read_config(checkpoint.resolve(reference.folder))
+    return str(config.get("model", {}).get("source", "text"))
 
 
 def defaults_of(name: str | Path) -> Defaults:
@@ -75,32 +149,43 @@ def defaults_of(name: str | Path) -> Defaults:
     return Defaults.from_facts(RELATIVE_NOISE, continues_text(reference.pretrained))
 
 
-def _load_folder(folder: Path, device: torch.device) -> Translator:
+def _load_folder(folder: Path, device: torch.device) -> Pipeline:
     """Load a model that npad trained, with its actor and its confidence if it has them."""
-    own = load_own(folder, "text", device)
-    source, target = own.subwords
+    folder = checkpoint.resolve(folder)
+    saved = checkpoint.load(folder, device)
+    model, digest = prepared(saved.model), checkpoint.weights_digest(folder)
+    model.actor = load_actor(folder, digest, device)
+    source, target = saved.subwords
+    options = saved.model.source_encoder.options
+    if saved.model.source == "picture":
+        return Captioner(model, Detokeniser(target), options["size"])
+    if saved.model.source == "sound":
+        rate, bins = options["rate"], options["bins"]
+
+        def hear(recordings: Sequence[Tensor]) -> list[Tensor]:
+            return [log_mel(recording, rate, bins) for recording in recordings]
+
+        longest = saved.about.get("longest_seconds", LONGEST)  # it has heard nothing longer
+        return Transcriber(model, hear, Detokeniser(target), rate, longest)
     assert source is not None  # of a model of texts
+    confidence = Confidence.read(folder, digest)
     return Translator(
-        own.model,
-        source.encode,
-        Detokeniser(target),
-        target.encode,
-        confidence=Confidence.read(own.folder, own.digest),
+        model, source.encode, Detokeniser(target), target.encode, confidence=confidence
     )
 
 
-def _load_python(name: PythonName, device: torch.device) -> Translator:
-    """Return a translator that a user's Python file defines, or that its function returns."""
+def _load_python(name: PythonName, device: torch.device) -> Pipeline:
+    """Return a pipeline that a user's Python file defines, or that its function returns."""
     value = name.load()
-    if callable(value) and not isinstance(value, Translator):
+    if callable(value) and not isinstance(value, Pipeline):
         takes_device = "device" in name.call(partial(signature, value)).parameters
         value = name.call(value, **({"device": device} if takes_device else {}))
-    if not isinstance(value, Translator):
+    if not isinstance(value, tuple(PIPELINES)):
         raise InvalidInput(
             f"{name} gave {brief(value)}, and must give an npad.Translator: a model with the "
-            "functions `encode` and `detokenise`"
+            "functions `encode` and `detokenise`; or a Transcriber or Captioner"
         )
-    return value
+    return cast(Pipeline, value)
 
 
 def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
@@ -128,11 +213,39 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         batch = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
         return [list(ids) for ids in batch]
 
-    def detokenise(tokens: tuple[int, ...]) -> str:
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
-
-    translator = Translator(model, encode, detokenise, encode_target)
-    longest = (model.model if isinstance(model, Rewritten) else model).longest
+    translator = Translator(model, encode, _detokenise(tokenizer), encode_target)
+    longest = getattr(model, "plain", model).longest
     if longest is None:
         return translator
     return replace(translator, longest=longest - 1, positions=longest - 1)
+
+
+def _load_whisper(
+    name: str, device: torch.device, language: str | None, timestamps: bool
+) -> Transcriber:
+    """Load a speech model of Hugging Face, as it writes timestamps if asked for."""
+    from npad.models.huggingface.adapter import Inputs  # needs the extra `hf`
+    from npad.models.huggingface.loading import speech_model
+
+    model, processor, timed = speech_model(name, device, language)
+    rate = processor.feature_extractor.sampling_rate
+
+    def hear(recordings: Sequence[Tensor]) -> Inputs:
+        samples = [recording.numpy() for recording in recordings]
+        return Inputs(**processor(samples, sampling_rate=rate, return_tensors="pt"))
+
+    longest = getattr(processor.feature_extractor, "chunk_length", LONGEST)
+    plain = Transcriber(model, hear, _detokenise(processor.tokenizer), rate, longest)
+    if timed is None:
+        return plain
+    with_times = replace(plain, model=timed[0], timestamps=Timestamps(timed[1]))
+    return with_times if timestamps else replace(plain, timed=with_times)
+
+
+def _detokenise(tokenizer: Any) -> Callable[[tuple[int, ...]], str]:
+    """Return a function from tokens to text, without special tokens."""
+
+    def detokenise(tokens: tuple[int, ...]) -> str:
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    return detokenise

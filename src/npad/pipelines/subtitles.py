@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from npad.pipelines.segments import Segment
+from npad.pipelines.outputs import Segment
 
 
 def as_text(name: str, seconds: float, segments: Sequence[Segment]) -> str:
@@ -25,11 +25,11 @@ def as_json(name: str, seconds: float, segments: Sequence[Segment]) -> str:
                 "start": round(segment.start, 3),
                 "end": round(segment.end, 3),
                 "text": segment.text,
-                "window_log_prob": _finite(segment.transcript.log_prob),
+                "window_log_prob": _finite(segment.output.log_prob),
             }
             for segment in segments
         ],
-        "signature": segments[0].transcript.signature if segments else None,
+        "signature": segments[0].output.signature if segments else None,
     }
     return json.dumps(content, ensure_ascii=False) + "\n"
 

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from npad.engine.cost import count_calls
 from npad.errors import StorageError
-from npad.evaluate.bootstrap import TIE, Difference, paired
+from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import distinct_texts, timed_translations
+from npad.metrics.metric import TIE, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
-from npad.reproduce.measured_task import TRANSLATION, Metric, Scorer, Task
-from npad.reproduce.record import NotMeasured, Record
+from npad.reproduce.measured_task import TRANSLATION, Task
+from npad.reproduce.record import Record
 from npad.reproduce.rows import (
     Counted,
     Decoded,
@@ -85,11 +86,14 @@ class Bench:
         task: Task = TRANSLATION,
     ) -> None:
         self.task = task
-        self.folder, self.record = folder, Record(folder / "results.jsonl")
+        self.folder = folder
+        self.record = Record(
+            folder / "results.jsonl",
+            lambda key: progress(" · ".join(map(str, key)), len(self.record.results)),
+        )
         self.set_names = list(sets)
         self.sets: dict[str, Pairs] = dict(sets) if isinstance(sets, Mapping) else {}
         self.seeds, self.max_length, self.max_rows = seeds, max_length, max_rows
-        self.progress = progress
         self.translator = cache(translator) if translator else None
         self.scorers = cache(self._scorers)
 
@@ -155,12 +159,12 @@ class Bench:
     ) -> tuple[Difference, ...]:
         def measure() -> list[dict[str, float]]:
             compared = [self._outputs(set_name, decoder) for set_name, decoder in runs]
-            nll = [-system.log_prob for system in compared]
-            differences: list[Difference] = []
-            for i, scorer in enumerate(self.scorers(runs[0][0])):
-                counts = [system.counts[i] for system in compared]
-                by_nll, by_metric = paired(nll, counts, weights, score=scorer.score)
-                differences += [by_metric] if differences else [by_nll, by_metric]
+            log_prob = LogProb()
+            probabilities = [LogProb.of(each.log_prob) for each in compared]
+            differences = [paired(log_prob, probabilities, [-weight for weight in weights])]
+            for i, metric in enumerate(self.task.metrics):
+                statistics = [system.statistics[i] for system in compared]
+                differences.append(paired(metric, statistics, weights))
             return [vars(difference) for difference in differences]
 
         count = 1 + len(self.task.metrics)
@@ -253,27 +257,16 @@ class Bench:
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
         shares = []
-        for key, value in self.record.results.items():
+        for key in self.record.results:
             if key[:1] in (("row",), ("trained",)):
-                if not self._is_row(value):
-                    raise self.record.damaged(key)
-                shares.append(float(value["finished"]))
+                shares.append(float(self.record.row(key, valid=self._is_row)["finished"]))
         return min(shares)
 
     def _get_or_measure(
         self, key: tuple[Any, ...], measure: Callable[[], Any], valid: Callable[[Any], bool]
     ) -> Any:
         """Return the result of a key, measured if it is not recorded; `valid` checks its form."""
-        if key not in self.record.results:
-            if not self.measures:
-                raise NotMeasured(
-                    f"{self.record.path} has no result for {key}; measuring it needs a model"
-                )
-            self.progress(" · ".join(map(str, key)), len(self.record.results))
-        value = self.record.get_or_measure(key, measure)
-        if not valid(value):
-            raise self.record.damaged(key)
-        return value
+        return self.record.row(key, measure if self.measures else None, valid)
 
     def _model(self, training_sigma: float = 0.0) -> Translator:
         assert self.translator is not None  # _get_or_measure has checked
@@ -314,16 +307,16 @@ class Bench:
 
     def _scorers(self, set_name: str) -> list[Scorer]:
         references = self.sets[set_name].references
-        return [metric.scorer(references) for metric in self.task.metrics]
+        return [Scorer(metric, references) for metric in self.task.metrics]
 
     def _is_row(self, value: Any) -> bool:
         return is_row(value, self.task.metrics)
 
     def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
         decoded = self._decode(set_name, decoder, training_sigma)
-        outputs, scorers = decoded.outputs, self.scorers(set_name)
+        outputs = decoded.outputs
         texts = [output.text for output in outputs]
-        totals = [scorer.counts(texts).sum(0) for scorer in scorers]
+        counted = [scorer.statistics(texts) for scorer in self.scorers(set_name)]
         n = len(outputs)
         if not training_sigma:
             path = self._path(set_name, decoder)
@@ -333,7 +326,7 @@ class Bench:
         return Row(
             sentences=n,
             nll=-sum(output.log_prob for output in outputs) / n,
-            length_ratio=scorers[0].length_ratio(totals[0]),
+            length_ratio=self.metric.length_ratio(counted[0].sum(0)),
             distinct=sum(output.distinct for output in outputs) / n,
             won=sum(output.chain > 0 for output in outputs) / n,
             finished=sum(output.finished for output in outputs) / n,
@@ -342,16 +335,16 @@ class Bench:
             seconds=decoded.seconds,
             signature=decoded.signature,
             quality={
-                metric.key: scorer.score(total)
-                for metric, scorer, total in zip(self.task.metrics, scorers, totals, strict=True)
+                metric.name: metric.score(statistics)
+                for metric, statistics in zip(self.task.metrics, counted, strict=True)
             },
         ).to_dict()
 
     def _outputs(self, set_name: str, decoder: Decoder) -> Counted:
         """Return a decoder's outputs on a set; decode again if their file was deleted."""
         log_prob, texts, finished = zip(*self._entries(set_name, decoder), strict=True)
-        counts = [scorer.counts(texts) for scorer in self.scorers(set_name)]
-        return Counted(np.array(log_prob), np.array(finished), counts)
+        statistics = [scorer.statistics(texts) for scorer in self.scorers(set_name)]
+        return Counted(np.array(log_prob), np.array(finished), statistics)
 
     def _entries(self, set_name: str, decoder: Decoder) -> list[tuple[float, str, bool]]:
         """Return log-probability, text and whether it is finished, of each output."""

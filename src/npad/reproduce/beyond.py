@@ -122,7 +122,7 @@ def selection(bench: Bench) -> str:
     for name, decoder in decoders.items():
         selectors: list[Selector] = [MostProbable(), LengthNormalised()]
         if decoder.chains * decoder.inner.rows <= MBR_MAX_CANDIDATES:
-            selectors.append(MBR(bench.task.utility))
+            selectors.append(MBR(bench.metric.utility))
         for selector in selectors:
             selector_name = label(selector).partition("(")[0]
             rows.append(((name, selector_name), replace(decoder, selector=selector)))
@@ -132,7 +132,7 @@ def selection(bench: Bench) -> str:
         normalised = replace(decoder, selector=LengthNormalised())
         _, *differences = bench.paired(set_name, (normalised, decoder))
         gains.append([name, *map(str, differences)])
-    names = [metric.name for metric in bench.task.metrics]
+    names = [metric.title for metric in bench.task.metrics]
     header = [f"{set_name}: what dividing by length gains", *names]
     return f"{table}\n{markdown(header, gains)}"
 

@@ -43,7 +43,7 @@ def diverse(bench: Bench, width: int) -> Diverse:
     """Return diverse decoding with η chosen by the validation metric, as in the paper's Table 4."""
     return max(
         (Diverse(width, eta) for eta in ETAS),
-        key=lambda decoder: bench.metric.sign * bench.row(bench.valid, decoder)[bench.metric.key],
+        key=lambda decoder: bench.metric.sign * bench.row(bench.valid, decoder)[bench.metric.name],
     )
 
 

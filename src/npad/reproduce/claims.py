@@ -124,7 +124,7 @@ def _comparisons(bench: Bench) -> dict[str, tuple[Decoder, ...]]:
 def verdict(differences: Sequence[Difference], task: Task = TRANSLATION) -> str:
     """Say in which of NLL and the metrics the first system is better, and in which it is worse."""
     better, worse = [], []
-    signs = {"NLL": -1} | {metric.name: metric.sign for metric in task.metrics}
+    signs = {"NLL": -1} | {metric.title: metric.sign for metric in task.metrics}
     for (name, sign), difference in zip(signs.items(), differences, strict=True):
         bounds = sorted((sign * difference.low, sign * difference.high))
         better += [name] if bounds[0] > 0 else []
@@ -144,7 +144,7 @@ def _compare(bench: Bench, set_name: str, decoders: tuple[Decoder, ...]) -> Verd
 
 def in_words(differences: Sequence[Difference], task: Task) -> str:
     """Format the differences in NLL and in each metric."""
-    names = ["NLL", *(metric.name for metric in task.metrics)]
+    names = ["NLL", *(metric.title for metric in task.metrics)]
     parts = zip(names, differences, strict=True)
     return ", ".join(f"{name} {difference}" for name, difference in parts)
 
@@ -184,7 +184,7 @@ def _entropy(bench: Bench, set_name: str) -> Verdict:
 
 def _every_sigma(bench: Bench, set_name: str) -> Verdict:
     """Check at each σ₀ whether NLL and the metrics improve with every added number of chains."""
-    measures = {"nll": ("NLL", -1)} | {m.key: (m.name, m.sign) for m in bench.task.metrics}
+    measures = {"nll": ("NLL", -1)} | {m.name: (m.title, m.sign) for m in bench.task.metrics}
     improves, parts = [], []
     for sigma in SIGMAS:
         decoders = (NPAD(Greedy(), chains, Noise(sigma)) for chains in CHAINS)
@@ -195,7 +195,7 @@ def _every_sigma(bench: Bench, set_name: str) -> Verdict:
                 for key, (_, sign) in measures.items()
             ]
         )
-        shown = " → ".join(f"{row[bench.metric.key]:.2f}" for row in figures)
+        shown = " → ".join(f"{row[bench.metric.name]:.2f}" for row in figures)
         parts.append(f"σ₀ {sigma}: {shown}")
     counts = [sum(column) for column in zip(*improves, strict=True)]
     n = len(SIGMAS)
@@ -203,7 +203,7 @@ def _every_sigma(bench: Bench, set_name: str) -> Verdict:
     by_measure = ", ".join(f"{name} at {k}" for name, k in zip(names, counts, strict=True))
     words = "confirmed" if all(k == n for k in counts) else f"{by_measure} of {n}"
     chains = ", ".join(map(str, CHAINS))
-    return words, f"mean {bench.metric.name} with {chains} chains, {'; '.join(parts)}"
+    return words, f"mean {bench.metric.title} with {chains} chains, {'; '.join(parts)}"
 
 
 def _increases(values: list[float]) -> bool:

@@ -146,8 +146,8 @@ class Figure:
         """Return the figures to draw: name, label of the axis, and its least span."""
         axes = [("nll", "NLL (lower is better)", NLL_SPAN)]
         for metric in self.bench.task.metrics:
-            better = "higher" if metric.higher else "lower"
-            axes.append((metric.key, f"{metric.name} ({better} is better)", metric.min_span))
+            better = "lower" if metric.lower_is_better else "higher"
+            axes.append((metric.name, f"{metric.title} ({better} is better)", metric.min_span))
         return axes
 
     def _curve(

@@ -80,7 +80,7 @@ class Rehearsal(Bench):
             case "errors":
                 self.exact(key[1], key[3], key[4])
                 return None
-        names = *FIGURES, *(metric.key for metric in self.task.metrics)
+        names = *FIGURES, *(metric.name for metric in self.task.metrics)
         row = dict.fromkeys(names, 1) | {"signature": ""}
         assert self._is_row(row)
         return row

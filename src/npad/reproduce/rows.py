@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npad.evaluate.bootstrap import Difference
-from npad.reproduce.measured_task import Counts, Metric
+from npad.metrics.metric import FloatArray, Metric
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Row:
     rescored: int  # model calls of re-scoring
     seconds: float
     signature: str
-    quality: Mapping[str, float] = field(default_factory=dict)  # by the key of a metric
+    quality: Mapping[str, float] = field(default_factory=dict)  # by the name of a metric
 
     def __getitem__(self, name: str) -> float:
-        """Return a figure by its name, or a metric by its key."""
+        """Return a figure by its name, or the score of a metric."""
         return self.quality[name] if name in self.quality else getattr(self, name)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Counted:
 
     log_prob: NDArray[np.float64]  # [sentences]
     finished: NDArray[np.bool_]  # [sentences]
-    counts: Sequence[Counts]  # of each metric, [sentences, k]
+    statistics: Sequence[FloatArray]  # of each metric, [sentences, k]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def is_number(value: Any) -> bool:
 
 def is_row(value: Any, metrics: Sequence[Metric]) -> bool:
     """Return whether a value from a record has the fields of a `Row` with these metrics."""
-    names = {*FIGURES, *(metric.key for metric in metrics)}
+    names = {*FIGURES, *(metric.name for metric in metrics)}
     return (
         isinstance(value, dict)
         and value.keys() == names

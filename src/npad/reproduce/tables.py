@@ -37,7 +37,7 @@ def comparison(bench: Bench, label_columns: Sequence[str], decoders: LabelledDec
     """
     header = [*label_columns]
     for set_name in bench.set_names:
-        header += [f"{set_name}: NLL", *(metric.name for metric in bench.task.metrics)]
+        header += [f"{set_name}: NLL", *(metric.title for metric in bench.task.metrics)]
         header += ["length"] if set_name != bench.valid else []
     header += ["calls", "re-scored", "seconds", "distinct", "noisy won"]
     return markdown(header, ([*labels, *_cells(bench, decoder)] for labels, decoder in decoders))
@@ -64,7 +64,7 @@ def _cells(bench: Bench, decoder: Decoder) -> list[str]:
 
 def quality_cells(bench: Bench, figures: Figures) -> list[str]:
     """Format the NLL and the metrics of a decoder."""
-    return [figures.format(name) for name in ("nll", *(m.key for m in bench.task.metrics))]
+    return [figures.format(name) for name in ("nll", *(m.name for m in bench.task.metrics))]
 
 
 def table1(bench: Bench) -> str:
@@ -126,8 +126,8 @@ def grids(bench: Bench) -> str:
             label = f"NPAD-{chains} + beam {width}, NLL at σ₀"
             lines.append([label, *(f"{value:.3f}" for value in nll)])
     for width in WIDTHS:
-        values = [bench.row(bench.valid, Diverse(width, eta))[bench.metric.key] for eta in ETAS]
-        label = f"diverse {width}, {bench.metric.name} at η"
+        values = [bench.row(bench.valid, Diverse(width, eta))[bench.metric.name] for eta in ETAS]
+        label = f"diverse {width}, {bench.metric.title} at η"
         lines.append([label, *(f"{value:.2f}" for value in values)])
     columns = [f"{sigma} / {eta}" for sigma, eta in zip(SIGMAS, ETAS, strict=True)]
     return markdown(["validation, σ₀ / η", *columns], lines)
@@ -139,7 +139,7 @@ def beside_paper(bench: Bench) -> str:
     Data and segmentation differ from the paper's, so that only differences between rows compare.
     """
     set_name = bench.tests[0]
-    names = [metric.name for metric in bench.task.metrics]
+    names = [metric.title for metric in bench.task.metrics]
     header = ["strategy", f"{set_name}: NLL", *names, "length", "calls", "Cho (2016): NLL", "BLEU"]
     lines = []
     for name, factory in chosen.strategies(bench).items():

@@ -1,9 +1,8 @@
-"""Translate a corpus: units in flight on an engine, the output in the order of the input."""
+"""Translate a corpus: units in flight on workers, the output in the order of the input."""
 
 from __future__ import annotations
 
 import io
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,21 +12,20 @@ from pathlib import Path
 from typing import IO, Literal
 
 from npad.errors import InvalidInput
-from npad.pipelines.translation import Translation
-from npad.scale import chains, formats
-from npad.scale.engine import Engine
+from npad.pipelines.outputs import Output
+from npad.scale import formats
 from npad.scale.manifest import Manifest, continued
-from npad.scale.units import Failed, Result, Task, chain_ranges
+from npad.scale.pool import Workers
+from npad.scale.units import Failed, Result, chain_ranges, named_signature, unit_size
 from npad.scale.worker import ModelSpec
-from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypothesis
-from npad.signatures import signature
+from npad.search.request import Decoding
+from npad.specs import label
 from npad.validation import ensure_choice, ensure_integer
 
-Write = Callable[[IO[str], int, str, Translation], None]  # (file, number from 0, source, output)
+Write = Callable[[IO[str], int, str, Output], None]  # (file, number from 0, source, output)
 
 
-def write_line(out: IO[str], number: int, source: str, best: Translation) -> None:
+def write_line(out: IO[str], number: int, source: str, best: Output) -> None:
     """Write the best translation on one line."""
     out.write(" ".join(best.text.splitlines()) + "\n")
 
@@ -61,7 +59,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a corpus.
+    """The counts of a translated corpus.
 
     Attributes:
         texts: its size.
@@ -79,11 +77,9 @@ class Summary:
 
 def translate_corpus(
     corpus: Corpus,
-    engine: Engine,
+    workers: Workers,
     spec: ModelSpec,
-    decoder: Decoder,
-    max_length: int = 200,
-    max_rows: int = 1024,
+    decoding: Decoding,
     unit: int | None = None,
     chain_parts: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -93,11 +89,9 @@ def translate_corpus(
 
     Args:
         corpus: the input and the output.
-        engine: where to run; its workers load the model of `spec`.
+        workers: where to run; they load the model of `spec`.
         spec: the model.
-        decoder: the search.
-        max_length: as `Translator.translate`.
-        max_rows: as `Translator.translate`.
+        decoding: the decoder and its limits.
         unit: texts per unit: by default eight batches, or fewer to keep all workers busy. It
             decides memory and speed, not the result.
         chain_parts: parts that NPAD's chains are divided into, each of them a unit.
@@ -110,56 +104,52 @@ def translate_corpus(
             or decoder, or a text fails and `on_error` is "fail".
         StorageError: a file cannot be written.
     """
-    task = Task.of(
-        decoder, max_length=max_length, max_rows=max_rows, alternatives=corpus.alternatives
-    )
-    chain_ranges(decoder, chain_parts)  # refuses what cannot be divided
+    chain_ranges(decoding.decoder, chain_parts)  # refuses what cannot be sent or divided
     if unit is not None:
         ensure_integer("unit", unit, 1)
     spec = spec if spec.fingerprint else spec.fingerprinted()
     total = formats.count_texts(corpus.source)
-    size = unit or task.unit_size(engine.workers, total)
+    size = unit or unit_size(decoding, workers.count, total)
     finish = formats.write_parquet if formats.is_parquet(corpus.output) else os.replace
-    with continued(corpus.output, _identity(corpus, spec, task), finish) as manifest:
-        run = _Run(corpus, manifest, decoder, report)
+    with continued(corpus.output, _identity(corpus, spec, decoding), finish) as manifest:
         begun = manifest.texts
         progress(begun, total)
-        results = chains.run(engine, run.read(), task, size, chain_parts, begun)
-        for result in results:
-            run.write(result)
+        writer = _Writer(corpus, manifest, decoding, report)
+        texts = writer.reading()
+        for result in workers.run(texts, decoding, size, chain_parts, begun, corpus.alternatives):
+            writer.write(result)
             progress(manifest.texts, total)
     return Summary(manifest.texts, manifest.failed, manifest.near_ties, begun)
 
 
-def _identity(corpus: Corpus, spec: ModelSpec, task: Task) -> dict[str, str]:
+def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, str]:
     """Return what decides the content of the output."""
     return {
         "an input of digest": formats.digest(corpus.source),
         "the field": corpus.field,
         "a model of digest": spec.fingerprint or "",
         "precision": spec.precision,
-        "the decoder": task.decoder,
-        "max_length": str(task.max_length),
+        "the decoder": label(decoding.decoder),
+        "max_length": str(decoding.max_length),
         "max_source": str(spec.max_source),
         "the format": corpus.form,
     }
 
 
-class _Run:
-    """The texts that were read and not yet written, and the way to write them."""
+@dataclass
+class _Writer:
+    """Writes the outcomes of texts that it has read and not yet written."""
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        manifest: Manifest,
-        decoder: Decoder,
-        report: Callable[[int, str], None],
-    ) -> None:
-        self.corpus, self.manifest, self.decoder, self.report = corpus, manifest, decoder, report
+    corpus: Corpus
+    manifest: Manifest
+    decoding: Decoding
+    report: Callable[[int, str], None]
+
+    def __post_init__(self) -> None:
         self.pending: deque[str | Failed] = deque()
         self.begun = False
 
-    def read(self) -> Iterator[str | Failed]:
+    def reading(self) -> Iterator[str | Failed]:
         """Yield the texts after the finished ones."""
         texts = formats.read_texts(self.corpus.source, self.corpus.field)
         for text in islice(texts, self.manifest.texts, None):
@@ -175,7 +165,8 @@ class _Run:
             if isinstance(outcome, Failed):
                 failed += 1
                 self._fail(number + 1, outcome.reason)
-                outcome = _untranslated(signature(self.decoder, chains.Named(result.model)))
+                signed = named_signature(self.decoding.decoder, result.model)
+                outcome = Output.empty(signed, refused=True)
             self.corpus.write(out, number, source if isinstance(source, str) else "", outcome)
         content = out.getvalue().encode()
         self.manifest.append(content, len(result.outcomes), failed, result.near_ties)
@@ -197,8 +188,3 @@ class _Run:
         reasons = {o.reason if isinstance(o, Failed) else None for o in decoded.values()}
         if len(decoded) > 1 and len(reasons) == 1 and None not in reasons:
             raise InvalidInput(f"no text can be translated: {reasons.pop()}")
-
-
-def _untranslated(signed: str) -> Translation:
-    """Return the empty output of a text that failed; −inf tells it from a blank text's."""
-    return Translation("", -math.inf, Hypothesis((), 0.0, finished=True), signed)

@@ -1,7 +1,7 @@
-"""A pool of workers that may die: units in, results out in order, lost units run again.
+"""Workers: the seam between what is translated and where. Units in, results out in order.
 
-The pool decides which worker runs which unit. How workers are started and reached is a `Crew`:
-processes of this machine, or actors of a Ray cluster.
+`Local` is this process alone. A `Pool` has workers that may die, and runs lost units again; how
+its workers are started and reached is a `Crew`: processes of this machine, or a Ray cluster's.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
 
 from npad.engine.memory import warn_halved
 from npad.errors import InvalidInput, NpadError
-from npad.scale.engine import Engine, failure
-from npad.scale.units import Result, Unit
-from npad.scale.worker import Died, NoMemory, Ready, Refused
+from npad.scale.units import Failed, Result, Unit, units_of
+from npad.scale.worker import CannotLoad, Died, Event, ModelSpec, NoMemory, Ready, Worker, run_unit
+from npad.search.request import Decoding
 from npad.validation import ensure_integer
 
 AHEAD = 4  # units per worker that are in flight or wait for an earlier unit's result
@@ -31,7 +33,96 @@ class WorkerError(NpadError, RuntimeError):
     """No worker can be started."""
 
 
-Event = Ready | Refused | Result | NoMemory | Died
+class Workers(ABC):
+    """Run units somewhere. A context manager, which ends its workers.
+
+    Results are the same for all kinds and numbers of workers, unit sizes and restarts, but for
+    near-ties in float32: a text's noise depends on the text and on the chain's number alone.
+    """
+
+    count: int  # of workers
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the workers and wait until one has loaded its model; `map` does it otherwise."""
+
+    @abstractmethod
+    def map(self, units: Iterable[Unit]) -> Iterator[Result]:
+        """Yield the result of each unit, in the order of the units.
+
+        Units are read as workers become free; a bounded number is in flight, so memory does not
+        depend on how many there are. One map at a time.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers."""
+
+    def run(
+        self,
+        texts: Iterable[str | Failed],
+        decoding: Decoding,
+        size: int,
+        chain_parts: int = 1,
+        first: int = 0,
+        alternatives: int | None = None,
+    ) -> Iterator[Result]:
+        """Yield the results of texts in order, one per `size` texts; the arguments of `units_of`.
+
+        If chains are divided, their candidates are merged here, and NPAD's selector chooses.
+        """
+        units = units_of(texts, decoding, size, chain_parts, first, alternatives)
+        results = self.map(units)
+        if chain_parts == 1:
+            yield from results
+            return
+        while parts := list(islice(results, chain_parts)):
+            yield parts[0].merged(parts[1:], decoding.decoder, alternatives)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Local(Workers):
+    """Runs units in this process, one after the other."""
+
+    count = 1
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.worker: Worker | None = None
+
+    def start(self) -> None:
+        if self.worker is None:
+            self.worker = Worker(self.spec)
+
+    def map(self, units: Iterable[Unit]) -> Iterator[Result]:
+        self.start()
+        return map(self._run, units)
+
+    def close(self) -> None:
+        self.worker = None
+
+    def _run(self, unit: Unit) -> Result:
+        assert self.worker is not None  # `map` has started it
+        outcome = run_unit(self.worker, unit)
+        if isinstance(outcome, Result):
+            return outcome
+        halves = unit.halves() if isinstance(outcome, NoMemory) else None
+        if halves is None:
+            return unit.failed(outcome.reason)
+        warn_halved()
+        return reduce(Result.joined, map(self._run, halves))
+
+
 Handle = Any  # what a crew knows a worker by; hashable
 
 
@@ -42,7 +133,7 @@ class Crew(ABC):
 
     @abstractmethod
     def start(self) -> Handle:
-        """Start a worker, which loads its model and then reports `Ready` or `Refused`."""
+        """Start a worker, which loads its model and then reports `Ready` or `CannotLoad`."""
 
     @abstractmethod
     def send(self, worker: Handle, unit: Unit) -> None:
@@ -62,32 +153,33 @@ class Crew(ABC):
 
 
 @dataclass(eq=False)
-class Job:
+class Assignment:
     """A unit, or a part of one, that is run by one worker at a time."""
 
     unit: Unit
-    parts: list[Job]  # of the unit as it was read, this one included, in order
+    parts: list[Assignment]  # of the unit as it was read, this one included, in order
     deaths: int = 0
     result: Result | None = None
 
     @classmethod
-    def whole(cls, unit: Unit) -> Job:
-        job = cls(unit, [])
-        job.parts.append(job)
-        return job
+    def whole(cls, unit: Unit) -> Assignment:
+        assignment = cls(unit, [])
+        assignment.parts.append(assignment)
+        return assignment
 
-    def halve(self) -> list[Job]:
-        """Replace this job by two of half its size; return them, or nothing if it is too small."""
+    def run_smaller(self, reason: str, waiting: deque[Assignment]) -> None:
+        """Queue both halves in the place of this assignment; if it has none, its texts fail."""
         halves = self.unit.halves()
         if halves is None:
-            return []
-        jobs = [Job(half, self.parts) for half in halves]
+            self.result = self.unit.failed(reason)
+            return
+        assignments = [Assignment(half, self.parts) for half in halves]
         place = self.parts.index(self)
-        self.parts[place : place + 1] = jobs
-        return jobs
+        self.parts[place : place + 1] = assignments
+        waiting.extendleft(reversed(assignments))
 
 
-class Pool(Engine):
+class Pool(Workers):
     """Runs units on a crew's workers.
 
     A worker that dies is replaced, and its unit is run again. A unit on which several workers died,
@@ -100,10 +192,10 @@ class Pool(Engine):
 
     def __init__(self, crew: Crew, workers: int) -> None:
         ensure_integer("workers", workers, 1)
-        self.crew, self.workers = crew, workers
+        self.crew, self.count = crew, workers
         self.idle: set[Handle] = set()
         self.starting: set[Handle] = set()
-        self.busy: dict[Handle, Job] = {}
+        self.busy: dict[Handle, Assignment] = {}
         self.ready: dict[Handle, Ready] = {}  # where the workers are that have loaded the model
         self.start_deaths = 0  # since a worker was last ready
         self.deaths = 0  # workers that died in all
@@ -116,28 +208,22 @@ class Pool(Engine):
             self._handle(deque())
 
     def map(self, units: Iterable[Unit]) -> Iterator[Result]:
-        unread = iter(units)
-        waiting: deque[Job] = deque()  # jobs that no worker runs
-        order: deque[list[Job]] = deque()  # units that were read and not yet yielded, by parts
-        exhausted = False
+        unread = map(Assignment.whole, units)
+        waiting: deque[Assignment] = deque()  # that no worker runs
+        order: deque[list[Assignment]] = deque()  # of units read and not yet yielded, by parts
         try:
             while True:
-                while not exhausted and len(order) < AHEAD * self.workers:
-                    unit = next(unread, None)
-                    if unit is None:
-                        exhausted = True
-                    else:
-                        job = Job.whole(unit)
-                        order.append(job.parts)
-                        waiting.append(job)
+                for assignment in islice(unread, max(0, AHEAD * self.count - len(order))):
+                    order.append(assignment.parts)
+                    waiting.append(assignment)
                 if not order:
                     return
                 self._replenish()
                 while waiting and self.idle:
                     self._send(waiting.popleft())
-                results = [job.result for job in order[0]]
+                results = [assignment.result for assignment in order[0]]
                 if all(results):
-                    order.popleft().clear()  # a job and its parts hold each other
+                    order.popleft().clear()  # an assignment and its parts hold each other
                     yield reduce(Result.joined, filter(None, results))
                     continue
                 self._ensure_starting()
@@ -151,14 +237,14 @@ class Pool(Engine):
             self._remove(worker)
         self.crew.close()
 
-    def _send(self, job: Job) -> None:
+    def _send(self, assignment: Assignment) -> None:
         worker = self.idle.pop()
-        self.busy[worker] = job
-        self.crew.send(worker, job.unit)
+        self.busy[worker] = assignment
+        self.crew.send(worker, assignment.unit)
 
     def _replenish(self) -> None:
         """Start workers in the place of those that died."""
-        while len(self.idle) + len(self.starting) + len(self.busy) < self.workers:
+        while len(self.idle) + len(self.starting) + len(self.busy) < self.count:
             self.starting.add(self.crew.start())
 
     def _ensure_starting(self) -> None:
@@ -175,38 +261,47 @@ class Pool(Engine):
             "fewer CPUs or GPUs than a worker asks for: see --workers and --gpus-per-worker"
         )
 
-    def _handle(self, waiting: deque[Job]) -> None:
-        """Wait for events and act on them; jobs to be run again go to the front of `waiting`."""
+    def _handle(self, waiting: deque[Assignment]) -> None:
+        """Wait for events and act on them; what is to be run again goes to the front of the queue.
+
+        waiting: the queue.
+        """
         workers = [*self.busy, *self.starting, *self.idle]
         for worker, event in self.crew.wait(workers, POLL_SECONDS):
-            job = self.busy.pop(worker, None)
+            assignment = self.busy.pop(worker, None)
             match event:
                 case Ready():
                     self.starting.discard(worker)
                     self.idle.add(worker)
                     self.ready[worker] = event
                     self.start_deaths = 0
-                case Refused():
+                case CannotLoad():
                     self._remove(worker)
                     raise InvalidInput(f"a worker cannot load the model: {event.reason}")
                 case Died():
-                    self._bury(worker, event, job, waiting)
-                case Result() if job is not None:
+                    self._bury(worker, event, assignment, waiting)
+                case Result() if assignment is not None:
                     self.idle.add(worker)
-                    job.result = event
+                    assignment.result = event
                     if event.halved:
                         warn_halved()
-                case NoMemory() if job is not None:
+                case NoMemory() if assignment is not None:
                     self._remove(worker)  # what earlier units left in its memory goes with it
                     warn_halved()
-                    if job.unit.halves() is None and not job.deaths:
-                        job.deaths = DEATHS - 1  # one more attempt, in an empty worker
-                        waiting.appendleft(job)
+                    if assignment.unit.halves() is None and not assignment.deaths:
+                        assignment.deaths = DEATHS - 1  # one more attempt, in an empty worker
+                        waiting.appendleft(assignment)
                     else:
-                        _run_smaller(job, event.reason, waiting)
+                        assignment.run_smaller(event.reason, waiting)
 
-    def _bury(self, worker: Handle, event: Died, job: Job | None, waiting: deque[Job]) -> None:
-        """Forget a dead worker, and run its job again."""
+    def _bury(
+        self,
+        worker: Handle,
+        event: Died,
+        assignment: Assignment | None,
+        waiting: deque[Assignment],
+    ) -> None:
+        """Forget a dead worker, and run its unit again."""
         self.deaths += 1
         if worker in self.starting:
             self.start_deaths += 1
@@ -216,13 +311,14 @@ class Pool(Engine):
                 f"{self.start_deaths} workers in a row died while they loaded the model "
                 f"({event.reason}); if memory is short, use fewer workers"
             )
-        if job is None:
+        if assignment is None:
             return
-        job.deaths += 1
-        if job.deaths < DEATHS:
-            waiting.appendleft(job)
+        assignment.deaths += 1
+        if assignment.deaths < DEATHS:
+            waiting.appendleft(assignment)
         else:
-            _run_smaller(job, f"{DEATHS} workers died on it ({event.reason})", waiting)
+            reason = f"{DEATHS} workers died on it ({event.reason})"
+            assignment.run_smaller(reason, waiting)
 
     def _remove(self, worker: Handle) -> None:
         self.idle.discard(worker)
@@ -230,11 +326,3 @@ class Pool(Engine):
         self.busy.pop(worker, None)
         self.ready.pop(worker, None)
         self.crew.stop(worker)
-
-
-def _run_smaller(job: Job, reason: str, waiting: deque[Job]) -> None:
-    """Queue both halves of a job; if it has none, its texts fail."""
-    halves = job.halve()
-    waiting.extendleft(reversed(halves))
-    if not halves:
-        job.result = failure(job.unit, reason)

@@ -15,9 +15,9 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from npad.scale.pool import Crew, Event, Pool
+from npad.scale.pool import Crew, Pool
 from npad.scale.units import Unit
-from npad.scale.worker import Died, ModelSpec, load_worker, run_remotely
+from npad.scale.worker import Died, Event, ModelSpec, load_worker, run_remotely
 
 # A forked child would inherit torch's threads and CUDA's context in an unusable state.
 SPAWN = multiprocessing.get_context("spawn")
@@ -40,7 +40,7 @@ class ProcessCrew(Crew):
 
     def start(self) -> Process:
         here, there = SPAWN.Pipe()
-        spec = _on_next_gpu(self.spec, next(self.started))
+        spec = on_next_gpu(self.spec, next(self.started))
         process = SPAWN.Process(target=serve, args=(there, spec), daemon=True)
         with _interrupts_ignored():
             process.start()
@@ -88,7 +88,7 @@ def serve(connection: Connection[Event, Unit], spec: ModelSpec) -> None:
 
 
 class Processes(Pool):
-    """An engine of worker processes on this machine.
+    """Workers that are processes of this machine.
 
     A program that makes one at its top level needs `if __name__ == "__main__":`, as for anything
     that spawns processes.
@@ -118,7 +118,8 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def _on_next_gpu(spec: ModelSpec, number: int) -> ModelSpec:
+def on_next_gpu(spec: ModelSpec, number: int) -> ModelSpec:
+    """Return the specification of worker `number`, which uses the next GPU in turn."""
     gpus = torch.cuda.device_count() if spec.device in ("auto", "cuda") else 0
     return replace(spec, device=f"cuda:{number % gpus}") if gpus > 1 else spec
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from npad.errors import InvalidInput
-from npad.pipelines.batching import WINDOW_BATCHES
-from npad.pipelines.translation import Translation
-from npad.search.chain_range import ChainRange
-from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.npad import NPAD
+from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import WINDOW_BATCHES
+from npad.search.chain_range import ChainRange, merge
+from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
+from npad.search.request import Decoding
+from npad.selectors import MostProbable, WithCut, cut_competes, with_texts
+from npad.signatures import signature
 from npad.specs import label
 from npad.validation import ensure_integer
 
 UNITS_PER_WORKER = 4  # at least so many where the corpus allows, so that workers end together
+NEAR_TIE = 1e-4  # in float32, batch shapes may choose differently within this (docs/design.md)
+Chains = tuple[int, int]  # [start, stop) of NPAD's chains
 
 
 @dataclass(frozen=True)
@@ -27,56 +32,7 @@ class Failed:
     reason: str
 
 
-@dataclass(frozen=True)
-class Task:
-    """How units are decoded.
-
-    Attributes:
-        decoder: the decoder as `npad.specs.label` writes it.
-        max_length: tokens that an output may have, its end token included.
-        max_rows: rows decoded at a time; it decides memory and speed, not the result.
-        alternatives: hypotheses that a worker returns beside the best; None for all.
-    """
-
-    decoder: str
-    max_length: int = 200
-    max_rows: int = 1024
-    alternatives: int | None = None
-
-    @classmethod
-    def of(cls, decoder: Decoder, **limits: Any) -> Task:
-        """Return the task of a decoder.
-
-        Raises:
-            InvalidInput: the decoder holds a function or a class that no other process knows.
-        """
-        ensure_decoder(decoder)
-        text = label(decoder)
-        try:
-            same = DECODERS.parse(text) == decoder
-        except InvalidInput:
-            same = False
-        if not same:
-            raise InvalidInput(
-                f"{text} cannot be sent to workers: it holds parts that are not registered by "
-                "name; use registered parts, or translate in this process"
-            )
-        task = cls(text, **limits)
-        ensure_integer("max_length", task.max_length, 1)
-        ensure_integer("max_rows", task.max_rows, 1)
-        return task
-
-    def parse(self) -> Decoder:
-        """Return the decoder."""
-        decoder: Decoder = DECODERS.parse(self.decoder)
-        return decoder
-
-    def unit_size(self, workers: int, texts: int | None = None) -> int:
-        """Return texts per unit: eight batches, or fewer where that keeps all workers busy."""
-        size = WINDOW_BATCHES * max(1, self.max_rows // self.parse().rows)
-        if texts is None:
-            return size
-        return max(1, min(size, -(-texts // (UNITS_PER_WORKER * workers))))
+Outcome = Output | Failed
 
 
 @dataclass(frozen=True)
@@ -86,14 +42,17 @@ class Unit:
     Attributes:
         first: the number of the first text, from 0.
         texts: the texts; a `Failed` stands for one that could not be read.
-        task: how to decode them.
-        chains: [start, stop) of NPAD's chains; None for the whole decoder.
+        decoding: how to decode them.
+        chains: the range of chains; None for the whole decoder.
+        alternatives: hypotheses that a worker returns beside the best; None for all. Of a range of
+            chains, all candidates are returned.
     """
 
     first: int
     texts: tuple[str | Failed, ...]
-    task: Task
-    chains: tuple[int, int] | None = None
+    decoding: Decoding
+    chains: Chains | None = None
+    alternatives: int | None = None
 
     def halves(self) -> tuple[Unit, Unit] | None:
         """Return two smaller units: half the texts each, or half the chains of a single text.
@@ -110,8 +69,9 @@ class Unit:
         middle = (start + stop) // 2
         return replace(self, chains=(start, middle)), replace(self, chains=(middle, stop))
 
-
-Outcome = Translation | Failed
+    def failed(self, reason: str) -> Result:
+        """Return the result where no worker can run this unit."""
+        return Result(self.first, tuple(Failed(reason) for _ in self.texts))
 
 
 @dataclass(frozen=True)
@@ -141,25 +101,140 @@ class Result:
         """Return this result and that of the following texts, or of the same text's next chains."""
         outcomes = (*self.outcomes, *other.outcomes)
         if other.first < self.first + len(self.outcomes):  # other chains of the last text
-            last = join_chains(self.outcomes[-1], other.outcomes[0])
+            last = _join_chains(self.outcomes[-1], other.outcomes[0])
             outcomes = (*self.outcomes[:-1], last, *other.outcomes[1:])
+        return self._with(outcomes, [other])
+
+    def merged(self, others: Sequence[Result], whole: Decoder, alternatives: int | None) -> Result:
+        """Return NPAD's result from this one and those of all its other chain ranges.
+
+        Args:
+            others: the results of the following ranges, of the same texts.
+            whole: NPAD, whose selector chooses.
+            alternatives: as in `Unit`.
+        """
+        model = next((part.model for part in (self, *others) if part.model), "")
+        ranges = zip(self.outcomes, *(part.outcomes for part in others), strict=True)
+        outcomes = [_merge_chains(found, whole, model) for found in ranges]
+        near_ties = sum(map(is_near_tie, outcomes))
+        outcomes = [without_alternatives(outcome, alternatives) for outcome in outcomes]
+        return replace(self._with(tuple(outcomes), others), near_ties=near_ties)
+
+    def _with(self, outcomes: tuple[Outcome, ...], others: Sequence[Result]) -> Result:
+        """Return these outcomes with the figures of this result and others added."""
+        parts = (self, *others)
         return Result(
             self.first,
             outcomes,
-            self.model or other.model,
-            self.calls + other.calls,
-            self.rescored + other.rescored,
-            self.near_ties + other.near_ties,
-            self.halved or other.halved,
+            next((part.model for part in parts if part.model), ""),
+            sum(part.calls for part in parts),
+            sum(part.rescored for part in parts),
+            sum(part.near_ties for part in parts),
+            any(part.halved for part in parts),
         )
 
 
-def candidates_of(translation: Translation) -> tuple[Translation, ...]:
-    """Return a translation and its alternatives as equals."""
-    return replace(translation, alternatives=()), *translation.alternatives
+def is_near_tie(outcome: Outcome) -> bool:
+    """Return whether the two best hypotheses differ by less than `NEAR_TIE`."""
+    if isinstance(outcome, Failed) or not outcome.alternatives:
+        return False
+    second = outcome.alternatives[0]
+    same_end = outcome.hypothesis.finished == second.hypothesis.finished
+    return same_end and abs(outcome.log_prob - second.log_prob) < NEAR_TIE
 
 
-def join_chains(first: Outcome, second: Outcome) -> Outcome:
+def without_alternatives(outcome: Outcome, kept: int | None) -> Outcome:
+    """Return an outcome with so many alternatives; None keeps all."""
+    if kept is None or isinstance(outcome, Failed):
+        return outcome
+    return replace(outcome, alternatives=outcome.alternatives[:kept])
+
+
+def unit_size(decoding: Decoding, workers: int, texts: int | None = None) -> int:
+    """Return texts per unit: eight batches, or fewer where that keeps all workers busy."""
+    size = WINDOW_BATCHES * max(1, decoding.max_rows // decoding.decoder.rows)
+    if texts is None:
+        return size
+    return max(1, min(size, -(-texts // (UNITS_PER_WORKER * workers))))
+
+
+def units_of(
+    texts: Iterable[str | Failed],
+    decoding: Decoding,
+    size: int,
+    chain_parts: int = 1,
+    first: int = 0,
+    alternatives: int | None = None,
+) -> Iterator[Unit]:
+    """Yield units of `size` consecutive texts; with several `chain_parts`, one per range of chains.
+
+    Args:
+        texts: the texts, read as units are taken.
+        decoding: how to decode them.
+        size: texts per unit.
+        chain_parts: parts of about equal size that NPAD's chains are divided into.
+        first: the number of the first text.
+        alternatives: as in `Unit`.
+
+    Raises:
+        InvalidInput: as `chain_ranges`.
+    """
+    ensure_integer("size", size, 1)
+    ranges = chain_ranges(decoding.decoder, chain_parts)
+    if chain_parts > 1:  # the driver selects, and whether cut hypotheses compete is known here
+        cut = cut_competes(decoding.decoder.selector)  # type: ignore[attr-defined]
+        search = replace(decoding.decoder, selector=WithCut() if cut else MostProbable())  # type: ignore[type-var]
+        decoding = replace(decoding, decoder=search)
+    texts = iter(texts)
+    while unit := tuple(islice(texts, size)):
+        for chains in ranges:
+            yield Unit(first, unit, decoding, chains, alternatives)
+        first += len(unit)
+
+
+def chain_ranges(decoder: Decoder, parts: int) -> list[Chains | None]:
+    """Return `parts` consecutive ranges of NPAD's chains; [None] for a single part.
+
+    Raises:
+        InvalidInput: chains are to be divided and the decoder is not NPAD, or has fewer chains; or
+            workers do not know the decoder: it holds a function or a class without a name.
+    """
+    ensure_integer("chain parts", parts, 1)
+    text = label(decoder)
+    try:
+        known = DECODERS.parse(text) == decoder
+    except InvalidInput:
+        known = False
+    if not known:
+        raise InvalidInput(
+            f"{text} cannot be sent to workers: it holds parts that are not registered by "
+            "name; use registered parts, or translate in this process"
+        )
+    if parts == 1:
+        return [None]
+    npad: Any = decoder
+    if getattr(npad, "chains", 0) < parts:
+        raise InvalidInput(
+            f"{parts} parts of chains need NPAD with at least {parts} chains, not {decoder.title}"
+        )
+    bounds = [npad.chains * part // parts for part in range(parts + 1)]
+    ranges = list(pairwise(bounds))
+    for chains in ranges:
+        ChainRange(npad, *chains)  # refuses a selector that needs all chains in one place
+    return [*ranges]
+
+
+def named_signature(decoder: Decoder, model: str) -> str:
+    """Return the signature of a decoder with a model that only the workers have."""
+    return signature(decoder, SimpleNamespace(name=model))
+
+
+def candidates_of(output: Output) -> tuple[Output, ...]:
+    """Return an output and its alternatives as equals."""
+    return replace(output, alternatives=()), *output.alternatives
+
+
+def _join_chains(first: Outcome, second: Outcome) -> Outcome:
     """Return the candidates of two chain ranges of one text."""
     if isinstance(first, Failed):
         return first
@@ -168,41 +243,25 @@ def join_chains(first: Outcome, second: Outcome) -> Outcome:
     return replace(first, alternatives=(*first.alternatives, *candidates_of(second)))
 
 
-def units_of(
-    texts: Iterable[str | Failed], task: Task, size: int, chain_parts: int = 1, first: int = 0
-) -> Iterator[Unit]:
-    """Yield units of `size` consecutive texts; with several `chain_parts`, one per range of chains.
-
-    Args:
-        texts: the texts, read as units are taken.
-        task: how to decode them.
-        size: texts per unit.
-        chain_parts: parts of about equal size that NPAD's chains are divided into.
-        first: the number of the first text.
-
-    Raises:
-        InvalidInput: chains are to be divided and the decoder is not NPAD, or has fewer chains.
-    """
-    ensure_integer("size", size, 1)
-    ranges = chain_ranges(task.parse(), chain_parts)
-    texts = iter(texts)
-    while unit := tuple(islice(texts, size)):
-        for chains in ranges:
-            yield Unit(first, unit, task, chains)
-        first += len(unit)
-
-
-def chain_ranges(decoder: Decoder, parts: int) -> list[tuple[int, int] | None]:
-    """Return `parts` consecutive ranges of NPAD's chains; [None] for a single part."""
-    ensure_integer("chain parts", parts, 1)
-    if parts == 1:
-        return [None]
-    if not isinstance(decoder, NPAD) or decoder.chains < parts:
-        raise InvalidInput(
-            f"{parts} parts of chains need NPAD with at least {parts} chains, not {decoder.title}"
-        )
-    bounds = [decoder.chains * part // parts for part in range(parts + 1)]
-    ranges = list(pairwise(bounds))
-    for chains in ranges:
-        ChainRange(decoder, *chains)  # refuses a selector that needs all chains in one place
-    return [*ranges]
+def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outcome:
+    """Merge the candidates that the chain ranges of one text found."""
+    joined, *others = found
+    for outcome in others:
+        joined = _join_chains(joined, outcome)
+    if isinstance(joined, Failed):
+        return joined
+    signed = named_signature(whole, model)
+    if joined.hypothesis.noisy_log_prob is None:  # a blank text is not decoded, and has no noise
+        return replace(joined, alternatives=(), signature=signed)
+    candidates = candidates_of(joined)
+    texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
+    confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
+    npad: Any = whole
+    npad = replace(npad, selector=with_texts(npad.selector, texts.__getitem__))
+    hypotheses = merge(npad, [candidate.hypothesis for candidate in candidates])
+    return Output.of(
+        hypotheses,
+        (texts[h.tokens] for h in hypotheses),
+        signed,
+        lambda hypothesis: confidences[hypothesis.tokens, hypothesis.finished],
+    )

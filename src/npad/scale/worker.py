@@ -16,18 +16,22 @@ import torch
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory
 from npad.model import name_of
-from npad.pipelines.encoding import TooLong
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import Translator
-from npad.scale.units import Failed, Outcome, Result, Unit
+from npad.scale.units import (
+    Failed,
+    Outcome,
+    Result,
+    Unit,
+    is_near_tie,
+    without_alternatives,
+)
 from npad.search.chain_range import ChainRange
-from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.storage import actors, checkpoint, confidence
 from npad.storage.regular import file_digest
 from npad.version import __version__
-
-NEAR_TIE = 1e-4  # in float32, batch shapes may choose differently within this (docs/design.md)
 
 
 @dataclass(frozen=True)
@@ -114,17 +118,17 @@ class Worker:
         return Context().run(self._run, unit)
 
     def _run(self, unit: Unit) -> Result:
-        decoder = unit.task.parse()
+        decoder = unit.decoding.decoder
         if unit.chains is not None:
             decoder = ChainRange(decoder, *unit.chains)  # type: ignore[arg-type]
         texts = [text for text in unit.texts if isinstance(text, str)]
         with count_calls() as calls:
-            translated = iter(self._outcomes(unit, texts, decoder))
+            translated = iter(self._outcomes(texts, replace(unit.decoding, decoder=decoder)))
         outcomes = [next(translated) if isinstance(text, str) else text for text in unit.texts]
         near_ties = 0
         if unit.chains is None:
             near_ties = sum(map(is_near_tie, outcomes))
-            outcomes = [_cut(outcome, unit.task.alternatives) for outcome in outcomes]
+            outcomes = [without_alternatives(outcome, unit.alternatives) for outcome in outcomes]
         else:
             outcomes = [self._with_confidences(outcome) for outcome in outcomes]
         return Result(
@@ -137,7 +141,7 @@ class Worker:
         )
 
     def _with_confidences(self, outcome: Outcome) -> Outcome:
-        """Return a chain range's outcome with everyone's confidence: any may be the best."""
+        """Return a chain range's outcome with a confidence for every candidate: any may be best."""
         if isinstance(outcome, Failed) or outcome.confidence is None:
             return outcome
         confidence = self.translator.confidence
@@ -148,20 +152,14 @@ class Worker:
         ]
         return replace(outcome, alternatives=tuple(alternatives))
 
-    def _outcomes(self, unit: Unit, texts: Sequence[str], decoder: Decoder) -> list[Outcome]:
+    def _outcomes(self, texts: Sequence[str], decoding: Decoding) -> list[Outcome]:
         """Translate texts together; if that raises, halve them to find the text it is due to."""
         if not texts:
             return []
-        task, translator = unit.task, self.translator
         try:
-            stream = translator.stream_or_skip(
-                texts, decoder, task.max_length, task.max_rows, window=len(texts)
-            )
             return [
-                Failed(f"it has {outcome.size}, and {translator.longest:,} tokens are allowed")
-                if isinstance(outcome, TooLong)
-                else outcome
-                for outcome in stream
+                Failed(str(outcome)) if isinstance(outcome, InvalidInput) else outcome
+                for outcome in self.translator.run(texts, decoding, len(texts), skip=True)
             ]
         except MemoryError:
             raise
@@ -171,8 +169,10 @@ class Worker:
             if len(texts) == 1:
                 return [Failed(one_line(error))]
         middle = len(texts) // 2
-        first = self._outcomes(unit, texts[:middle], decoder)
-        return first + self._outcomes(unit, texts[middle:], decoder)
+        return [
+            *self._outcomes(texts[:middle], decoding),
+            *self._outcomes(texts[middle:], decoding),
+        ]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Refused:
+class CannotLoad:
     """A worker cannot load its model."""
 
     reason: str
@@ -204,12 +204,15 @@ class Died:
     reason: str
 
 
-def load_worker(spec: ModelSpec) -> tuple[Worker | None, Ready | Refused]:
+Event = Ready | CannotLoad | Result | NoMemory | Died  # what a pool hears of a worker
+
+
+def load_worker(spec: ModelSpec) -> tuple[Worker | None, Ready | CannotLoad]:
     """Load a worker; the reason if that is not possible is returned, not raised."""
     try:
         worker = Worker(spec)
     except Exception as error:
-        return None, Refused(f"{one_line(error)} (on {socket.gethostname()})")
+        return None, CannotLoad(f"{one_line(error)} (on {socket.gethostname()})")
     return worker, Ready(os.getpid(), socket.gethostname())
 
 
@@ -233,15 +236,6 @@ def run_remotely(worker: Worker, unit: Unit) -> Result | NoMemory | Died:
     return replace(outcome, halved=halved) if isinstance(outcome, Result) else outcome
 
 
-def is_near_tie(outcome: Outcome) -> bool:
-    """Return whether the two best hypotheses differ by less than `NEAR_TIE`."""
-    if isinstance(outcome, Failed) or not outcome.alternatives:
-        return False
-    second = outcome.alternatives[0]
-    same_end = outcome.hypothesis.finished == second.hypothesis.finished
-    return same_end and abs(outcome.log_prob - second.log_prob) < NEAR_TIE
-
-
 def one_line(error: BaseException) -> str:
     """Return an error as one line; its type is part of it unless it is npad's own."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -251,9 +245,3 @@ def one_line(error: BaseException) -> str:
 def _is_fatal(error: Exception) -> bool:
     """Return whether the worker is of no use after an error: CUDA's errors stay with a process."""
     return isinstance(error, RuntimeError) and "CUDA error" in str(error)
-
-
-def _cut(outcome: Outcome, alternatives: int | None) -> Outcome:
-    if alternatives is None or isinstance(outcome, Failed):
-        return outcome
-    return replace(outcome, alternatives=outcome.alternatives[:alternatives])

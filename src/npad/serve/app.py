@@ -13,12 +13,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from npad.serve.decode_routes import decode, score, stream
+from npad.serve.limits import RequestRefused
 from npad.serve.operator_routes import health, metrics, models, openapi
-from npad.serve.refusals import Refused
-from npad.serve.service import Answer, Handler, Service, failure, with_headers
+from npad.serve.service import Answer, Endpoint, Handler, Service, failure, with_headers
 from npad.serve.speech_routes import transcriptions
-from npad.serve.translate_routes import languages, translate
+from npad.serve.text_routes import decode, languages, score, stream, translate
 
 STATIC = Path(__file__).parent / "static"
 # by suffix, so that no file of the machine decides them
@@ -57,7 +56,7 @@ def build(service: Service, static: Path = STATIC) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        closing = (asyncio.to_thread(served.worker.close) for served in service.models.values())
+        closing = (asyncio.to_thread(served.thread.close) for served in service.models.values())
         await asyncio.gather(*closing)
 
     async def no_route(request: Request, error: Exception) -> Response:
@@ -66,7 +65,7 @@ def build(service: Service, static: Path = STATIC) -> Starlette:
         return response
 
     routes = [
-        Route(path, service.endpoint(path, handler), methods=[method])
+        Route(path, Endpoint(service, path, handler), methods=[method])
         for (method, path), handler in ROUTES.items()
     ]
     for path, file in page_files(static).items():
@@ -90,7 +89,7 @@ def _file_endpoint(service: Service, file: Path) -> Handler:
         """Send a file of the page, which holds no secret and needs no token."""
         try:
             service.guard.check_host(request)
-        except Refused as error:
+        except RequestRefused as error:
             return with_headers(failure(request, error))
         headers = {"content-type": CONTENT_TYPES[file.suffix], "cache-control": "no-cache"}
         return with_headers(FileResponse(file, headers=headers))
@@ -105,6 +104,6 @@ def refuse_route(request: Request, error: Exception) -> Response:
     message = {405: "that method is not for this route", 404: "there is no such route"}
     line = f"{message.get(status, 'the request is invalid')}; there are {known}"
     headers = dict(getattr(error, "headers", None) or {})
-    response = failure(request, Refused(status, line, headers))
+    response = failure(request, RequestRefused(status, line, headers))
     with_headers(response)
     return response

@@ -13,9 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from npad.errors import InvalidInput
-from npad.pipelines.encoding import ensure_texts
-from npad.serve.limits import Limits
-from npad.serve.refusals import Refused
+from npad.serve.limits import Limits, RequestRefused
 from npad.validation import brief
 
 MAX_FIELDS = 100  # of a form or query
@@ -31,9 +29,9 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """Return the body of a request.
 
     Raises:
-        Refused: it is larger than `limit` bytes, or takes longer than `seconds` to arrive.
+        RequestRefused: it is larger than `limit` bytes, or takes longer than `seconds` to arrive.
     """
-    too_large = Refused(413, f"the body must have at most {limit:,} bytes")
+    too_large = RequestRefused(413, f"the body must have at most {limit:,} bytes")
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared[:20]) > limit:
         raise too_large
@@ -45,9 +43,11 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
                 if len(body) > limit:
                     raise too_large
     except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {seconds:g} s") from None
+        raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
     except ClientDisconnect:
-        raise Refused(400, "the client closed the connection before the body's end") from None
+        raise RequestRefused(
+            400, "the client closed the connection before the body's end"
+        ) from None
     return bytes(body)
 
 
@@ -60,12 +60,14 @@ async def body_parameters(request: Request, limits: Limits) -> dict[str, Any]:
     """Return the parameters in a body of JSON or of a form.
 
     Raises:
-        Refused: the content type is another one, or the body is too large or too slow.
+        RequestRefused: the content type is another one, or the body is too large or too slow.
         InvalidInput: the body is not what its content type says.
     """
     kind = content_type(request)
     if kind not in (JSON, FORM):
-        raise Refused(415, f"send {JSON} or {FORM}, not {brief(kind, 60) if kind else 'nothing'}")
+        raise RequestRefused(
+            415, f"send {JSON} or {FORM}, not {brief(kind, 60) if kind else 'nothing'}"
+        )
     body = await read_body(request, limits.body, limits.receive_seconds)
     try:
         text = body.decode("utf-8")
@@ -98,17 +100,15 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         raise InvalidInput(f"there must be at most {MAX_FIELDS} parameters") from None
 
 
-async def form_with_file(
-    request: Request, limits: Limits
-) -> tuple[dict[str, str], tuple[str, bytes]]:
-    """Return the fields of a multipart form, and its file's name and content.
+async def form_with_file(request: Request, limits: Limits) -> tuple[dict[str, str], bytes]:
+    """Return the fields of a multipart form, and its file's content.
 
     Raises:
-        Refused: the content type is another one, or the body is too large or too slow.
+        RequestRefused: the content type is another one, or the body is too large or too slow.
         InvalidInput: the form is malformed, or has no field `file`.
     """
     if content_type(request) != MULTIPART:
-        raise Refused(415, f"send {MULTIPART} with a field `file`")
+        raise RequestRefused(415, f"send {MULTIPART} with a field `file`")
     seconds = limits.receive_seconds + limits.audio / 1_000_000
     body = await read_body(request, limits.audio, seconds)
     if not body.rstrip().endswith(b"--"):
@@ -118,12 +118,7 @@ async def form_with_file(
         yield body
 
     try:
-        parser = MultiPartParser(
-            request.headers,
-            chunks(),
-            max_files=1,
-            max_fields=MAX_FIELDS,
-        )
+        parser = MultiPartParser(request.headers, chunks(), max_files=1, max_fields=MAX_FIELDS)
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
         message = getattr(error, "message", "its boundary is missing")
@@ -134,7 +129,7 @@ async def form_with_file(
     content = await uploaded.read()
     fields = {name: value for name, value in form.items() if isinstance(value, str)}
     await form.close()
-    return fields, (uploaded.filename or "file", content)
+    return fields, content
 
 
 def ensure_request_texts(name: str, value: Any, limits: Limits) -> list[str]:
@@ -151,30 +146,33 @@ def ensure_request_texts(name: str, value: Any, limits: Limits) -> list[str]:
     if len(texts) > limits.texts:
         raise InvalidInput(f"{name} must have at most {limits.texts} texts, not {len(texts)}")
     for text in texts:
-        if not isinstance(text, str):
-            raise InvalidInput(f"{name} must be a text, not {brief(text, 60)}")
-        if len(text) > limits.characters:
-            rule = f"must have at most {limits.characters:,} characters"
-            raise InvalidInput(f"{name} {rule}, not {len(text):,}; split it")
-        if "\0" in text:
-            raise InvalidInput(f"{name} must be text, and holds a null character")
-    return ensure_texts([_brief_surrogates(name, text) for text in texts], name)
+        _ensure_request_text(name, text, limits)
+    return texts
 
 
-def _brief_surrogates(name: str, text: str) -> str:
-    """Return a text; refuse half a surrogate pair without quoting all of it."""
+def one_text(name: str, value: Any, limits: Limits) -> str:
+    """Return the text of a parameter that takes one."""
+    if isinstance(value, list):
+        raise InvalidInput(f"{name} must be one text, not a list")
+    (text,) = ensure_request_texts(name, value, limits)
+    return text
+
+
+def ensure_not_blank(name: str, texts: list[str]) -> None:
+    """Require that one of the texts is not blank."""
+    if not any(text.strip() for text in texts):
+        raise InvalidInput(f"{name} must not be empty")
+
+
+def _ensure_request_text(name: str, text: Any, limits: Limits) -> None:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} must be a text, not {brief(text, 60)}")
+    if len(text) > limits.characters:
+        rule = f"must have at most {limits.characters:,} characters"
+        raise InvalidInput(f"{name} {rule}, not {len(text):,}; split it")
+    if "\0" in text:
+        raise InvalidInput(f"{name} must be text, and holds a null character")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None
-    return text
-
-
-def one_text(name: str, value: Any, limits: Limits) -> str:
-    """Return the text of a parameter that takes one, which must not be blank."""
-    (text,) = ensure_request_texts(name, [value] if isinstance(value, str) else value, limits)[:1]
-    if isinstance(value, list):
-        raise InvalidInput(f"{name} must be one text, not a list")
-    if not text.strip():
-        raise InvalidInput(f"{name} must not be empty")
-    return text

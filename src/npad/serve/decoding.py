@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from npad.engine.cost import count_calls
-from npad.engine.deadline import Stopped, stopped_by
+from npad.engine.devices import current_device
+from npad.engine.memory import out_of_memory_errors
+from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
-from npad.model import Capabilities
+from npad.model import Capabilities, Model
 from npad.noise.random import stable_hash
-from npad.pipelines.encoding import TooLong
-from npad.pipelines.translation import Translation, Translator
+from npad.pipelines.outputs import TooLong, Translation
+from npad.pipelines.translation import Translator
+from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
-from npad.search.hypotheses import Hypothesis
+from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen
-from npad.serve.reading import LOG_PROB_DIGITS, rounded
-from npad.serve.worker import Job
+
+LOG_PROB_DIGITS, WEIGHT_DIGITS = 6, 4  # decimals that are sent
 
 
 class Calls(NamedTuple):
@@ -30,25 +38,20 @@ class Calls(NamedTuple):
     rescoring: int  # distinct prefixes that the clean model read
 
 
-class Decoded(NamedTuple):
-    """The translation of one text, its cost, and the tokens of its best hypotheses."""
+class ServedOutput(NamedTuple):
+    """The output for one text, its cost, and the tokens of its best hypotheses."""
 
-    translation: Translation
+    output: Translation
     calls: Calls
     pieces: tuple[list[str], ...] = ()
 
 
-class Texts(NamedTuple):
-    """The texts of one request."""
+def decode_request(
+    model: ServedModel, texts: list[str], chosen: Chosen, shown: int = 0
+) -> QueuedRequest:
+    """Return a request that decodes texts, together with others of the same choice.
 
-    texts: list[str]
-    shown: int  # hypotheses of each text whose tokens are shown
-
-
-def decode_job(model: ServedModel, texts: list[str], chosen: Chosen, shown: int = 0) -> Job:
-    """Return a job that decodes texts, together with other jobs of the same choice.
-
-    Its result is a list of `Decoded`.
+    Its result is a list of `ServedOutput`.
 
     Args:
         model: the model.
@@ -56,53 +59,36 @@ def decode_job(model: ServedModel, texts: list[str], chosen: Chosen, shown: int 
         chosen: the decoder.
         shown: hypotheses of each text whose tokens are shown.
     """
-    model.text  # noqa: B018 (refuses a model that hears)
+    translator = model.text
 
-    def run(jobs: Sequence[Job]) -> None:
-        decode_together(model, chosen, jobs)
+    def run(payloads: Sequence[tuple[list[str], int]]) -> list[list[ServedOutput] | InvalidInput]:
+        distinct = list(dict.fromkeys(text for texts, _ in payloads for text in texts))
+        outcomes = dict(zip(distinct, _decode(translator, distinct, chosen), strict=True))
+        return [
+            _result(model, [outcomes[text] for text in texts], shown) for texts, shown in payloads
+        ]
 
     key = (chosen.decoder, chosen.max_length)
-    return Job(run, key, Texts(texts, shown), len(texts))
+    return QueuedRequest(run, (texts, shown), key, len(texts))
 
 
-def decode_together(model: ServedModel, chosen: Chosen, jobs: Sequence[Job]) -> None:
-    """Decode the distinct texts of all jobs, and set the jobs' results.
-
-    If that fails, each job runs alone, so that only those fail that would fail alone.
-    """
-    texts = list(dict.fromkeys(text for job in jobs for text in job.payload.texts))
-    try:
-        with stopped_by(lambda: all(job.cancelled for job in jobs)):
-            decoded = dict(zip(texts, _decode(model.text, texts, chosen), strict=True))
-        for job in jobs:
-            _finish(model, job, [decoded[text] for text in job.payload.texts])
-    except Stopped as error:
-        for job in jobs:
-            job.fail(error)
-    except Exception as error:
-        if len(jobs) == 1:
-            jobs[0].fail(error)
-            return
-        for job in jobs:
-            if not job.result.done():
-                decode_together(model, chosen, [job])
-
-
-def _finish(model: ServedModel, job: Job, outcomes: list[Decoded | TooLong]) -> None:
-    """Set the result of a job; here, since a tokenizer may belong to the model's thread."""
-    decoded = []
+def _result(
+    model: ServedModel, outcomes: list[ServedOutput | InvalidInput], shown: int
+) -> list[ServedOutput] | InvalidInput:
+    """Return a request's result; here, since a tokenizer may belong to the model's thread."""
+    result = []
     for outcome in outcomes:
-        if isinstance(outcome, TooLong):
-            rule = f"{model.text.longest:,} tokens are allowed; split it"
-            job.fail(InvalidInput(f"a text has {outcome.size} and {rule}"))
-            return
-        hypotheses = hypotheses_of(outcome.translation)[: job.payload.shown]
+        if isinstance(outcome, InvalidInput):
+            return outcome.about("a text") if isinstance(outcome, TooLong) else outcome
+        hypotheses = hypotheses_of(outcome.output)[:shown]
         pieces = tuple(model.pieces(hypothesis.tokens) for hypothesis in hypotheses)
-        decoded.append(outcome._replace(pieces=pieces))
-    job.result.set_result(decoded)
+        result.append(outcome._replace(pieces=pieces))
+    return result
 
 
-def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[Decoded | TooLong]:
+def _decode(
+    translator: Translator, texts: list[str], chosen: Chosen
+) -> list[ServedOutput | InvalidInput]:
     """Return the outcome of each of these distinct texts."""
     decoder, max_length = chosen.decoder, chosen.max_length
     if isinstance(decoder, Exact):  # searches its sentences one after another
@@ -111,17 +97,15 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
     window = max(1, len(texts))
     with observed_by(counter):
         outcomes = list(translator.stream_or_skip(texts, decoder, max_length, window=window))
-    rescored = Capabilities.of(translator.model).modified_scores
+    rescored = Capabilities.of(translator.model).modified_scores or isinstance(decoder, NPAD)
     return [
         outcome
-        if isinstance(outcome, TooLong)
-        else Decoded(
+        if isinstance(outcome, InvalidInput)
+        else ServedOutput(
             outcome,
             Calls(
                 counter.calls.get(stable_hash(text), 0),
-                distinct_prefixes(hypotheses_of(outcome))
-                if rescored or isinstance(decoder, NPAD)
-                else 0,
+                distinct_prefixes(hypotheses_of(outcome)) if rescored else 0,
             ),
         )
         for text, outcome in zip(texts, outcomes, strict=True)
@@ -130,12 +114,12 @@ def _decode(translator: Translator, texts: list[str], chosen: Chosen) -> list[De
 
 def _decode_exactly(
     translator: Translator, text: str, decoder: Decoder, max_length: int
-) -> Decoded | TooLong:
+) -> ServedOutput | InvalidInput:
     with count_calls() as counted:
         (outcome,) = translator.stream_or_skip([text], decoder, max_length, window=1)
-    if isinstance(outcome, TooLong):
+    if isinstance(outcome, InvalidInput):
         return outcome
-    return Decoded(outcome, Calls(counted.search, counted.rescoring))
+    return ServedOutput(outcome, Calls(counted.search, counted.rescoring))
 
 
 class CallCounter:
@@ -168,24 +152,56 @@ def distinct_prefixes(hypotheses: Iterable[Hypothesis]) -> int:
     return len(prefixes)
 
 
-def hypotheses_of(translation: Translation) -> list[Hypothesis]:
-    """Return all hypotheses of a translation, best first."""
-    return [translation.hypothesis, *(other.hypothesis for other in translation.alternatives)]
+def hypotheses_of(output: Translation) -> list[Hypothesis]:
+    """Return all hypotheses of an output, best first."""
+    return [output.hypothesis, *(other.hypothesis for other in output.alternatives)]
+
+
+class Reading(NamedTuple):
+    """A hypothesis as the clean model reads it; the end token comes last if it is finished."""
+
+    token_log_probs: list[float | None]  # None: impossible
+    attention: list[list[float]] | None  # source weights of each token; None: not offered
+
+
+def read_tokens(model: Model[Any], source: Any, hypotheses: Sequence[Hypothesis]) -> list[Reading]:
+    """Read hypotheses of one sentence, step by step, with the clean model.
+
+    Args:
+        model: the model; its `judge` reads if it has one.
+        source: the sentence, in the form that the model's `start` takes.
+        hypotheses: of that sentence.
+    """
+    if not hypotheses:
+        return []
+    judge = Capabilities.of(model).judge or model
+    capabilities = Capabilities.of(judge)
+    batch = Hypotheses.from_list(hypotheses)
+    teacher = TeacherForcing.of(batch, model.special.bos, model.special.eos)
+    gains: list[Tensor] = []
+    weights: list[Tensor] = []
+    with torch.inference_mode(), current_device(capabilities.device), out_of_memory_errors():
+        state = expand_rows(judge, model.start(source), batch.lengths.shape)
+        inputs, targets, _ = teacher.rows(capabilities.device)
+        for t in range(inputs.shape[1]):
+            logits, state = judge.step(state, inputs[:, t])
+            predicted = Prediction.of(judge, logits, len(inputs), capabilities.normalised)
+            gains.append(predicted.at(targets[:, t, None]).squeeze(1).cpu())
+            if capabilities.attention is not None:
+                weights.append(capabilities.attention(state).cpu())
+    log_probs = torch.stack(gains, 1).tolist()
+    attention = torch.stack(weights, 1).tolist() if weights else [None] * len(log_probs)
+    return [
+        Reading(
+            [finite(value) for value in row[:count]],
+            None
+            if looked is None
+            else [[round(weight, WEIGHT_DIGITS) for weight in step] for step in looked[:count]],
+        )
+        for row, looked, count in zip(log_probs, attention, teacher.reads[0].tolist(), strict=True)
+    ]
 
 
 def finite(value: float | None) -> float | None:
     """Return a log-probability as it is sent; None if there is none, or it is −inf."""
-    return None if value is None else rounded(value, LOG_PROB_DIGITS)
-
-
-def hypothesis_shown(translation: Translation, pieces: list[str]) -> dict[str, Any]:
-    """Return a hypothesis as JSON."""
-    hypothesis = translation.hypothesis
-    return {
-        "text": translation.text,
-        "tokens": pieces,
-        "log_prob": finite(hypothesis.log_prob),
-        "finished": hypothesis.finished,
-        "chain": hypothesis.chain,
-        "noisy_log_prob": finite(hypothesis.noisy_log_prob),
-    }
+    return None if value is None or not math.isfinite(value) else round(value, LOG_PROB_DIGITS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from npad.serve.worker import Job
+from npad.serve.model_thread import QueuedRequest
 
 KEEP_ALIVE_SECONDS = 10.0
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -78,24 +78,24 @@ class EventQueue:
 class EventStream:
     """The answer to a request for events: an ASGI application.
 
-    It ends after the job's last event, after `seconds`, or when the client goes, which cancels the
-    job.
+    It ends after the request's last event, after `seconds`, or when the client goes, which cancels
+    the request.
 
     Args:
-        job: what makes the events.
+        queued: makes the events.
         events: where it puts them.
         seconds: the longest that the stream may take.
-        explain: the line for an error of the job.
+        explain: the line for an error of the request.
     """
 
     def __init__(
         self,
-        job: Job,
+        queued: QueuedRequest,
         events: EventQueue,
         seconds: float,
         explain: Callable[[BaseException], str],
     ) -> None:
-        self.job, self.events, self.seconds, self.explain = job, events, seconds, explain
+        self.queued, self.events, self.seconds, self.explain = queued, events, seconds, explain
         self.headers: dict[str, str] = dict(HEADERS)
         self.status_code = 200
 
@@ -104,11 +104,11 @@ class EventStream:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         gone = asyncio.create_task(wait_for_disconnect(receive))
         gone.add_done_callback(lambda _: self.events.put(None))
-        self.job.result.add_done_callback(lambda _: self.events.put(None))
+        self.queued.result.add_done_callback(lambda _: self.events.put(None))
         try:
             await self._send_all(send, gone)
         finally:
-            self.job.cancel()
+            self.queued.cancel()
             gone.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -124,8 +124,8 @@ class EventStream:
             if chunk is None:
                 break
             await self._send(send, chunk)
-        if self.job.result.done() and not self.job.result.cancelled():
-            error = self.job.result.exception()
+        if self.queued.result.done() and not self.queued.result.cancelled():
+            error = self.queued.result.exception()
             if error is not None and not gone.done():
                 await self._send(send, encode_event("error", {"error": self.explain(error)}))
 

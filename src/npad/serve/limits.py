@@ -1,9 +1,10 @@
-"""What one client may ask for, so that no request holds the server up."""
+"""What one client may ask for, so that no request holds the server up, and how more is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import get_type_hints
 
 from npad.errors import InvalidInput
@@ -69,3 +70,25 @@ class Limits:
             values[name] = parse_value(f"the limit {name}", text, types[name])
             ensure_number(f"the limit {name}", values[name], above=0)
         return replace(cls(), **values)
+
+
+class RequestRefused(Exception):
+    """A request that is not served.
+
+    Args:
+        status: the HTTP status.
+        message: one line that names the value, the rule and the way out.
+        headers: of the answer, such as Retry-After.
+    """
+
+    def __init__(
+        self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers
+
+
+def busy(status: int, message: str, seconds: int = 1) -> RequestRefused:
+    """Return a refusal that tells the client when to try again."""
+    message = f"{message}; try again in {seconds} s"
+    return RequestRefused(status, message, {"Retry-After": str(seconds)})

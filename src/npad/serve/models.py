@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -11,18 +12,22 @@ from typing import Any
 import torch
 
 from npad.errors import InvalidInput
-from npad.pipelines import transcription
 from npad.pipelines.loading import load
 from npad.pipelines.names import CHAT, HUGGING_FACE, SHIPPED, TOY
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
+from npad.search.hypotheses import Hypothesis
 from npad.serve.limits import Limits
-from npad.serve.pieces import Pieces, source_subwords
-from npad.serve.worker import Worker
+from npad.serve.model_thread import ModelThread
+from npad.text.subwords import END, Subwords
 
 LANGUAGES = {TOY: ("de", "en")}  # of models whose name does not say it
 PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
+CONFIDENCE_DIGITS = 2
+SPACE = "▁"  # stands for the space before a word
+END_PIECE = "</s>"
+ANCHORS = 5000  # tokens among which one that can precede any other is looked for
 
 
 @dataclass(eq=False)
@@ -31,13 +36,13 @@ class ServedModel:
 
     Attributes:
         id: its name in requests.
-        worker: the thread.
-        translator: None if the model hears.
-        transcriber: None if the model reads.
+        thread: runs its requests.
+        translator: None for a speech model.
+        transcriber: None for a text model.
     """
 
     id: str
-    worker: Worker
+    thread: ModelThread
     translator: Translator | None = None
     transcriber: Transcriber | None = None
 
@@ -49,19 +54,19 @@ class ServedModel:
 
     @property
     def text(self) -> Translator:
-        """The translator of a model that reads."""
+        """The translator of a text model."""
         if self.translator is None:
             raise InvalidInput(
-                f"{self.id} hears and does not read; send a recording to /v1/audio/transcriptions"
+                f"{self.id} is a speech model; send a recording to /v1/audio/transcriptions"
             )
         return self.translator
 
     @property
     def sound(self) -> Transcriber:
-        """The transcriber of a model that hears."""
+        """The transcriber of a speech model."""
         if self.transcriber is None:
             raise InvalidInput(
-                f"{self.id} reads text and hears no sound; start the server with a Whisper model, "
+                f"{self.id} is a text model; start the server with a speech model, "
                 "as --model hf:openai/whisper-tiny.en"
             )
         return self.transcriber
@@ -71,24 +76,88 @@ class ServedModel:
         return Pieces(self.text.detokenise)
 
     @cached_property
-    def source_pieces(self) -> Pieces | None:
-        subwords = source_subwords(self.text)
-        return None if subwords is None else Pieces(subwords.decode)
+    def _source_pieces(self) -> Pieces | None:
+        """Those of the vocabulary that encodes the sources, if npad trained the model."""
+        subwords = getattr(self.text.encode, "__self__", None)
+        return Pieces(subwords.decode) if isinstance(subwords, Subwords) else None
+
+    def source_pieces(self, text: str, source: Any) -> list[str]:
+        """Return the pieces of a source, its end token included; its words if tokens are unknown.
+
+        Args:
+            text: the source as text.
+            source: what `encode` returned for the text.
+        """
+        if self._source_pieces is None:
+            return [f"{SPACE}{word}" for word in text.split()]
+        return [*self._source_pieces([token for token in source if token != END]), END_PIECE]
 
     @property
     def encodes_anywhere(self) -> bool:
         """Whether sources may be encoded outside the model's thread; others' tokenizers may not."""
-        return self.source_pieces is not None or self.text.encode is list
+        return self._source_pieces is not None or self.text.encode is list
 
     @cached_property
     def defaults(self) -> Defaults:
         return Defaults.of(self.model)
 
     @property
+    def has_confidence(self) -> bool:
+        """Whether the model has a fitted confidence."""
+        return getattr(self.translator, "confidence", None) is not None
+
+    def confidence(self, hypothesis: Hypothesis) -> float | None:
+        """Return the chrF to expect of a best hypothesis; None without a fitted confidence."""
+        estimate = getattr(self.translator, "confidence", None)
+        value = None if estimate is None else estimate(hypothesis)
+        return None if value is None else round(value, CONFIDENCE_DIGITS)
+
+    @property
     def languages(self) -> tuple[str, str] | None:
         """The codes of the languages it reads and writes; None if its name does not say."""
         pair = PAIR.fullmatch(self.id)
         return (pair[1], pair[2]) if pair else LANGUAGES.get(self.id)
+
+
+class Pieces:
+    """Tokens as pieces of text, for display.
+
+    A detokeniser may strip the space at the start of a text, so that a token is decoded after
+    another one, the anchor.
+
+    Args:
+        detokenise: maps tokens to text.
+    """
+
+    def __init__(self, detokenise: Callable[[tuple[int, ...]], str]) -> None:
+        self.detokenise = detokenise
+        self.anchor = self._find_anchor()
+        self.known: dict[int, str] = {}
+
+    def __call__(self, tokens: Sequence[int]) -> list[str]:
+        """Return the piece of each token."""
+        for token in tokens:
+            if token not in self.known:
+                self.known[token] = self._read(token).replace(" ", SPACE)
+        return [self.known[token] for token in tokens]
+
+    def _read(self, token: int) -> str:
+        if self.anchor is not None:
+            start, text = self.detokenise((self.anchor,)), self.detokenise((self.anchor, token))
+            if text.startswith(start):
+                return text[len(start) :]
+        return self.detokenise((token,))
+
+    def _find_anchor(self) -> int | None:
+        """Return the first token that is a plain word or letter."""
+        for token in range(1, ANCHORS):
+            try:
+                text = self.detokenise((token,))
+            except Exception:  # the vocabulary ends here
+                return None
+            if text.isascii() and text.isalpha():
+                return token
+        return None
 
 
 def public_name(name: str) -> str:
@@ -102,14 +171,14 @@ def public_name(name: str) -> str:
 
 
 def serve_translator(name: str, translator: Translator, limits: Limits) -> ServedModel:
-    """Return a model that reads, with its thread started."""
-    return ServedModel(name, Worker(name, limits.queue, limits.batch), translator)
+    """Return a text model, with its thread started."""
+    return ServedModel(name, ModelThread(name, limits.queue, limits.batch), translator)
 
 
 def serve_transcriber(name: str, transcriber: Transcriber, limits: Limits) -> ServedModel:
-    """Return a model that hears, with its thread started."""
-    worker = Worker(name, limits.queue, limits.batch)
-    return ServedModel(name, worker, transcriber=transcriber)
+    """Return a speech model, with its thread started."""
+    thread = ModelThread(name, limits.queue, limits.batch)
+    return ServedModel(name, thread, transcriber=transcriber)
 
 
 def load_served(name: str, device: torch.device, limits: Limits) -> ServedModel:
@@ -119,11 +188,9 @@ def load_served(name: str, device: torch.device, limits: Limits) -> ServedModel:
         InvalidInput: there is no such model.
         StorageError: the model's files are damaged.
     """
-    shown = public_name(name)
-    try:
-        return serve_translator(shown, load(name, device), limits)
-    except InvalidInput as error:
-        try:
-            return serve_transcriber(shown, transcription.load(name, device), limits)
-        except InvalidInput:
-            raise error from None
+    shown, pipeline = public_name(name), load(name, device)
+    if isinstance(pipeline, Transcriber):
+        return serve_transcriber(shown, pipeline, limits)
+    if not isinstance(pipeline, Translator):
+        raise InvalidInput(f"{shown} is a model of pictures, which no route of the server reads")
+    return serve_translator(shown, pipeline, limits)

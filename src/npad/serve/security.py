@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from npad.errors import InvalidInput
-from npad.serve.refusals import Refused
+from npad.serve.limits import RequestRefused
 
 SHORTEST_TOKEN = 8
 LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}
@@ -72,35 +72,41 @@ class Guard:
         """
         name = _host_name(request.headers.get("host", ""))
         if self.hosts is not None and name not in self.hosts:
-            raise Refused(400, "the Host header must be localhost or 127.0.0.1 on this server")
+            raise RequestRefused(
+                400, "the Host header must be localhost or 127.0.0.1 on this server"
+            )
 
     def check_origin(self, request: Request) -> None:
         """Refuse requests of another site's page, which its visitor's browser sends."""
         self.check_host(request)
         origin = request.headers.get("origin")
-        own = request.headers.get("host", "")
-        if origin is not None and urlsplit(origin).netloc != own:
-            raise Refused(403, "requests of another site's page are refused: there is no CORS")
-        if request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
-            raise Refused(403, "requests of another site's page are refused: there is no CORS")
+        foreign = origin is not None and _authority(origin) != request.headers.get("host", "")
+        if foreign or request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            raise RequestRefused(
+                403, "requests of another site's page are refused: there is no CORS"
+            )
 
-    def has_token(self, request: Request) -> bool:
-        """Return whether the header `Authorization: Bearer` holds the token, or none is needed."""
+    def check_token(self, request: Request, key: Any = None) -> None:
+        """Require the token, if the server has one.
+
+        Args:
+            request: may have the token in its header `Authorization: Bearer`.
+            key: LibreTranslate's parameter `api_key`, which may be the token.
+        """
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        return self.token is None or (scheme.lower() == "bearer" and self._equal(given.strip()))
-
-    def check_key(self, key: Any) -> None:
-        """Require LibreTranslate's `api_key` to be the token."""
-        if not isinstance(key, str) or not self._equal(key):
-            raise Refused(
+        in_header = scheme.lower() == "bearer" and self._equal(given.strip())
+        if self.token is not None and not in_header and not self._equal(key):
+            raise RequestRefused(
                 401,
                 "a token is needed: send it as Authorization: Bearer TOKEN, or as api_key",
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    def _equal(self, given: str) -> bool:
-        return self.token is not None and hmac.compare_digest(
-            given.encode("utf-8", "replace"), self.token.encode()
+    def _equal(self, given: Any) -> bool:
+        return (
+            self.token is not None
+            and isinstance(given, str)
+            and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
         )
 
 
@@ -110,3 +116,11 @@ def _host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _authority(origin: str) -> str | None:
+    """Return the host and port of an Origin header; None if it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import json
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from npad.engine.deadline import Stopped
 from npad.errors import InvalidInput, NpadError, OutOfMemory
 from npad.serve import security
 from npad.serve.bodies import body_parameters, query_parameters
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
-from npad.serve.limits import Limits
-from npad.serve.metrics import Metrics
+from npad.serve.limits import Limits, RequestRefused, busy
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
-from npad.serve.refusals import Refused, busy
 from npad.serve.security import Guard
-from npad.serve.worker import Job
 from npad.validation import brief
 
 log = logging.getLogger("npad.serve")
 
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of a histogram's buckets
 
 Answer = Response | EventStream
 Handler = Callable[["Service", Request], Awaitable[Answer]]
@@ -68,35 +70,25 @@ class Service:
         return self.models[name]
 
     async def body(self, request: Request) -> dict[str, Any]:
-        """Return the parameters of a body, after a look at its api_key."""
-        parameters = await body_parameters(request, self.limits)
-        self._check_key(request, parameters)
-        return parameters
+        """Return the parameters of a body; require the token in its header or as `api_key`."""
+        return self._authorised(request, await body_parameters(request, self.limits))
 
     def query(self, request: Request) -> dict[str, Any]:
-        """Return the parameters of a query, after a look at its api_key."""
-        parameters: dict[str, Any] = dict(query_parameters(request))
-        self._check_key(request, parameters)
+        """Return the parameters of a query; require the token in its header or as `api_key`."""
+        return self._authorised(request, dict(query_parameters(request)))
+
+    def _authorised(self, request: Request, parameters: dict[str, Any]) -> dict[str, Any]:
+        self.guard.check_token(request, parameters.pop("api_key", None))
         return parameters
 
-    def _check_key(self, request: Request, parameters: dict[str, Any]) -> None:
-        key = parameters.pop("api_key", None)
-        if not self.guard.has_token(request):
-            self.guard.check_key(key)
-
-    def authorise(self, request: Request) -> None:
-        """Require the token in the header, if the server has one."""
-        if not self.guard.has_token(request):
-            self.guard.check_key(None)
-
-    async def outcome(self, request: Request, model: ServedModel, job: Job) -> Any:
-        """Run a job on a model's thread and return its result; cancel it if the client goes.
+    async def outcome(self, request: Request, model: ServedModel, queued: QueuedRequest) -> Any:
+        """Run a request on a model's thread and return its result; cancel it if the client goes.
 
         Raises:
-            Refused: too many requests wait, the client has gone, or it took too long.
+            RequestRefused: too many requests wait, the client has gone, or it took too long.
         """
-        model.worker.submit(job)
-        result = asyncio.wrap_future(job.result)
+        model.thread.submit(queued)
+        result = asyncio.wrap_future(queued.result)
         gone = asyncio.create_task(wait_for_disconnect(request.receive))
         first = asyncio.FIRST_COMPLETED
         try:
@@ -104,34 +96,110 @@ class Service:
             if result.done():
                 return result.result()
             if gone.done():
-                raise Refused(CLIENT_GONE, "the client closed the connection")
+                raise RequestRefused(CLIENT_GONE, "the client closed the connection")
             raise busy(503, f"no answer within {self.limits.seconds:g} s; ask for less", 10)
         finally:
             gone.cancel()
             if not result.done():
-                job.cancel()
+                queued.cancel()
                 result.add_done_callback(_consumed)
 
-    def endpoint(self, route: str, handler: Handler) -> Callable[[Request], Awaitable[Any]]:
-        """Return a Starlette endpoint: errors become one line of JSON, and answers are counted."""
 
-        async def answer(request: Request) -> Answer:
-            start = time.monotonic()
-            metrics = self.metrics
-            metrics.in_progress += 1
+class Endpoint:
+    """A route as an ASGI application: errors become one line of JSON, and answers are counted.
+
+    A request is in progress until its answer has been sent, the last event of a stream included.
+
+    Args:
+        service: what the routes share.
+        route: its path, by which answers are counted.
+        handler: makes the answer.
+    """
+
+    def __init__(self, service: Service, route: str, handler: Handler) -> None:
+        self.service, self.route, self.handler = service, route, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start, status = time.monotonic(), CLIENT_GONE
+        request, metrics = Request(scope, receive, send), self.service.metrics
+        metrics.in_progress += 1
+        try:
             try:
-                if metrics.in_progress > self.limits.requests:
-                    raise busy(503, f"{self.limits.requests} requests are in progress")
-                self.guard.check_origin(request)
-                response = await handler(self, request)
+                response = await self._answer(request)
             except Exception as error:
                 response = failure(request, error)
-            finally:
-                metrics.in_progress -= 1
-            metrics.answered(route, response.status_code, time.monotonic() - start)
-            return with_headers(response)
+            status = response.status_code
+            await with_headers(response)(scope, receive, send)
+        finally:
+            metrics.in_progress -= 1
+            metrics.answered(self.route, status, time.monotonic() - start)
 
-        return answer
+    async def _answer(self, request: Request) -> Answer:
+        limit = self.service.limits.requests
+        if self.service.metrics.in_progress > limit:
+            raise busy(503, f"{limit} requests are in progress")
+        self.service.guard.check_origin(request)
+        return await self.handler(self.service, request)
+
+
+class Metrics:
+    """What the server has done since it started. Only the event loop's thread uses it."""
+
+    def __init__(self) -> None:
+        self.in_progress = 0
+        self._requests: Counter[tuple[str, int]] = Counter()  # by route and status
+        self._buckets: dict[str, list[int]] = {}  # by route, not cumulative
+        self._seconds: dict[str, float] = {}  # by route
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer."""
+        self._requests[route, status] += 1
+        buckets = self._buckets.setdefault(route, [0] * (len(SECONDS) + 1))
+        buckets[bisect.bisect_left(SECONDS, seconds)] += 1
+        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
+
+    def render(self, models: Mapping[str, ServedModel]) -> str:
+        """Return all counters in the text format of Prometheus."""
+        return "\n".join([*self._lines(models), ""])
+
+    def _lines(self, models: Mapping[str, ServedModel]) -> Iterator[str]:
+        yield from _head("npad_requests_total", "counter", "Answers by route and status.")
+        for (route, status), count in sorted(self._requests.items()):
+            yield f'npad_requests_total{{route="{route}",status="{status}"}} {count}'
+        yield from _head("npad_requests_in_progress", "gauge", "Requests being answered.")
+        yield f"npad_requests_in_progress {self.in_progress}"
+        name = "npad_request_seconds"
+        yield from _head(name, "histogram", "Seconds from a request to its answer's end, by route.")
+        for route, buckets in sorted(self._buckets.items()):
+            total = 0
+            for bound, count in zip((*map(str, SECONDS), "+Inf"), buckets, strict=True):
+                total += count
+                yield f'{name}_bucket{{route="{route}",le="{bound}"}} {total}'
+            yield f'{name}_sum{{route="{route}"}} {self._seconds[route]:.6f}'
+            yield f'{name}_count{{route="{route}"}} {total}'
+        threads = {_escaped(served.id): served.thread for served in models.values()}
+        yield from _head("npad_model_calls_total", "counter", "Model calls by model and kind.")
+        for model, thread in threads.items():
+            for kind, count in vars(thread.calls).items():
+                yield f'npad_model_calls_total{{model="{model}",kind="{kind}"}} {count}'
+        yield from _head("npad_queue_length", "gauge", "Requests that wait for a model.")
+        for model, thread in threads.items():
+            yield f'npad_queue_length{{model="{model}"}} {len(thread)}'
+        yield from _head("npad_batches_total", "counter", "Batches that a model has run.")
+        for model, thread in threads.items():
+            yield f'npad_batches_total{{model="{model}"}} {thread.batches}'
+        yield from _head("npad_batched_requests_total", "counter", "Requests in these batches.")
+        for model, thread in threads.items():
+            yield f'npad_batched_requests_total{{model="{model}"}} {thread.batched}'
+
+
+def _head(name: str, kind: str, help_: str) -> tuple[str, str]:
+    return f"# HELP {name} {help_}", f"# TYPE {name} {kind}"
+
+
+def _escaped(label: str) -> str:
+    """Return a label's value as Prometheus quotes it."""
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def with_headers(response: Answer) -> Answer:
@@ -152,7 +220,7 @@ def failure(request: Request, error: BaseException) -> Response:
     """Log an error in one line and return it as an answer."""
     status, message = explained(error)
     path = brief(request.scope["path"], 100).strip("'")
-    shown = message if status < 500 or isinstance(error, Refused) else _internal(error)
+    shown = message if status < 500 or isinstance(error, RequestRefused) else _internal(error)
     log.log(
         logging.WARNING if status < 500 else logging.ERROR,
         "%d %s %s: %s",
@@ -162,14 +230,14 @@ def failure(request: Request, error: BaseException) -> Response:
         shown,
         exc_info=error if status == 500 and os.environ.get("NPAD_TRACEBACK") else None,
     )
-    headers = error.headers if isinstance(error, Refused) else {}
+    headers = error.headers if isinstance(error, RequestRefused) else {}
     return as_json({"error": message}, status, headers)
 
 
 def explained(error: BaseException) -> tuple[int, str]:
     """Return the status and the line for an error; nothing of the inside of the server."""
     match error:
-        case Refused():
+        case RequestRefused():
             status, message = error.status, error.message
         case InvalidInput():
             status, message = 400, str(error)

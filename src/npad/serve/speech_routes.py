@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 import io
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from npad.engine.deadline import stopped_by
 from npad.errors import InvalidInput
-from npad.pipelines.audio import read_wav, split_at_pauses
+from npad.pipelines.audio import read_wav
+from npad.pipelines.outputs import Output, Segment
+from npad.pipelines.subtitles import FORMATS
 from npad.pipelines.transcription import Transcriber
-from npad.pipelines.translation import Translation
 from npad.serve.bodies import form_with_file
 from npad.serve.decoding import finite
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import Chosen, choose_for
 from npad.serve.service import Service, as_json
-from npad.serve.worker import Job, alone
-from npad.signatures import signature
 from npad.validation import ensure_choice
 
-FORMATS = ("json", "text", "srt", "vtt", "verbose_json")
-
-
-class Segment(NamedTuple):
-    """A piece of a recording, in seconds, and its transcript."""
-
-    start: float
-    end: float
-    transcript: Translation
+MEDIA_TYPES = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
+RESPONSE_FORMATS = ("json", *MEDIA_TYPES, "verbose_json")
+TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model writes
 
 
 async def transcriptions(service: Service, request: Request) -> Response:
     """Transcribe an uploaded WAV file."""
-    service.authorise(request)
-    fields, (_, content) = await form_with_file(request, service.limits)
+    service.guard.check_token(request)
+    fields, content = await form_with_file(request, service.limits)
     model = find_hearing(service, fields.pop("model", None))
     form = fields.pop("response_format", "json")
-    ensure_choice("response_format", form, FORMATS)
+    ensure_choice("response_format", form, RESPONSE_FORMATS)
     chosen = _choose(service, model, fields)
     transcriber = model.sound
+    if form in TIMED:
+        transcriber = transcriber.with_timestamps()
 
-    def work(job: Job) -> list[Segment]:
-        with stopped_by(lambda: job.cancelled):
-            return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
+    def work() -> Output:
+        return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
 
-    segments = await service.outcome(request, model, alone(work))
-    return shown(form, segments, signature(chosen.decoder, model.model))
+    return shown(form, await service.outcome(request, model, QueuedRequest.alone(work)))
 
 
 def find_hearing(service: Service, name: str | None) -> ServedModel:
@@ -80,73 +73,40 @@ def _choose(service: Service, model: ServedModel, fields: dict[str, str]) -> Cho
 
 def transcribe(
     transcriber: Transcriber, content: bytes, chosen: Chosen, max_seconds: float
-) -> list[Segment]:
-    """Transcribe a WAV file, piece by piece."""
-    rate = transcriber.rate
-    recording = read_wav(io.BytesIO(content), "the file", rate, max_seconds)
-    (transcripts,) = transcriber.transcribe([recording], chosen.decoder, chosen.max_length)
-    pieces = split_at_pauses(recording, rate, transcriber.longest)
-    segments, start = [], 0
-    for piece, transcript in zip(pieces, transcripts, strict=True):
-        end = start + len(piece)
-        segments.append(Segment(start / rate, end / rate, transcript))
-        start = end
-    return segments
+) -> Output:
+    """Transcribe a WAV file."""
+    recording = read_wav(io.BytesIO(content), "the file", transcriber.rate, max_seconds)
+    (output,) = transcriber.transcribe([recording], chosen.decoder, chosen.max_length)
+    return output
 
 
-def shown(form: str, segments: list[Segment], signed: str) -> Response:
+def shown(form: str, output: Output) -> Response:
     """Return the transcript in one of OpenAI's formats."""
-    text = " ".join(segment.transcript.text for segment in segments)
-    if form == "text":
-        return Response(f"{text}\n", media_type="text/plain")
-    if form == "srt":
-        cues = [
-            f"{number}\n{_time(segment.start, ',')} --> {_time(segment.end, ',')}\n"
-            f"{_cue(segment)}\n"
-            for number, segment in enumerate(segments, 1)
-        ]
-        return Response("\n".join(cues), media_type="application/x-subrip")
-    if form == "vtt":
-        cues = [
-            f"{_time(segment.start, '.')} --> {_time(segment.end, '.')}\n{_cue(segment)}\n"
-            for segment in segments
-        ]
-        return Response("\n".join(["WEBVTT\n", *cues]), media_type="text/vtt")
+    seconds = output.windows[-1].end
+    if form in MEDIA_TYPES:
+        return Response(FORMATS[form]("", seconds, output.segments), media_type=MEDIA_TYPES[form])
     if form == "json":
-        return as_json({"text": text})
+        return as_json({"text": output.text})
     return as_json(
         {
             "task": "transcribe",
-            "duration": round(segments[-1].end, 3),
-            "text": text,
-            "signature": signed,
-            "segments": [_segment(i, segment) for i, segment in enumerate(segments)],
+            "duration": round(seconds, 3),
+            "text": output.text,
+            "signature": output.signature,
+            "segments": [_segment(i, segment) for i, segment in enumerate(output.segments)],
         }
     )
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
-    hypothesis = segment.transcript.hypothesis
+    """Return a segment as JSON, with the log-probability of the window it is in."""
+    log_prob, hypothesis = segment.output.log_prob, segment.output.hypothesis
     length = max(1, len(hypothesis.tokens) + hypothesis.finished)
     return {
         "id": number,
         "start": round(segment.start, 3),
         "end": round(segment.end, 3),
-        "text": segment.transcript.text,
-        "log_prob": finite(segment.transcript.log_prob),
-        "avg_logprob": finite(segment.transcript.log_prob / length),
+        "text": segment.text,
+        "log_prob": finite(log_prob),
+        "avg_logprob": finite(log_prob / length),
     }
-
-
-def _cue(segment: Segment) -> str:
-    """Return a transcript as one line, which no subtitle takes for a time."""
-    return " ".join(segment.transcript.text.split()).replace("-->", "→")
-
-
-def _time(seconds: float, mark: str) -> str:
-    """Return a time as subtitles write it: 00:01:02,345."""
-    milliseconds = round(seconds * 1000)
-    minutes, milliseconds = divmod(milliseconds, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    whole, milliseconds = divmod(milliseconds, 1000)
-    return f"{hours:02}:{minutes:02}:{whole:02}{mark}{milliseconds:03}"

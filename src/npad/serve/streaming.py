@@ -8,37 +8,35 @@ the deadline has as many chains as there was time for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
 
 from npad.answering import EncodedSource, next_stop
 from npad.decoding import decode
 from npad.engine.cost import ModelCalls, count_calls
-from npad.engine.deadline import DeadlinePassed, deadline_at, stopped_by
+from npad.engine.deadline import DeadlinePassed, deadline_at
 from npad.errors import InvalidInput
-from npad.noise.random import stable_hash
+from npad.model import Model, covers
+from npad.noise.random import Keys, stable_hash
 from npad.search.chain_range import ChainCandidates, merge
-from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
-from npad.search.selected import Selected
-from npad.selectors import MostProbable, cut_competes, innermost_selector, with_texts
-from npad.serve.confidence import confidence_of
-from npad.serve.decoding import finite
+from npad.search.selected import Selected, decoder_with_texts
+from npad.selectors import MostProbable, cut_competes, innermost_selector
+from npad.serve.decoding import Reading, finite, read_tokens
 from npad.serve.models import ServedModel
-from npad.serve.noise_norms import noise_norms
 from npad.serve.options import Chosen, resolved
-from npad.serve.pieces import source_pieces
-from npad.serve.reading import Reading, read_tokens
-from npad.serve.snapshots import Prefix, chain_prefixes, row_prefixes, snapshot
 from npad.signatures import signature
 
 Emit = Callable[[str, dict[str, Any]], None]  # takes an event's name and its data
 Key = tuple[tuple[int, ...], bool]  # a hypothesis' tokens, and whether it is finished
+NOISE_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -81,27 +79,16 @@ class StreamRequest:
         return {
             "model": self.model.id,
             "signature": signature(self.chosen.decoder, self.model.model),
-            "source": source_pieces(self.model.source_pieces, self.text, source),
+            "source": self.model.source_pieces(self.text, source),
             "chains": self.rows_shown,
             "options": resolved(self.chosen),
         }
 
-
-def run_stream(request: StreamRequest, emit: Emit, stopped: Callable[[], bool]) -> None:
-    """Search and emit events, up to `done` or `error`.
-
-    Args:
-        request: what to decode.
-        emit: called with each event.
-        stopped: whether the client has gone; checked after every step.
-
-    Raises:
-        Stopped: the client has gone.
-    """
-    decoder = request.chosen.decoder
-    kind = ChainStream if isinstance(decoder, NPAD) and not decoder.needs_coverage else PlainStream
-    with stopped_by(stopped):
-        kind(request, emit).run()
+    def run(self, emit: Emit) -> None:
+        """Search and emit events, up to `done` or `error`."""
+        decoder = self.chosen.decoder
+        by_chains = isinstance(decoder, NPAD) and not decoder.needs_coverage
+        (ChainStream if by_chains else PlainStream)(self, emit).run()
 
 
 class Stream:
@@ -112,29 +99,37 @@ class Stream:
         self.model, self.chosen = request.model, request.chosen
         self.translator = request.model.text
         self.start = time.monotonic()
+        self.end = None if request.deadline is None else self.start + request.deadline / 1e3
         self.calls = ModelCalls()
         self.source = self.translator.encode([request.text])
         self.id = stable_hash(request.text)
         self.readings: dict[Key, Reading] = {}
+        self.chains_of: dict[Key, list[int]] = {}
 
     @property
     def seconds(self) -> float:
         return round(time.monotonic() - self.start, 4)
 
-    @property
-    def end(self) -> float | None:
-        """The moment of the deadline."""
-        deadline = self.request.deadline
-        return None if deadline is None else self.start + deadline / 1e3
-
-    def text_of(self, hypothesis: Hypothesis) -> str:
-        return self.translator.detokenise(hypothesis.tokens)
-
-    def read(self, hypotheses: list[Hypothesis]) -> None:
+    def read(self, hypotheses: Iterable[Hypothesis]) -> None:
         """Read the tokens of hypotheses that have not been read before."""
         new = {key_of(h): h for h in hypotheses if key_of(h) not in self.readings}
         readings = read_tokens(self.model.model, self.source, list(new.values()))
         self.readings.update(zip(new, readings, strict=True))
+
+    def shown(self, hypothesis: Hypothesis) -> dict[str, Any]:
+        """Return what all events show of a hypothesis."""
+        return {
+            "text": self.translator.detokenise(hypothesis.tokens),
+            "tokens": self.model.pieces(hypothesis.tokens),
+            "log_prob": finite(hypothesis.log_prob),
+            "finished": hypothesis.finished,
+        }
+
+    def note_chain(self, hypothesis: Hypothesis, chain: int) -> None:
+        """Keep which chains have found a hypothesis."""
+        chains = self.chains_of.setdefault(key_of(hypothesis), [])
+        if chain not in chains:
+            chains.append(chain)
 
     def emit_steps(self, progress: Progress, rows: list[Prefix], round_: int) -> None:
         """Emit one event per step of the window; a GPU takes eight at a time."""
@@ -146,66 +141,42 @@ class Stream:
     def emit_chain(
         self, chain: int, hypothesis: Hypothesis, calls: int, noise: list[float] | None
     ) -> None:
-        steps = len(hypothesis.tokens) + hypothesis.finished
-        self.emit(
-            "chain",
-            {
-                "chain": chain,
-                "tokens": self.model.pieces(hypothesis.tokens),
-                "text": self.text_of(hypothesis),
-                "finished": hypothesis.finished,
-                "log_prob": finite(hypothesis.log_prob),
-                "noisy_log_prob": finite(hypothesis.noisy_log_prob),
-                "token_log_probs": self.readings[key_of(hypothesis)].token_log_probs,
-                "noise": None if noise is None else noise[:steps],
-                "calls": calls,
-            },
-        )
+        """Emit a chain that has ended; its hypothesis has been read."""
+        log_probs = self.readings[key_of(hypothesis)].token_log_probs
+        data = {"chain": chain, **self.shown(hypothesis)}
+        data["noisy_log_prob"] = finite(hypothesis.noisy_log_prob)
+        data["token_log_probs"] = log_probs
+        data["noise"] = None if noise is None else noise[: len(log_probs)]
+        self.emit("chain", data | {"calls": calls})
 
     def emit_best(self, hypothesis: Hypothesis, chain: int, calls: int, chains: int) -> None:
-        self.emit(
-            "best",
-            {
-                "text": self.text_of(hypothesis),
-                "tokens": self.model.pieces(hypothesis.tokens),
-                "log_prob": finite(hypothesis.log_prob),
-                "chain": chain,
-                "calls": calls,
-                "seconds": self.seconds,
-                "chains": chains,
-            },
-        )
+        """Emit the best hypothesis of the chains so far."""
+        data = {**self.shown(hypothesis), "chain": chain, "calls": calls}
+        self.emit("best", data | {"seconds": self.seconds, "chains": chains})
 
-    def emit_done(
-        self, ranked: list[Hypothesis], chains_of: dict[Key, list[int]], complete: bool
-    ) -> None:
-        shown = ranked[: self.chosen.nbest]
-        self.read(shown)
-        best = ranked[0]
-        self.emit(
-            "done",
-            {
-                "text": self.text_of(best),
-                "log_prob": finite(best.log_prob),
-                "confidence": confidence_of(self.model, best),
-                "signature": signature(self.chosen.decoder, self.model.model),
-                "calls": {"search": self.calls.search, "rescoring": self.calls.rescoring},
-                "seconds": self.seconds,
-                "complete": complete,
-                "hypotheses": [
-                    {
-                        "text": self.text_of(hypothesis),
-                        "tokens": self.model.pieces(hypothesis.tokens),
-                        "log_prob": finite(hypothesis.log_prob),
-                        "finished": hypothesis.finished,
-                        "proven": hypothesis.proven,
-                        "chains": chains_of.get(key_of(hypothesis), []),
-                        **self.readings[key_of(hypothesis)]._asdict(),
-                    }
-                    for hypothesis in shown
-                ],
-            },
-        )
+    def emit_done(self, ranked: list[Hypothesis], complete: bool) -> None:
+        """Emit the answer: the hypotheses, best first."""
+        listed, best = ranked[: self.chosen.nbest], ranked[0]
+        self.read(listed)
+        data = {
+            "text": self.translator.detokenise(best.tokens),
+            "log_prob": finite(best.log_prob),
+            "confidence": self.model.confidence(best),
+            "signature": signature(self.chosen.decoder, self.model.model),
+            "calls": vars(self.calls),
+            "seconds": self.seconds,
+            "complete": complete,
+            "hypotheses": [
+                {
+                    **self.shown(hypothesis),
+                    "proven": hypothesis.proven,
+                    "chains": self.chains_of.get(key_of(hypothesis), []),
+                    **self.readings[key_of(hypothesis)]._asdict(),
+                }
+                for hypothesis in listed
+            ],
+        }
+        self.emit("done", data)
 
 
 class ChainStream(Stream):
@@ -213,14 +184,12 @@ class ChainStream(Stream):
 
     def __init__(self, request: StreamRequest, emit: Emit) -> None:
         super().__init__(request, emit)
-        decoder = request.chosen.decoder
+        decoder = decoder_with_texts(request.chosen.decoder, self.translator.detokenise)
         assert isinstance(decoder, NPAD)
-        selector = with_texts(decoder.selector, self.translator.detokenise)
-        self.decoder = replace(decoder, selector=selector)
+        self.decoder = decoder
         self.candidates: list[Hypothesis] = []
         self.ended: dict[int, Hypothesis] = {}  # the first candidate of each chain
         self.best: Hypothesis | None = None
-        self.best_key: Key | None = None
         self.chain_calls = 0  # of the chains that ended, each as long as it ran
         self.round = 0
         first = 0 if decoder.clean_chain else 1
@@ -236,6 +205,7 @@ class ChainStream(Stream):
             done = stop
 
     def run(self) -> None:
+        """Run the ranges until they are done or time is up."""
         source = EncodedSource(self.model.model, self.source, self.chosen.max_length, [self.id])
         complete, round_seconds = True, 0.0
         with count_calls(self.calls), observed_by(self.observe):
@@ -253,13 +223,10 @@ class ChainStream(Stream):
                 self.end_range(found)
                 self.round += 1
         ranked = merge(self.decoder, self.candidates)
-        self.note_best(ranked[0], len(self.ended))
-        chains_of: dict[Key, list[int]] = {}
+        self.note_best(ranked[0])
         for candidate in self.candidates:
-            chains = chains_of.setdefault(key_of(candidate), [])
-            if candidate.chain not in chains:
-                chains.append(candidate.chain)
-        self.emit_done(ranked, chains_of, complete)
+            self.note_chain(candidate, candidate.chain)
+        self.emit_done(ranked, complete)
 
     def observe(self, progress: Progress) -> None:
         """Show where all chains stand; the first chain alone is not shown, it ends at once."""
@@ -279,7 +246,7 @@ class ChainStream(Stream):
         own: dict[int, Hypothesis] = {}
         for candidate in found:
             own.setdefault(candidate.chain, candidate)
-        self.read(list(own.values()))
+        self.read(own.values())
         steps = max(len(h.tokens) + h.finished for h in own.values())
         norms = noise_norms(self.decoder, self.model.model, self.id, list(own), steps)
         by_score = isinstance(innermost_selector(self.decoder.selector), MostProbable)
@@ -290,9 +257,9 @@ class ChainStream(Stream):
             self.ended[chain] = hypothesis
             self.emit_chain(chain, hypothesis, calls, None if norms is None else norms[place])
             if by_score and self.improves(hypothesis):
-                self.note_best(hypothesis, len(self.ended))
+                self.note_best(hypothesis)
         if not by_score:
-            self.note_best(merge(self.decoder, self.candidates)[0], len(self.ended))
+            self.note_best(merge(self.decoder, self.candidates)[0])
 
     def improves(self, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis is better than the best so far, by its log-probability."""
@@ -303,57 +270,128 @@ class ChainStream(Stream):
         before = self.best.finished, self.best.log_prob
         return (hypothesis.finished, hypothesis.log_prob) > before
 
-    def note_best(self, hypothesis: Hypothesis, chains: int) -> None:
+    def note_best(self, hypothesis: Hypothesis) -> None:
         """Emit the best so far, if it is another one."""
-        if key_of(hypothesis) == self.best_key:
-            return
-        self.best, self.best_key = hypothesis, key_of(hypothesis)
-        self.emit_best(hypothesis, hypothesis.chain, self.chain_calls, chains)
+        if self.best is None or key_of(hypothesis) != key_of(self.best):
+            self.best = hypothesis
+            self.emit_best(hypothesis, hypothesis.chain, self.chain_calls, len(self.ended))
 
 
 class PlainStream(Stream):
     """The stream of any other decoder: the rows of one search."""
 
     def run(self) -> None:
-        search = self._search()
-        with ExitStack() as stack:
-            stack.enter_context(count_calls(self.calls))
-            stack.enter_context(observed_by(self.observe))
-            if self.end is not None:
-                stack.enter_context(deadline_at(self.end))
-            try:
-                found = decode(
-                    self.model.model, self.source, search, self.chosen.max_length, [self.id]
-                )[0]
-            except DeadlinePassed:
-                message = "the deadline passed; only npad has an answer before it is done"
-                self.emit("error", {"error": message})
-                return
+        """Run the search; without its end in time there is no answer."""
+        search = decoder_with_texts(self.chosen.decoder, self.translator.detokenise)
+        limit = nullcontext() if self.end is None else deadline_at(self.end)
+        model, max_length = self.model.model, self.chosen.max_length
+        try:
+            with count_calls(self.calls), observed_by(self.observe), limit:
+                (found,) = decode(model, self.source, search, max_length, [self.id])
+        except DeadlinePassed:
+            message = "the deadline passed; only npad has an answer before it is done"
+            self.emit("error", {"error": message})
+            return
         self.read(found)
-        chains_of: dict[Key, list[int]] = {}
         calls = self.calls.search
         for place, hypothesis in enumerate(found):
-            chain = hypothesis.chain if isinstance(search, NPAD) else place
-            chains_of.setdefault(key_of(hypothesis), []).append(chain)
+            chain = hypothesis.chain if self.has_chains else place
+            self.note_chain(hypothesis, chain)
             self.emit_chain(chain, hypothesis, calls, None)
-        self.emit_best(found[0], 0, calls, len(found))
-        distinct = list({key_of(h): h for h in reversed(found)}.values())[::-1]
-        self.emit_done(distinct, chains_of, True)
+        self.emit_best(found[0], self.chains_of[key_of(found[0])][0], calls, len(found))
+        self.emit_done(list({key_of(h): h for h in reversed(found)}.values())[::-1], True)
+
+    @property
+    def has_chains(self) -> bool:
+        """Whether the rows belong to chains, of which hypotheses keep the number."""
+        return isinstance(self.chosen.decoder, NPAD)
 
     def observe(self, progress: Progress) -> None:
-        of_chains = isinstance(self.chosen.decoder, NPAD)
-        rows = [*chain_prefixes(progress).values()] if of_chains else row_prefixes(progress)
-        self.emit_steps(progress, rows, 0)
-
-    def _search(self) -> Decoder:
-        """Return the decoder; MBR compares texts instead of tokens."""
-        decoder = self.chosen.decoder
-        if not isinstance(decoder, NPAD | Selected):
-            return decoder
-        selector = with_texts(decoder.selector, self.translator.detokenise)
-        return replace(decoder, selector=selector)
+        """Show where the rows stand."""
+        prefixes = chain_prefixes(progress).values() if self.has_chains else row_prefixes(progress)
+        self.emit_steps(progress, list(prefixes), 0)
 
 
 def key_of(hypothesis: Hypothesis) -> Key:
     """Return what makes two hypotheses of a sentence equal."""
     return hypothesis.tokens, hypothesis.finished
+
+
+class Prefix(NamedTuple):
+    """A prefix, and the chains that have it."""
+
+    chains: tuple[int, ...]
+    tokens: tuple[int, ...]
+    finished: bool
+
+    def at(self, step: int) -> Prefix:
+        """Return what it was after so many steps; the end token takes a step as well."""
+        return Prefix(self.chains, self.tokens[:step], self.finished and len(self.tokens) < step)
+
+
+def chain_prefixes(progress: Progress) -> dict[int, Prefix]:
+    """Return the prefix of each chain: that of its best live row, or its result once it is done."""
+    prefixes = {}
+    rows = progress.prefixes().to_lists()
+    for chain, done, group in zip(progress.chains, progress.done, rows, strict=True):
+        live = None if done else next((row for row in group if not row.finished), None)
+        shown = live or group[0]
+        prefixes[chain] = Prefix((chain,), shown.tokens, shown.finished)
+    return prefixes
+
+
+def row_prefixes(progress: Progress) -> list[Prefix]:
+    """Return the prefix of each row of a search for one sentence; its slot is its number."""
+    (group,) = progress.prefixes().to_lists()
+    return [Prefix((slot,), row.tokens, row.finished) for slot, row in enumerate(group)]
+
+
+def snapshot(
+    rows: Iterable[Prefix], step: int, pieces: Callable[[Sequence[int]], list[str]]
+) -> list[dict[str, Any]]:
+    """Return the distinct prefixes after a step as JSON, in the order of their first chains."""
+    together: dict[Key, list[int]] = {}
+    for row in rows:
+        at_step = row.at(step)
+        together.setdefault((at_step.tokens, at_step.finished), []).extend(row.chains)
+    return [
+        {"tokens": pieces(tokens), "chains": chains, "finished": finished}
+        for (tokens, finished), chains in together.items()
+    ]
+
+
+def noise_norms(
+    decoder: NPAD, model: Model[Any], sentence_id: int, chains: Sequence[int], steps: int
+) -> list[list[float]] | None:
+    """Return ‖ε_t‖ at each step, a list for each chain.
+
+    Noise is keyed, so that it can be drawn again without the search. None if it depends on more
+    than its key: relative noise on what it perturbs, an adaptive schedule on the entropy, the noise
+    of a chain with several rows on their rank.
+    """
+    noise = decoder.noise
+    if noise.relative or noise.uses_entropy or decoder.inner.rows > 1 or steps < 1:
+        return None
+    below = {name: width for name, width in model.sites.items() if covers(noise.site, name)}
+    sites = {name: width for name, width in below.items() if name != noise.site} or below
+    if not sites:
+        return None
+    rows = len(chains) * steps
+    number = torch.tensor(chains, dtype=torch.long).repeat_interleave(steps)
+    step = torch.arange(1, steps + 1).repeat(len(chains))
+    ids = torch.full((rows,), sentence_id, dtype=torch.long)
+    keys = Keys(decoder.seed, ids, number, step, torch.zeros_like(number))
+    scales = _sigma(decoder, number) * noise.schedule(step.float(), torch.ones(rows))
+    squares = torch.zeros(rows)
+    for site, width in sites.items():  # a layer's noise is drawn by its own name
+        drawn = noise.distribution.perturb(torch.zeros(rows, width), scales, keys.at(site), False)
+        squares += drawn.square().sum(1)
+    norms: list[list[float]] = squares.sqrt().view(len(chains), steps).tolist()
+    return [[round(norm, NOISE_DIGITS) for norm in chain] for chain in norms]
+
+
+def _sigma(decoder: NPAD, chains: torch.Tensor) -> torch.Tensor:
+    """Return σ₀ of each chain [rows]; 0 for the clean chain."""
+    sigma = torch.tensor(decoder.noise.sigma, dtype=torch.float32).expand(decoder.chains)
+    place = chains if decoder.clean_chain else chains - 1
+    return sigma[place].masked_fill(chains == 0, 0)

@@ -51,15 +51,15 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a UTF-8 file atomically: at any moment the path holds the old content or the new.
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write bytes or UTF-8 text atomically: the path always holds the old content or the new.
 
     Raises:
         StorageError: the file could not be written.
     """
     part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
         _fsync(part)
         os.replace(part, path)
         _fsync(path.parent)

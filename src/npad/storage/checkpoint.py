@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
 from npad.models.cgru.model import AttentionModel
-from npad.models.shapes import without_weights
+from npad.models.int8 import SCALE, pack_weights, unpack_weights
+from npad.models.network import without_weights
 from npad.storage.atomic import atomic_folder, remove
-from npad.storage.int8 import SCALE, pack, unpack
 from npad.storage.regular import digest, ensure_regular, file_digest, read_json
 from npad.text.subwords import END, SIDES, TOKENIZER_FILES, Subwords
 from npad.validation import one_line
@@ -83,7 +83,7 @@ def save(
     """
     with atomic_folder(folder) as part:
         weights = {name: weight.detach().cpu() for name, weight in model.named_parameters()}
-        tensors = pack(weights) if packed else weights
+        tensors = pack_weights(weights) if packed else weights
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, part / WEIGHTS)
         (part / WEIGHTS).chmod(0o644)  # safetensors makes it private
         for name, tokenizer in zip(TOKENIZER_FILES, subwords, strict=True):
@@ -120,7 +120,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
         _verify_files(folder, about, WEIGHTS, *files)
         with out_of_memory_errors("load the model on a larger machine"):
             model = AttentionModel(**about["model"], initialisation="none")
-            set_weights(model, unpack(load_tensors(folder / WEIGHTS)))
+            set_weights(model, unpack_weights(load_tensors(folder / WEIGHTS)))
     except (NpadError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, StorageError | OutOfMemory):
             raise

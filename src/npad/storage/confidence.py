@@ -17,6 +17,7 @@ from typing import Any
 
 from npad.errors import StorageError
 from npad.search.hypotheses import Hypothesis
+from npad.selectors import LengthNormalised
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import seal, unseal
 from npad.version import __version__
@@ -114,7 +115,8 @@ class Confidence:
 
 def log_prob_per_token(hypothesis: Hypothesis) -> float:
     """Return the log-probability over the tokens it is of, the end token included if finished."""
-    return hypothesis.log_prob / max(1, len(hypothesis.tokens) + hypothesis.finished)
+    length = max(1, len(hypothesis.tokens) + hypothesis.finished)
+    return LengthNormalised().score(hypothesis.log_prob, length)
 
 
 def _flaw(values: dict[str, Any]) -> str:

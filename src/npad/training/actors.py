@@ -19,7 +19,8 @@ import torch
 
 from npad.engine.devices import device_named, ensure_computes
 from npad.errors import InvalidInput
-from npad.evaluate.bleu import Bleu
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import SHIPPED, ModelReference
@@ -257,8 +258,8 @@ def bleu_of(
     references: Sequence[str], detokeniser: Detokeniser
 ) -> Callable[[list[tuple[int, ...]]], float]:
     """Return a function from the tokens of all outputs to their BLEU against the references."""
-    metric = Bleu(references)
-    return lambda outputs: metric.score(metric.counts(detokeniser.all(outputs)).sum(0))
+    scorer = Scorer(Bleu(), references)
+    return lambda outputs: scorer.score(detokeniser.all(outputs))
 
 
 def model_folder(name: str) -> Path:

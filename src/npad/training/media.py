@@ -21,8 +21,8 @@ from torch import Tensor
 from npad.errors import InvalidInput
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.models.encoders.picture import convolve
+from npad.pipelines.fetching import fetch_network
 from npad.pipelines.manifests import read_files, read_manifest
-from npad.pipelines.pretrained import fetch_network
 from npad.pipelines.sound import FRAME_SECONDS
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest, seal

@@ -25,7 +25,7 @@ from npad.engine.devices import device_named, ensure_computes
 from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
-from npad.models.shapes import without_weights
+from npad.models.network import without_weights
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json, seal, unseal
@@ -300,6 +300,7 @@ def _check_plan(plan: TrainingPlan, device: torch.device) -> None:
             raise InvalidInput(
                 f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(allowed))}"
             )
+    ensure_fits((1, 1), plan.options, plan.recipe, device)  # whatever the data
     store = Store.open(plan.data) if isinstance(plan.data, str) else None
     about: Any = plan.data if store is None else store.about
     options = model_options(Task.of(about), plan.options)

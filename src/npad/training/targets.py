@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from npad.errors import InvalidInput
+from npad.metrics.registry import METRICS
+from npad.selectors import LengthNormalised
 from npad.training.sources import Side
 from npad.training.store import PairCorpus
 from npad.training.teacher import Candidates
@@ -16,8 +18,8 @@ from npad.validation import ensure_choice
 Hypotheses = list[tuple[list[int], float]]  # tokens and log-probability, best first
 # the place of a source and its hypotheses -> the index of the target
 Choose = Callable[[int, Hypotheses], int]
-TARGETS = ("beam", "length-normalised", "bleu", "chrf")
-BY_REFERENCE = ("bleu", "chrf")
+BY_REFERENCE = tuple(metric.name for metric in METRICS.values() if metric.needs_references)
+TARGETS = ("beam", "length-normalised", *BY_REFERENCE)
 
 
 def candidates_needed(targets: Sequence[str], width: int) -> int:
@@ -45,9 +47,9 @@ def pairs_of(
         parts: the candidates.
         sources: all sources, by place.
         targets: "beam", its most probable hypothesis; "length-normalised", the one of highest
-            log-probability per token; "bleu" or "chrf", the one nearest to the reference.
-        references: a text per source, for the last two.
-        detokenise: maps many hypotheses to their texts, for the last two.
+            log-probability per token; a metric such as "bleu", the one nearest to the reference.
+        references: a text per source, for metrics.
+        detokenise: maps many hypotheses to their texts, for metrics.
         known: what greedy search finds, by place; pairs with this target are left out.
 
     Raises:
@@ -73,30 +75,23 @@ def _choice(target: str, references: Sequence[str] | None, detokenise: Any) -> C
     if target == "beam":
         return lambda place, hypotheses: 0
     if target == "length-normalised":
+        score = LengthNormalised().score
         return lambda place, hypotheses: max(
-            range(len(hypotheses)), key=lambda i: hypotheses[i][1] / (len(hypotheses[i][0]) + 1)
+            range(len(hypotheses)), key=lambda i: score(hypotheses[i][1], len(hypotheses[i][0]) + 1)
         )
     if references is None or detokenise is None:
         raise InvalidInput(
             f"the target {target} is the candidate nearest to a reference: give --references, or "
             "choose the target beam"
         )
-    similarity = _sentence_metric(target)
+    metric = METRICS[target].fitted(references)
 
     def nearest(place: int, hypotheses: Hypotheses) -> int:
         texts = detokenise([tokens for tokens, _ in hypotheses])
-        scores = [similarity(text, references[place]) for text in texts]
-        return scores.index(max(scores))
+        statistics = metric.statistics(texts, [references[place]] * len(texts))
+        return int((metric.sign * metric.sentence_scores(statistics)).argmax())
 
     return nearest
-
-
-def _sentence_metric(name: str) -> Callable[[str, str], float]:
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF() if name == "chrf" else BLEU(effective_order=True)
-    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
 
 
 def _side(sentences: Sequence[Sequence[int]]) -> Side:

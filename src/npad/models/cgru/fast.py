@@ -27,8 +27,8 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.engine.pytree import tree_map
 from npad.kernels import fused
 from npad.model import Capabilities, Layout, reached, untouched
-from npad.models.cgru.encoder import gru
 from npad.models.cgru.model import AttentionModel
+from npad.models.encoders.recurrent import gru
 from npad.models.linear import Product
 from npad.models.network import Network
 
@@ -114,7 +114,7 @@ class Prepared(Network[PreparedState]):
             return tree_map(torch.clone, state)
 
     def _begin(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
-        plain = self.plain.begin_exactly(inputs, lengths)
+        plain = self.plain.begin(inputs, lengths, exact=True)
         mask, memory, keys = plain.mask, plain.memory, plain.keys
         if self.capturable:
             padding = -mask.shape[1] % SOURCE_LENGTH_MULTIPLE

@@ -26,15 +26,19 @@ from torch.nn import functional as F
 
 from npad.errors import InvalidInput
 from npad.model import Layout, Special, untouched
-from npad.models.cgru.padding import padded_width, unpadded_indices
-from npad.models.encoders.encoder import Sizes
-from npad.models.encoders.registry import encoder_of
+from npad.models.encoders import encoder_of
+from npad.models.encoders.encoder import EncoderSizes
 from npad.models.network import MAX_SIZE, MAX_SIZES, Network
 from npad.search.rows import repeat
 from npad.validation import ensure_bool, ensure_choice, ensure_integer, ensure_number
 
 CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}
 PRESETS = {"paper": {"units": 1028, "embedding": 512}, "small": {"units": 512, "embedding": 256}}
+# Widths are rounded up to a multiple of eight, as a GPU's matrix units need for full speed: without
+# padding, 1028 units run at half the speed of 1032. The extra units are zero and have no weights,
+# so that they and their gradients stay zero, and no output depends on them.
+WIDTH_MULTIPLE = 8  # units; 16 bytes of bfloat16
+MIN_PADDED_UNITS = 256  # units; narrower layers are not padded
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class AttentionModel(Network[AttentionState]):
 
         network, step_cell = CELLS[cell]
         drop = nn.Dropout(dropout)
-        parts = Sizes(source_vocabulary, embedding, width, layers, network, eos, drop)
+        parts = EncoderSizes(source_vocabulary, embedding, width, layers, network, eos, drop)
         self.source_encoder = encoder_of(source, parts, source_options)
         for name, part in self.source_encoder.parts.items():
             self.add_module(name, part)
@@ -236,7 +240,7 @@ class AttentionModel(Network[AttentionState]):
         )
 
     def start(self, source: Any) -> AttentionState:
-        return self.begin_exactly(*self.padded(source))
+        return self.begin(*self.padded(source), exact=True)
 
     def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
         """Return a source as one tensor and, where something is padded, lengths on the CPU.
@@ -253,16 +257,15 @@ class AttentionModel(Network[AttentionState]):
         """
         return self.source_encoder.padded(source)
 
-    def begin(self, inputs: Tensor, lengths: Tensor | None) -> AttentionState:
-        """Return the state before the first token, from what `padded` returned."""
-        return self._initial_state(*self.source_encoder.annotate(inputs, lengths))
+    def begin(self, inputs: Tensor, lengths: Tensor | None, exact: bool = False) -> AttentionState:
+        """Return the state before the first token, from what `padded` returned.
 
-    def begin_exactly(self, inputs: Tensor, lengths: Tensor | None) -> AttentionState:
-        """Return `begin`'s state in full float32, without cuDNN, which uses TF32 on a GPU."""
-        return self._initial_state(*self.source_encoder.annotate_exactly(inputs, lengths))
-
-    def _initial_state(self, memory: Tensor, lengths: Tensor | None) -> AttentionState:
-        """Return the state before the first token, from the annotations."""
+        Args:
+            inputs: [sentences, …].
+            lengths: [sentences], or None.
+            exact: encode in full float32, without cuDNN, which uses TF32 on a GPU.
+        """
+        memory, lengths = self.source_encoder.annotate(inputs, lengths, exact)
         sentences, longest, _ = memory.shape
         if lengths is None:
             mask = torch.zeros(sentences, longest, dtype=torch.bool, device=memory.device)
@@ -378,3 +381,28 @@ class AttentionModel(Network[AttentionState]):
         energy = self.energy(torch.tanh(query + state.keys[:, None])).squeeze(-1)
         weights = F.softmax(energy.masked_fill(state.mask[:, None], -torch.inf), -1)
         return (weights @ state.memory).flatten(0, 1), weights.flatten(0, 1)
+
+
+def padded_width(units: int) -> int:
+    """Return the width at which a layer of `units` units is stored."""
+    return units if units < MIN_PADDED_UNITS else -(-units // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+
+def unpadded_indices(size: int, blocks: int, units: int, width: int) -> Tensor:
+    """Return the indices of a parameter's dimension that are not padding.
+
+    The dimension is a block of units, then entries that are never padded, then the other blocks.
+
+    Args:
+        size: the length of the dimension.
+        blocks: how many padded blocks of units it has.
+        units: units of a block.
+        width: the length of a padded block.
+    """
+    unpadded = size - blocks * width
+    sizes = [unpadded] if blocks == 0 else [width, unpadded, *[width] * (blocks - 1)]
+    kept = [unpadded] if blocks == 0 else [units, unpadded, *[units] * (blocks - 1)]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return torch.cat(
+        [torch.arange(start, start + count) for start, count in zip(starts, kept, strict=True)]
+    )

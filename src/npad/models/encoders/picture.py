@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npad.errors import InvalidInput
-from npad.models.encoders.encoder import Encoder, Sizes
+from npad.models.encoders.encoder import Encoder, EncoderSizes, type_and_shape
 from npad.models.network import MAX_SIZE
-from npad.validation import as_list, brief, ensure_integer
+from npad.validation import as_list, ensure_integer
 
 PIXEL_MEAN, PIXEL_DEVIATION = 115.0, 69.0  # of photographs, in levels from 0 to 255
 MAX_GROUPS = 8  # of channels that are normalised together
@@ -42,7 +42,9 @@ class PictureEncoder(Encoder):
         channels: of each stage.
     """
 
-    def __init__(self, sizes: Sizes, size: int = 80, channels: Sequence[int] = (64, 128, 256)):
+    def __init__(
+        self, sizes: EncoderSizes, size: int = 80, channels: Sequence[int] = (64, 128, 256)
+    ):
         ensure_integer("size", size, 1, MAX_PIXELS)
         stages = as_list("channels", channels, "a list of channels, one number a stage")
         for number in stages:
@@ -62,13 +64,10 @@ class PictureEncoder(Encoder):
     def padded(self, source: Any) -> tuple[Tensor, Tensor | None]:
         return as_pictures(source, self.size).to(self.network.project.weight.device), None
 
-    def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return self.network(inputs, convolve), None
-
-    def annotate_exactly(
-        self, inputs: Tensor, lengths: Tensor | None
+    def annotate(
+        self, inputs: Tensor, lengths: Tensor | None, exact: bool
     ) -> tuple[Tensor, Tensor | None]:
-        return self.network(inputs, convolve_exactly if inputs.is_cuda else convolve), None
+        return self.network(inputs, convolution_for(inputs, exact)), None
 
     def blocks(self, name: str) -> tuple[int, int]:
         return (2, 0) if name.startswith("encoder.project.") else (0, 0)
@@ -130,6 +129,11 @@ def _groups(channels: int) -> int:
     return groups
 
 
+def convolution_for(inputs: Tensor, exact: bool) -> Convolve:
+    """Return how to convolve inputs: exactly, or as torch does."""
+    return convolve_exactly if exact and inputs.is_cuda else convolve
+
+
 def convolve(convolution: nn.Conv2d, x: Tensor) -> Tensor:
     """Return a convolution as torch computes it, on a GPU by cuDNN in TF32."""
     return convolution(x)  # type: ignore[no-any-return]
@@ -173,14 +177,8 @@ def as_pictures(source: Any, size: int) -> Tensor:
             and tuple(picture.shape) == shape
         ):
             raise InvalidInput(
-                f"picture {i} must be a uint8 tensor {list(shape)}, not {_kind(picture)}"
+                f"picture {i} must be a uint8 tensor {list(shape)}, not {type_and_shape(picture)}"
             )
-    return pictures if isinstance(pictures, Tensor) else _stacked(pictures, shape)
-
-
-def _stacked(pictures: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+    if isinstance(pictures, Tensor):
+        return pictures
     return torch.stack(pictures) if pictures else torch.empty(0, *shape, dtype=torch.uint8)
-
-
-def _kind(value: object) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else brief(value)

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npad.errors import InvalidInput
-from npad.models.cgru.encoder import annotated, annotated_exactly, recurrent_blocks
-from npad.models.encoders.encoder import Encoder, Sizes
+from npad.models.encoders.encoder import EncoderSizes, type_and_shape
+from npad.models.encoders.recurrent import RecurrentEncoder
 from npad.models.network import MAX_SIZE
-from npad.validation import brief, ensure_integer
+from npad.validation import ensure_integer
 
 KERNEL = 5  # frames that a convolution reads
 CONVOLUTIONS = 2
 STRIDE = 2**CONVOLUTIONS  # frames of a position
 
 
-class SoundEncoder(Encoder):
+class SoundEncoder(RecurrentEncoder):
     """Encodes sounds: a list of floating-point tensors [frames, bins] of log-mel features.
 
     Args:
@@ -34,7 +34,7 @@ class SoundEncoder(Encoder):
         channels: of the convolutions.
     """
 
-    def __init__(self, sizes: Sizes, rate: int = 8000, bins: int = 40, channels: int = 256):
+    def __init__(self, sizes: EncoderSizes, rate: int = 8000, bins: int = 40, channels: int = 256):
         options = {"rate": rate, "bins": bins, "channels": channels}
         for name, value in options.items():
             ensure_integer(name, value, 1, MAX_SIZE)
@@ -62,7 +62,7 @@ class SoundEncoder(Encoder):
             ):
                 raise InvalidInput(
                     f"sound {i} must be a floating-point tensor [frames, {self.bins}], "
-                    f"not {_kind(sound)}"
+                    f"not {type_and_shape(sound)}"
                 )
         weight = self.network.all_weights[0][0]
         lengths = torch.tensor([len(sound) for sound in sounds], dtype=torch.long)
@@ -71,21 +71,9 @@ class SoundEncoder(Encoder):
         padded = nn.utils.rnn.pad_sequence([sound.to(weight) for sound in sounds], batch_first=True)
         return padded, None if bool((lengths == padded.shape[1]).all()) else lengths
 
-    def annotate(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        x, lengths = self._convolved(inputs, lengths)
-        return annotated(self.network, x, lengths), lengths
-
-    def annotate_exactly(
-        self, inputs: Tensor, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        x, lengths = self._convolved(inputs, lengths)
-        return annotated_exactly(self.network, x, lengths), lengths
-
-    def blocks(self, name: str) -> tuple[int, int]:
-        return recurrent_blocks(self.network, name) if name.startswith("encoder.") else (0, 0)
-
-    def _convolved(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def embedded(self, inputs: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return features of every `STRIDE` frames, zero at padding, and the lengths."""
+        x = inputs
         for convolution in self.convolutions:
             x = convolution(x)
             if lengths is not None:
@@ -108,7 +96,3 @@ class Convolution(nn.Module):
         around = F.pad(x, (0, 0, KERNEL // 2, KERNEL // 2))
         windows = around.unfold(1, KERNEL, 2)  # [sounds, ⌈length / 2⌉, inputs, KERNEL]
         return F.gelu(self.norm(self.linear(windows.flatten(2))))
-
-
-def _kind(value: object) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else brief(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,6 +23,7 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.errors import InvalidInput
 from npad.model import Layout, Perturb, reached, untouched
 from npad.models.low_precision import lowered
+from npad.validation import brief
 
 try:
     import transformers as transformers  # re-exported
@@ -37,23 +39,16 @@ except ImportError as error:
         'models of Hugging Face need transformers: pip install "npad[hf]"'
     ) from error
 
-from npad.models.huggingface.growing_cache import CachedState
+from npad.models.huggingface.hooks import Spread, float32_logits, noise_hooks
 from npad.models.huggingface.inputs import Inputs as Inputs
-from npad.models.huggingface.noise_hooks import Spread, noise_hooks
-from npad.models.huggingface.precise_head import float32_logits
+from npad.models.huggingface.parts import Parts, Source
 from npad.models.huggingface.shared_attention import replaceable, sharing
-from npad.models.huggingface.sources import Source, Sources
-from npad.models.huggingface.static_cache import (
-    FixedState,
-    KeyValues,
-    SharedKeyValues,
-    stacked,
-)
+from npad.models.huggingface.states import CachedState, FixedState
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
 
 
-class HuggingFace(Sources):
+class HuggingFace(Parts):
     """Any `PreTrainedModel` that generates. The source is a list of token id lists, or `Inputs`.
 
     Sites: `embedding`, `hidden` (the input of every decoder layer, or `hidden.0` for one) and
@@ -78,8 +73,8 @@ class HuggingFace(Sources):
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
         self.attention_configs = replaceable(self.decoder)
-        if self.attention_configs is None:
-            self.fixed_size = False
+        if self.attention_configs is None and self.fixed_size is not False:
+            self._grow("its attention is not 'sdpa'")
 
     def __eq__(self, other: object) -> bool:
         """Adapters of one model share its CUDA graphs."""
@@ -226,7 +221,7 @@ class HuggingFace(Sources):
         """
         if not isinstance(state, FixedState):
             if self.fixed_size is None:
-                self.fixed_size = self.model.__dict__[FIXED_SIZE] = self._fixed_agrees(state)
+                self._try_fixed_size(state)
             if not self.fixed_size or state.read > 0:
                 return state
             state = self._fixed(state)
@@ -296,49 +291,40 @@ class HuggingFace(Sources):
 
     def _fixed(self, state: CachedState) -> FixedState:
         """Return a state that has read nothing but its prefix, in tensors of fixed size."""
-        tokens, cache = state.mask.shape[1], state.cache
-        if tokens == 0:
-            cache = state.example
+        cache = state.cache if state.mask.shape[1] else state.example
         if cache is None:  # a prompt of one token: read it for the shapes of the layers
             read = self._read(replace(state, cache=self._empty_cache()), state.last[:, None])
             cache = read[1].cache
-        layers, before = stacked(cache, tokens), state.mask.sum(1)
-        if self.is_encoder_decoder:
-            shared = SharedKeyValues.of(stacked(state.cross), state.source_mask)
-            own, before, prefix = layers, torch.zeros_like(before), tokens
-        else:
-            each = state.layout.each
-            prompts = tuple(layer[:, :, ::each].contiguous() for layer in layers)
-            shared = SharedKeyValues.of(prompts, state.mask[::each])
-            own, prefix = tuple(layer[:, :, :, :0] for layer in layers), 0
-        # The length is made without a copy from the host, which a CUDA graph could not capture.
-        length = torch.full((), prefix, device=self.device)
-        return FixedState(
-            own=KeyValues(own, length),
-            shared=shared,
-            last=state.last,
-            before=before,
-            layout=state.layout,
-            prefix=prefix,
-            padded=tokens - prefix,
-        )
+        return FixedState.of(state, cache)
 
-    def _fixed_agrees(self, state: CachedState) -> bool:
-        """Return whether the first step gives the same logits from a state of fixed size.
+    def _try_fixed_size(self, state: CachedState) -> None:
+        """Find out whether the first step gives the same logits from a state of fixed size.
 
         Models whose layers keep other things than all keys and values, or whose positions do not
         come from the cache, fail or differ.
         """
         rows = torch.zeros(2, dtype=torch.long, device=self.device)
-        first, tokens = self.select(state, rows[:1]), torch.full_like(rows, self.special.bos)
+        first = self.select(state, torch.arange(state.layout.each, device=self.device))
+        tokens = torch.full_like(rows, self.special.bos)
         try:
             fixed = self.select(self._fixed(first).reserve(1), rows)  # rows that share
             found = self.step(fixed, tokens)[0].float()
-        except Exception:  # whatever a model's own code raises
-            return False
+        except Exception as error:  # whatever a model's own code raises
+            return self._grow(f"a cache of fixed size fails with {brief(error)}")
         expected = self.step(self.select(first, rows), tokens)[0].float()
         tolerance = torch.finfo(self.model.dtype).eps ** 0.5 * expected.abs().max().clamp(min=1)
-        return bool((found - expected).abs().max() <= tolerance)
+        if not bool((found - expected).abs().max() <= tolerance):
+            return self._grow("a cache of fixed size gives other logits")
+        self.fixed_size = self.model.__dict__[FIXED_SIZE] = True
+
+    def _grow(self, reason: str) -> None:
+        """Keep the cache that grows, and say why."""
+        self.fixed_size = self.model.__dict__[FIXED_SIZE] = False
+        warnings.warn(
+            f"{self.name} decodes with a cache that grows with every token, since {reason}: "
+            "results are the same, but steps take longer",
+            stacklevel=3,
+        )
 
     def _forward_decoder(self, state: CachedState, tokens: Tensor) -> Any:
         """Run the decoder of an encoder–decoder, whose cross-attention is in the cache."""

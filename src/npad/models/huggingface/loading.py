@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import os
+import socket
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock, get_ident
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, transformers
-from npad.models.huggingface.hub import out_of_reach
-from npad.models.huggingface.prepared import prepare
-from npad.models.huggingface.processed import Processed
-from npad.models.huggingface.suppressed import Suppressed
-from npad.models.huggingface.timestamps import Timestamped
+from npad.models.huggingface.constraints import Constrained, Forbidden, Processed, Timestamped
+from npad.models.linear import prepare
 from npad.text.subwords import ensure_bounded
 
 TEXT_FILES = ("config.json", "tokenizer_config.json")
@@ -35,12 +38,14 @@ CLASS_FIELDS = {
     "AutoProcessor": "processor_class",
     "AutoFeatureExtractor": "feature_extractor_type",
 }
-# fields of a generation config that do no more than forbid tokens
-SUPPRESSING = {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens"}
 SAFETENSORS_ONLY = (
     "npad reads .safetensors only; load the model with transformers and save_pretrained it again"
 )
 INDEX = "model.safetensors.index.json"
+HUB = "https://huggingface.co"
+REMEMBERED = 30  # seconds; a network may come back
+PROXIES = {"http", "https", "all"}
+_failed: dict[str, float] = {}  # when an endpoint had no address, by its name
 _loading = RLock()  # guards sys.stdin and transformers' logging, which belong to the process
 
 
@@ -89,23 +94,29 @@ def continues_text(name: str) -> bool:
     return not _config(base, TEXT_FILES).is_encoder_decoder
 
 
+def hears(name: str) -> bool:
+    """Return whether a model reads speech, from its configuration alone.
+
+    Raises:
+        InvalidInput: the configuration cannot be loaded safely.
+    """
+    base, _ = _split_languages(name)
+    return type(_config(base, TEXT_FILES)) in transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING
+
+
 def speech_model(
-    name: str,
-    device: str | torch.device = "cpu",
-    language: str | None = None,
-    timestamps: bool = False,
-) -> tuple[Any, Any]:
+    name: str, device: str | torch.device = "cpu", language: str | None = None
+) -> tuple[Any, Any, tuple[Any, int] | None]:
     """Load a Whisper model.
 
     Args:
         name: a folder or a name on the hub.
         device: where to load it.
         language: of a multilingual model, by a name or code that Whisper knows; English by default.
-        timestamps: let it write them, if it has tokens for them.
 
     Returns:
-        The model, constrained by its generation config, and its processor. If it writes
-        timestamps, it is a `Timestamped`.
+        The model, constrained by its generation config; its processor; and, if it has tokens for
+        timestamps, the same weights writing them, with the token of 0 seconds.
 
     Raises:
         InvalidInput: the model cannot be loaded safely, or does not know the language.
@@ -137,11 +148,13 @@ def speech_model(
         and prefix[1] not in getattr(generation, "lang_to_id", {"": prefix[1]}).values()
     ):
         raise unknown
-    if timestamps and (stamp := _first_stamp(model)) is not None:
+    timed = None
+    if (stamp := _first_stamp(model)) is not None:
         adapter = HuggingFace(model, decoder_prefix=[t for t in prefix if t != stamp - 1])
         forbidden = {stamp - 1, *(getattr(generation, "suppress_tokens", None) or ())}
-        return Timestamped(adapter, (t for t in forbidden if t < stamp), stamp), processor
-    return constrained(HuggingFace(model, decoder_prefix=prefix)), processor
+        tokens = Forbidden((t for t in forbidden if t < stamp), device=adapter.device)
+        timed = Constrained(adapter, tokens, Timestamped(stamp)), stamp
+    return constrained(HuggingFace(model, decoder_prefix=prefix)), processor, timed
 
 
 def _first_stamp(model: Any) -> int | None:
@@ -153,29 +166,31 @@ def _first_stamp(model: Any) -> int | None:
 def constrained(adapter: HuggingFace) -> Any:
     """Return the model constrained by its generation config: tokens forbidden, lengths set, …"""
     config, device = adapter.model.generation_config, adapter.device
-    eos, prefix_length = config.eos_token_id, len(adapter.decoder_prefix)
-    processors: dict[str, Callable[[Any], Any]] = {
-        "bad_words_ids": lambda words: transformers.NoBadWordsLogitsProcessor(words, eos),
-        "suppress_tokens": lambda tokens: transformers.SuppressTokensLogitsProcessor(
-            tokens, device
-        ),
-        "begin_suppress_tokens": lambda tokens: transformers.SuppressTokensAtBeginLogitsProcessor(
-            tokens, prefix_length, device
-        ),
-        "no_repeat_ngram_size": transformers.NoRepeatNGramLogitsProcessor,
-        "min_length": lambda length: transformers.MinLengthLogitsProcessor(length, eos, device),
-    }
-    fields: dict[str, Any] = {name: getattr(config, name, None) for name in processors}
-    values = {name: value for name, value in fields.items() if value}
-    if not values:
+    never, first = config.suppress_tokens or (), config.begin_suppress_tokens or ()
+    words, ngram, shortest = (
+        config.bad_words_ids or (),
+        config.no_repeat_ngram_size,
+        config.min_length,
+    )
+    if not (words or never or first or ngram or shortest):
         return adapter
-    words = values.get("bad_words_ids", [])
-    chosen = [processors[name](value) for name, value in values.items()]
-    if values.keys() <= SUPPRESSING and all(len(word) == 1 for word in words):
-        ends = {*adapter.end_tokens}
-        tokens = {*values.get("suppress_tokens", ())} | {word[0] for word in words} - ends
-        return Suppressed(adapter, tokens, values.get("begin_suppress_tokens", ()))
-    return Processed(adapter, processor=transformers.LogitsProcessorList(chosen), beam=True)
+    if not (ngram or shortest) and all(len(word) == 1 for word in words):
+        single = {word[0] for word in words} - {*adapter.end_tokens}  # no word is an end token
+        return Constrained(adapter, Forbidden({*never} | single, first, device))
+    eos, prefix_length = config.eos_token_id, len(adapter.decoder_prefix)
+    chosen = transformers.LogitsProcessorList()
+    if words:
+        chosen.append(transformers.NoBadWordsLogitsProcessor(words, eos))
+    if never:
+        chosen.append(transformers.SuppressTokensLogitsProcessor(never, device))
+    if first:
+        begin = transformers.SuppressTokensAtBeginLogitsProcessor(first, prefix_length, device)
+        chosen.append(begin)
+    if ngram:
+        chosen.append(transformers.NoRepeatNGramLogitsProcessor(ngram))
+    if shortest:
+        chosen.append(transformers.MinLengthLogitsProcessor(shortest, eos, device))
+    return Constrained(adapter, Processed(chosen))
 
 
 def _config(name: str, files: tuple[str, ...]) -> Any:
@@ -385,3 +400,21 @@ def _split_languages(name: str) -> tuple[str, tuple[str, str] | None]:
     if not (colon and dash) or "/" in pair or "\\" in pair:
         return name, None
     return base, (source, target)
+
+
+def out_of_reach(name: str) -> bool:
+    """Return whether a model, unless it is a folder here, can come from the cache only."""
+    return not Path(name).is_dir() and not _has_address(os.environ.get("HF_ENDPOINT") or HUB)
+
+
+def _has_address(endpoint: str) -> bool:
+    """Return whether the hub's host is known; behind a proxy only the proxy may know it."""
+    if getproxies().keys() & PROXIES:
+        return True
+    if time.monotonic() - _failed.get(endpoint, -math.inf) < REMEMBERED:
+        return False
+    try:
+        return bool(socket.getaddrinfo(urlsplit(endpoint).hostname, None))
+    except (OSError, ValueError):
+        _failed[endpoint] = time.monotonic()
+        return False

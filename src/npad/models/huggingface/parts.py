@@ -1,24 +1,30 @@
-"""The parts of a Hugging Face model: decoder, layers, head, end tokens and limits."""
+"""The parts of a Hugging Face model, and the tensors that it reads of a source."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from npad.errors import InvalidInput
 from npad.model import Special
+from npad.models.huggingface.inputs import Inputs, rounded_length
 from npad.validation import ensure_bool
 
+Source = Inputs | Sequence[Sequence[int]]
+# Fields of a configuration that may hold the number of decoder layers, the most specific first.
+LAYER_COUNTS = ("num_decoder_layers", "num_hidden_layers")
 RELATIVE_NOISE = 0.1  # σ₀ by default, a share of the RMS; docs/results/huggingface.md
 
 
 class Parts:
-    """The parts of a `PreTrainedModel` that generates.
+    """The parts of a `PreTrainedModel` that generates; it reads lists of token ids, or `Inputs`.
 
     Raises:
         InvalidInput: the model cannot generate, is compiled or quantised, or has no end token.
@@ -44,12 +50,7 @@ class Parts:
         self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
         self.decoder = model.get_decoder()
         self.embeddings = self.decoder.get_input_embeddings()
-        lists = [child for child in self.decoder.children() if isinstance(child, nn.ModuleList)]
-        if not lists:
-            raise InvalidInput(
-                f"{name} is not supported: its decoder has no list of layers for noise to enter"
-            )
-        self.layers = max(lists, key=len)
+        self.layers = _layers(self.decoder, model.config, name)
         width = self.width
         eos = model.generation_config.eos_token_id
         self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
@@ -72,6 +73,63 @@ class Parts:
     @property
     def device(self) -> torch.device:
         return self.model.device  # type: ignore[no-any-return]
+
+    def inputs(self, source: Source) -> Inputs:
+        """Return a source as tensors."""
+        if isinstance(source, Inputs):
+            return source
+        return Inputs.padded(source, self.special.eos, left=not self.is_encoder_decoder)
+
+    def prefix(self, source: Source) -> Tensor:
+        """Return the tokens before the first new one, [sentences, length].
+
+        That is the prompt of a decoder-only model, or the `decoder_prefix`.
+        """
+        tensors = self.inputs(source).tensors
+        tokens = tensors.get("decoder_input_ids" if self.is_encoder_decoder else "input_ids")
+        if tokens is None and not self.is_encoder_decoder:
+            raise InvalidInput(f"{self.name} needs input_ids")
+        if tokens is None:
+            tokens = torch.tensor([self.decoder_prefix] * len(source))
+        return tokens.to(self.device)
+
+    def tensors(self, source: Source) -> dict[str, Tensor]:
+        """Return the tensors that the model reads, checked and on its device."""
+        inputs = self.inputs(source)
+        tensors = {
+            name: tensor.to(self.device, self.model.dtype if tensor.is_floating_point() else None)
+            for name, tensor in inputs.tensors.items()
+        }
+        tokens = tensors.get("input_ids")
+        if self.is_encoder_decoder:
+            tensors["decoder_input_ids"] = self.prefix(inputs)
+            if tokens is not None:
+                self.ensure_fits("a source", tokens.shape[1])
+            return tensors
+        if tokens is None:
+            raise InvalidInput(f"{self.name} needs input_ids")
+        self.ensure_fits("a prompt", tokens.shape[1] + 1)
+        mask = inputs.tensors.get("attention_mask")
+        if mask is not None and bool((mask[:, -1] == 0).any()):
+            raise InvalidInput(
+                "prompts of a decoder-only model must be padded on the left: padding_side='left'"
+            )
+        return tensors
+
+    def rounded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Pad the source's tokens to one of few lengths, so that few shapes are captured."""
+        tokens = tensors.get("input_ids")
+        if tokens is None:
+            return tensors
+        length = tokens.shape[1] - (not self.is_encoder_decoder)  # a prompt but its last token
+        padding = rounded_length(length) - length
+        if self.longest is not None and tokens.shape[1] + padding >= self.longest:
+            return tensors
+        mask = tensors.get("attention_mask")
+        mask = torch.ones_like(tokens) if mask is None else mask
+        sides = (0, padding) if self.is_encoder_decoder else (padding, 0)
+        padded = pad(tokens, sides, value=self.special.eos)
+        return tensors | {"input_ids": padded, "attention_mask": pad(mask, sides)}
 
     def ensure_fits(self, subject: str, tokens: int) -> None:
         """Refuse more tokens than the model has positions."""
@@ -108,6 +166,30 @@ def _head(model: Any) -> Any:
             f"the head of {name} is quantised, which hides its size; load the model in bfloat16"
         )
     return head
+
+
+def _layers(decoder: nn.Module, config: Any, name: str) -> nn.ModuleList:
+    """Return the layers of a decoder: the list of as many modules as its configuration says.
+
+    A decoder without such a list is warned about, and noise enters its longest list.
+    """
+    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
+    if not lists:
+        raise InvalidInput(
+            f"{name} is not supported: its decoder has no list of layers for noise to enter"
+        )
+    text = config.get_text_config(decoder=True)
+    counts = (getattr(text, field, None) for field in LAYER_COUNTS)
+    count = next((count for count in counts if count is not None), None)
+    longest = max(lists, key=len)
+    found = next((layers for layers in lists if len(layers) == count), longest)
+    if count is not None and len(found) != count:
+        warnings.warn(
+            f"{name} has {count} decoder layers by its configuration and no list of as many "
+            f"modules: noise at 'hidden' enters the longest list, of {len(found)}",
+            stacklevel=2,
+        )
+    return found
 
 
 def _default_prefix(config: Any) -> Iterator[int]:

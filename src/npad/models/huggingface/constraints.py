@@ -1,0 +1,283 @@
+"""A model whose scores are changed before a search reads them: tokens forbidden, lengths set, ….
+
+The rules constrain the search; the scores of hypotheses are those of the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npad.engine.pytree import tree_map
+from npad.model import Capabilities, Perturb, Wrapper, name_of, reserve
+from npad.models.clean import Clean, WrappingState
+
+# (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
+Processor = Callable[[Tensor, Tensor], Tensor]
+# (tokens [rows, t], scores [rows, V]) -> whether to stop [rows]
+Criterion = Callable[[Tensor, Tensor], Tensor]
+# Processors of transformers that depend on nothing but the tokens and the scores they are called
+# with, and never wait for a GPU.
+CAPTURABLE = {
+    "ExponentialDecayLengthPenalty",
+    "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "LogitNormalization",
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "NoBadWordsLogitsProcessor",
+    "RepetitionPenaltyLogitsProcessor",
+    "SequenceBiasLogitsProcessor",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "SuppressTokensLogitsProcessor",
+    "TemperatureLogitsWarper",
+}
+
+
+class Rule:
+    """Changes the scores of each step. What it remembers of the rows is kept in their state."""
+
+    capturable = True  # whether a step may be captured in a CUDA graph
+
+    def key(self) -> Any:
+        """Return a hashable value that is equal for rules that do the same, as far as is known."""
+        return id(self)
+
+    def start(self, model: Any, source: Any) -> Any:
+        """Return what the rule remembers of each sentence of a source: a tree of tensors [rows]."""
+        return None
+
+    def read(self, memory: Any, tokens: Tensor) -> Any:
+        """Return what it remembers once tokens [rows] have been written."""
+        return memory
+
+    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
+        """Return changed scores [rows, V].
+
+        Args:
+            scores: [rows, V], of the next token.
+            memory: what the rule remembers of the rows.
+            eos: the end token.
+            first: whether the next token is the first one.
+        """
+        raise NotImplementedError
+
+
+class Forbidden(Rule):
+    """Gives forbidden tokens no probability; that of the others stays as it is.
+
+    Args:
+        tokens: never written.
+        first: not written as the first token.
+        device: where the scores are.
+    """
+
+    def __init__(
+        self, tokens: Iterable[int], first: Iterable[int] = (), device: Any = "cpu"
+    ) -> None:
+        always = sorted({*tokens})
+        self.tokens = torch.tensor(always, dtype=torch.long, device=device)
+        self.first = torch.tensor(sorted({*always, *first}), dtype=torch.long, device=device)
+
+    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
+        return scores.index_fill(-1, self.first if first else self.tokens, -torch.inf)
+
+
+class Processed(Rule):
+    """Applies logits processors and stopping criteria, as `generate` of Hugging Face has them.
+
+    Args:
+        processor: changes the scores of each step; a list of transformers' processors, too.
+        criterion: stops rows: they can only end.
+        prefix: [sentences, length], the tokens before the first new one, for the processors;
+            `model.prefix(source)` by default.
+    """
+
+    def __init__(
+        self,
+        processor: Processor | None = None,
+        criterion: Criterion | None = None,
+        prefix: Tensor | None = None,
+    ) -> None:
+        self.processor, self.criterion, self.prefix = processor, criterion, prefix
+        parts = processor if isinstance(processor, list) else [processor] if processor else []
+        self.capturable = criterion is None and all(
+            type(part).__module__.startswith("transformers.") and type(part).__name__ in CAPTURABLE
+            for part in parts
+        )
+        self._key: Any = id(self)
+        if self.capturable:
+            self._key = tuple((type(part), _hashable(vars(part))) for part in parts)
+
+    def key(self) -> Any:
+        return self._key
+
+    def start(self, model: Any, source: Any) -> Tensor:
+        """Return the tokens written so far, [rows, t]."""
+        tokens: Tensor = model.prefix(source) if self.prefix is None else self.prefix
+        return tokens
+
+    def read(self, memory: Tensor, tokens: Tensor) -> Tensor:
+        return torch.cat([memory, tokens[:, None]], 1)
+
+    def apply(self, scores: Tensor, memory: Tensor, eos: int, first: bool) -> Tensor:
+        if self.processor is not None:
+            scores = self.processor(memory, scores)
+        if self.criterion is not None and not first:
+            stop = self.criterion(memory, scores).to(scores.device)
+            end_only = torch.full_like(scores, -torch.inf)
+            end_only[:, eos] = 0.0
+            scores = torch.where(stop[:, None], end_only, scores)
+        return scores
+
+
+class TimestampMemory(NamedTuple):
+    """What the next timestamp depends on."""
+
+    last: Tensor  # [rows], whether the last token was a timestamp
+    before: Tensor  # [rows], whether the token before it was one, or there was none
+    earliest: Tensor  # [rows], the last timestamp
+
+
+class Timestamped(Rule):
+    """Lets Whisper write segments, each between two timestamps, in the order of time.
+
+    The rules are those of Whisper's authors: the first token is a timestamp; timestamps come in
+    pairs, the end of a segment and the beginning of the next, unless the transcript ends; they
+    never fall, and a segment is not empty; and if timestamps together are more probable than every
+    other token, one follows.
+
+    Args:
+        first_stamp: the token of 0 seconds; all tokens from it on are timestamps.
+        latest_start: the first segment begins at most so many timestamps after 0 seconds.
+    """
+
+    capturable = False
+
+    def __init__(self, first_stamp: int, latest_start: int = 50) -> None:
+        self.first_stamp, self.latest_start = first_stamp, latest_start
+
+    def start(self, model: Any, source: Any) -> TimestampMemory:
+        device = Capabilities.of(model).device
+        last = torch.ones(len(source), dtype=torch.bool, device=device)
+        earliest = torch.full_like(last, self.first_stamp, dtype=torch.long)
+        return TimestampMemory(last, torch.ones_like(last), earliest)
+
+    def read(self, memory: TimestampMemory, tokens: Tensor) -> TimestampMemory:
+        last = tokens >= self.first_stamp
+        return TimestampMemory(last, memory.last, torch.where(last, tokens, memory.earliest))
+
+    def apply(self, scores: Tensor, memory: TimestampMemory, eos: int, first: bool) -> Tensor:
+        vocabulary = torch.arange(scores.shape[-1], device=scores.device)
+        stamps = vocabulary >= self.first_stamp
+        if first:
+            latest = self.first_stamp + self.latest_start
+            return scores.masked_fill(~stamps | (vocabulary > latest), -torch.inf)
+        last, before, earliest = memory
+        # After the end of a segment the next may begin at once; a segment's own end is later.
+        closed = last & ~before
+        too_early = stamps & (vocabulary < (earliest + (~closed).long())[:, None])
+        paired = (last & before)[:, None] & stamps
+        unpaired = closed[:, None] & ~stamps & (vocabulary != eos)
+        scores = scores.masked_fill(too_early | paired | unpaired, -torch.inf)
+        of_stamps = scores[:, self.first_stamp :].logsumexp(-1)
+        likely = of_stamps > scores[:, : self.first_stamp].amax(-1)
+        return scores.masked_fill(likely[:, None] & ~stamps, -torch.inf)
+
+
+@dataclass(frozen=True)
+class ConstrainedState(WrappingState):
+    """The state of the wrapped model, with what the rules remember."""
+
+    started: bool  # whether the begin token has been read
+    memories: tuple[Any, ...]  # of each rule, one row per hypothesis
+
+
+class Constrained(Wrapper[Any]):
+    """A model whose `step` returns changed scores. Hypotheses get those of the wrapped model.
+
+    Args:
+        model: the model to constrain.
+        *rules: change the scores, one after the other.
+        normalised: change log-probabilities, which are not normalised again, instead of logits.
+    """
+
+    def __init__(self, model: Any, *rules: Rule, normalised: bool = True) -> None:
+        self.model: Any = model
+        self.plain = model  # the model without what is wrapped around it
+        self.rules, self.normalised, self.name = rules, normalised, name_of(model)
+        self._key = model, normalised, tuple(rule.key() for rule in rules)
+
+    def __eq__(self, other: object) -> bool:
+        """Models constrained alike share their CUDA graphs."""
+        return isinstance(other, Constrained) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        inner = Capabilities.of(self.model)
+        return replace(
+            super().capabilities,
+            judge=Clean(self.model),
+            modified_scores=True,
+            normalised=self.normalised,
+            capturable=inner.capturable and all(rule.capturable for rule in self.rules),
+            start_search=None if inner.start_search is None else self.start_search,
+            reserve=None if inner.reserve is None else self.reserve,
+        )
+
+    def start(self, source: Any) -> ConstrainedState:
+        return self._wrapped(self.model.start(source), source)
+
+    def start_search(self, source: Any) -> ConstrainedState:
+        """Start a search that reserves what it needs."""
+        start = Capabilities.of(self.model).start_search
+        assert start is not None
+        return self._wrapped(start(source), source)
+
+    def _wrapped(self, inner: Any, source: Any) -> ConstrainedState:
+        memories = tuple(rule.start(self.model, source) for rule in self.rules)
+        return ConstrainedState(inner, False, memories)
+
+    def step(
+        self, state: ConstrainedState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, ConstrainedState]:
+        logits, inner = self.model.step(state.inner, tokens, perturb)
+        scores = logits.float().log_softmax(-1) if self.normalised else logits.float()
+        memories = []
+        for rule, memory in zip(self.rules, state.memories, strict=True):
+            if state.started:
+                memory = rule.read(memory, tokens)
+            scores = rule.apply(scores, memory, self.special.eos, not state.started)
+            memories.append(memory)
+        return scores, ConstrainedState(inner, True, tuple(memories))
+
+    def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
+        memories = tree_map(lambda x: x[rows], state.memories)
+        return replace(state, inner=self.model.select(state.inner, rows), memories=memories)
+
+    def reserve(self, state: ConstrainedState, steps: int) -> ConstrainedState:
+        """Return a state with room for `steps` steps since the start."""
+        return replace(state, inner=reserve(self.model, state.inner, steps))
+
+    def in_precision(self, precision: str) -> Constrained:
+        """Return this model around a copy in another precision, for chains that are re-scored."""
+        low = self.model.in_precision(precision)
+        return Constrained(low, *self.rules, normalised=self.normalised)
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value of an option in a form that can be compared and hashed."""
+    if isinstance(value, Tensor):
+        return value.dtype, tuple(value.shape), tuple(value.flatten().tolist())
+    if isinstance(value, dict):
+        return tuple((name, _hashable(item)) for name, item in sorted(value.items(), key=str))
+    if isinstance(value, list | tuple | set):
+        return tuple(map(_hashable, value))
+    return value

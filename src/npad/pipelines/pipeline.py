@@ -1,0 +1,469 @@
+"""One pipeline for texts, recordings and pictures: encode, decode in batches, write as text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, ClassVar, cast
+
+from npad.decoding import decode
+from npad.engine.memory import RowBudget
+from npad.errors import InvalidInput
+from npad.model import Model, ensure_length
+from npad.noise.random import stable_hash
+from npad.pipelines.outputs import Output, TooLong
+from npad.pipelines.overlap import Inline, ReadAhead, Runner, runner_for
+from npad.search.decoder import Decoder
+from npad.search.fallback import Fallback
+from npad.search.hypotheses import Hypothesis
+from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
+from npad.search.selected import decoder_with_texts
+from npad.signatures import signature
+from npad.validation import brief, ensure_callable, ensure_integer
+
+WINDOW_BATCHES = 8  # batches that a stream of texts reads ahead, to group texts of similar length
+CHARACTERS_PER_ROW = 256  # a text counts as one more row for every so many characters
+
+_listeners: ContextVar[tuple[Callable[[int], None], ...]] = ContextVar("listeners", default=())
+
+
+@contextmanager
+def on_decoded(listener: Callable[[int], None]) -> Iterator[None]:
+    """Call `listener` with the size of every batch that a pipeline decodes inside the block.
+
+    The size is in texts, pictures or whole seconds of sound. Blank, silent and refused sources are
+    in no batch. On a GPU, the thread that decodes makes the call.
+    """
+    token = _listeners.set((*_listeners.get(), listener))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def report_decoded(size: int) -> None:
+    """Call all active listeners with the size of a batch that has been decoded."""
+    for listener in _listeners.get():
+        listener(size)
+
+
+@dataclass(eq=False)
+class Piece:
+    """A part of a source that is decoded at once: a text, a picture, a window of a recording.
+
+    Attributes:
+        content: the text, or a tensor of pixels or samples.
+        start: where it begins in a recording, in seconds.
+        end: where it ends.
+        outcome: its output, or why it is refused; None until it is decoded.
+        submitted: it is being decoded, or need not be.
+        rest: the piece that follows it, if a model has left part of its sound unread.
+    """
+
+    content: Any
+    start: float = 0.0
+    end: float = 0.0
+    outcome: Output | InvalidInput | None = None
+    submitted: bool = False
+    rest: Piece | None = None
+
+    def parts(self) -> Iterator[Piece]:
+        """Yield the piece and what follows it."""
+        yield self
+        if self.rest is not None:
+            yield from self.rest.parts()
+
+
+@dataclass
+class Batch:
+    """Pieces that are decoded together, and how to wait for their hypotheses."""
+
+    pieces: list[Piece]
+    hypotheses: Callable[[], list[list[Hypothesis]]]
+
+
+class Pipeline(ABC):
+    """A model with the functions from sources to its input, and from its tokens to text.
+
+    Batches, long and empty sources, progress and the order of outputs are the same for all media:
+    `Translator` reads texts, `Transcriber` recordings, `Captioner` pictures. The noise of a source
+    depends on its content alone, not on its neighbours.
+
+    Attributes:
+        model: the model that decodes and scores.
+        detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
+            hypotheses at once, that is called instead.
+        confidence: returns the sentence chrF to expect of a best hypothesis, or None.
+    """
+
+    model: Model[Any]
+    detokenise: Callable[[tuple[int, ...]], str]
+    confidence: Callable[[Hypothesis], float | None] | None = None
+
+    medium: ClassVar[str]  # what a source is called in messages
+    encoder: ClassVar[str] = "encode"  # the field that maps pieces to the model's source
+    max_length: ClassVar[int] = MAX_LENGTH  # defaults of `decode`
+    max_rows: ClassVar[int] = MAX_ROWS
+
+    def __post_init__(self) -> None:
+        rule = f"a function from {self.medium}s to the model's source"
+        ensure_callable(self.encoder, getattr(self, self.encoder), rule)
+        ensure_callable("detokenise", self.detokenise, "a function from tokens to text")
+
+    def decode(
+        self,
+        sources: Iterable[Any],
+        decoder: Decoder | None = None,
+        max_length: int | None = None,
+        max_rows: int | None = None,
+    ) -> list[Output]:
+        """Decode sources and return their outputs in the same order.
+
+        Args:
+            sources: the texts, recordings or pictures.
+            decoder: the search; by default `Beam(5)`, in which outputs cut at `max_length` compete
+                with finished ones if the model continues texts.
+            max_length: tokens that an output may have, its end token included; by default 200, of
+                captions 40.
+            max_rows: rows (sources × chains × beams) decoded at a time, fewer if sources are long
+                or memory is short; it decides memory and speed, not the result. 1,024 by default,
+                of recordings 256.
+
+        Raises:
+            InvalidInput: a source cannot be decoded, or an argument breaks its rule.
+        """
+        sources, window = self._all(sources)
+        return list(self.stream(sources, decoder, max_length, max_rows, window))
+
+    def stream(
+        self,
+        sources: Iterable[Any],
+        decoder: Decoder | None = None,
+        max_length: int | None = None,
+        max_rows: int | None = None,
+        window: int | None = None,
+    ) -> Generator[Output, None, None]:
+        """Decode sources as they arrive, in order, with one window of them in memory at a time.
+
+        On a GPU, this thread encodes while another one decodes. If the sources are wrapped in
+        `npad.pipelines.overlap.ReadAhead`, it also reads the next window, and runs the consumer's
+        code, while another thread decodes: two windows are then in memory. Closing the generator
+        stops the decoding, after the current batch.
+
+        Args:
+            sources: an iterable, which may be endless. It is read by the thread that asks for
+                outputs.
+            decoder: as in `decode`.
+            max_length: as in `decode`.
+            max_rows: as in `decode`.
+            window: sources read before their outputs are yielded; by default texts for eight
+                batches, pictures for one, and recordings one by one. It decides memory, speed and
+                latency, not the result.
+
+        Raises:
+            InvalidInput: a source cannot be decoded, or an argument breaks its rule.
+        """
+        decoding = self._decoding(decoder, [max_length, max_rows])
+        return cast("Generator[Output, None, None]", self.run(sources, decoding, window))
+
+    def stream_or_skip(
+        self,
+        sources: Iterable[Any],
+        decoder: Decoder | None = None,
+        max_length: int | None = None,
+        max_rows: int | None = None,
+        window: int | None = None,
+    ) -> Generator[Output | InvalidInput, None, None]:
+        """Decode as `stream` does, but yield an error for each source that cannot be decoded.
+
+        It is a `TooLong` for a text over the limit, and says what is wrong with a file.
+        """
+        decoding = self._decoding(decoder, [max_length, max_rows])
+        return self.run(sources, decoding, window, skip=True)
+
+    def run(
+        self,
+        sources: Iterable[Any],
+        decoding: Decoding,
+        window: int | None = None,
+        skip: bool = False,
+    ) -> Generator[Output | InvalidInput, None, None]:
+        """Decode as `stream` does, or as `stream_or_skip` if `skip`, by one request.
+
+        The arguments are checked at once; sources are read when the first output is asked for.
+        """
+        window = self._window(decoding) if window is None else window
+        ensure_integer("window", window, 1)
+        if isinstance(sources, str | bytes):
+            raise InvalidInput(
+                f"stream takes an iterable of {self.medium}s; write stream([{brief(sources)}])"
+            )
+        try:
+            iterator = iter(sources)
+        except TypeError as error:
+            rule = f"an iterable of {self.medium}s"
+            raise InvalidInput(f"{self.medium}s must be {rule}, not {brief(sources)}") from error
+        ahead = isinstance(sources, ReadAhead)
+        return self._outcomes(iterator, ahead, decoding, window, skip)
+
+    def _outcomes(
+        self, sources: Iterator[Any], ahead: bool, decoding: Decoding, window: int, skip: bool
+    ) -> Generator[Output | InvalidInput, None, None]:
+        """Yield the outcome of each source.
+
+        ahead: whether a window may be read before the previous one has been yielded.
+        """
+        search = self._search(decoding.decoder)
+        # A search that calls `detokenise` must not do so while this thread encodes.
+        runner = runner_for(self.model) if search is decoding.decoder else Inline()
+        signed = signature(decoding.decoder, self.model)
+        run = Run(self, Decoding(search, decoding.max_length, decoding.max_rows), runner, signed)
+        with closing(runner):
+            submitted = run.submit_all(_numbered(self, sources, window), skip)
+            for batches, done in runner.look_ahead(submitted) if ahead else submitted:
+                for batch in batches:
+                    run.finish(batch)
+                for pieces in done:
+                    parts = [part for piece in pieces for part in piece.parts()]
+                    refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
+                    yield next(refusals, None) or self._joined(parts, signed)
+
+    # How media differ
+
+    @abstractmethod
+    def _read(self, source: Any, number: int) -> list[Piece]:
+        """Return the pieces of a source; one whose `outcome` is an error if it is refused.
+
+        Raises:
+            InvalidInput: it is no source at all.
+        """
+
+    @abstractmethod
+    def _all(self, sources: Iterable[Any]) -> tuple[Iterable[Any], int | None]:
+        """Return the sources of `decode`, checked as far as they are at hand, and their window."""
+
+    @abstractmethod
+    def _window(self, decoding: Decoding) -> int:
+        """Return how many sources are read before their outputs are yielded, by default."""
+
+    def _is_empty(self, content: Any) -> bool:
+        """Return whether a piece has nothing to decode."""
+        return False
+
+    def _key(self, content: Any) -> int:
+        """Return the key of a piece's noise: a hash of its content."""
+        return stable_hash(content.numpy().tobytes())
+
+    def _length(self, content: Any) -> int:
+        """Return the characters of a text, by which pieces are sorted before they are batched."""
+        return 0
+
+    def _size(self, pieces: Sequence[Piece]) -> int:
+        """Return the progress that it means to have decoded these pieces."""
+        return len(pieces)
+
+    def _encode(self, pieces: list[Piece]) -> tuple[list[Piece], Any]:
+        """Return the pieces that can be decoded, and the model's source for them.
+
+        The `outcome` of the others is set.
+        """
+        return pieces, self._encoded([piece.content for piece in pieces])
+
+    def _batches(
+        self, waiting: list[Piece], decoding: Decoding, last: bool
+    ) -> Iterator[list[Piece]]:
+        """Take batches out of the pieces that wait; `last`: no more sources follow."""
+        pieces, waiting[:] = waiting[:], []
+        lengths = [self._length(piece.content) for piece in pieces]
+        for batch in batches_by_length(lengths, decoding.decoder.rows, decoding.max_rows):
+            yield [pieces[index] for index in batch]
+
+    def _rests(self, batch: Batch, run: Run) -> list[Piece]:
+        """Return pieces that are decoded again since the model has left a part of them unread."""
+        return []
+
+    def _joined(self, pieces: list[Piece], signed: str) -> Output:
+        """Return the output of a source from those of its pieces."""
+        (piece,) = pieces
+        return cast(Output, piece.outcome)
+
+    def _search(self, decoder: Decoder) -> Decoder:
+        """Return the decoder with the functions from tokens to text that it needs."""
+        search = decoder_with_texts(
+            decoder, lambda tokens: self.comparable(self.detokenise(tokens))
+        )
+        if isinstance(search, Fallback) and search.text is None:
+            return replace(search, text=self.detokenise)
+        return search
+
+    def comparable(self, text: str) -> str:
+        """Return the form of a text in which outputs and references are compared."""
+        return text
+
+    def _decoding(self, decoder: Decoder | None, limits: list[int | None]) -> Decoding:
+        """Return a request with this pipeline's defaults for the limits that are None."""
+        defaults = (self.max_length, self.max_rows)
+        length, rows = (
+            default if limit is None else limit
+            for limit, default in zip(limits, defaults, strict=True)
+        )
+        return Decoding.on(self.model, decoder, length, rows)
+
+    def _encoded(self, contents: list[Any]) -> Any:
+        """Return the model's source for the contents of pieces, one entry each."""
+        if not contents:
+            return []
+        source = getattr(self, self.encoder)(contents)
+        return ensure_count(source, len(contents), self.encoder, self.medium)
+
+    def _texts(self, outputs: list[tuple[int, ...]]) -> list[str]:
+        """Return the texts of many hypotheses' tokens."""
+        detokenise_all: Callable[[Any], list[str]] | None = getattr(self.detokenise, "all", None)
+        if detokenise_all is None:
+            texts = [self.detokenise(tokens) for tokens in outputs]
+        else:
+            texts = detokenise_all(outputs)
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
+        return texts
+
+
+def batches_by_length(lengths: Sequence[int], rows: int, max_rows: int) -> Iterator[list[int]]:
+    """Yield the indices of pieces in batches of similar length, shortest first.
+
+    Args:
+        lengths: characters of the pieces, if they are texts.
+        rows: rows that a short piece takes.
+        max_rows: rows that a batch may take; a long text counts for more.
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * rows * row_weight(lengths[index]) > max_rows:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def part_of(source: Any, places: Sequence[int], total: int) -> Any:
+    """Return the source of consecutive places of `total`."""
+    return source if len(places) == total else source[places[0] : places[-1] + 1]
+
+
+def row_weight(characters: int) -> int:
+    """Return how many short texts' rows a text of this length counts for."""
+    return 1 + characters // CHARACTERS_PER_ROW
+
+
+def ensure_count(entries: Any, sources: int, function: str, medium: str) -> Any:
+    """Require that a function of a pipeline returned one entry per source."""
+    count = ensure_length(entries, f"what {function} returns")
+    if count != sources:
+        raise InvalidInput(
+            f"{function} must return one entry per {medium}: it returned {count} for {sources}"
+        )
+    return entries
+
+
+def _numbered(
+    pipeline: Pipeline, sources: Iterator[Any], window: int
+) -> Iterator[list[tuple[int, list[Piece]]]]:
+    """Yield windows of sources: each with its number, from 1, as pieces."""
+    numbered = enumerate(sources, start=1)
+    while group := [(n, pipeline._read(source, n)) for n, source in islice(numbered, window)]:
+        yield group
+
+
+@dataclass
+class Run:
+    """One stream through a pipeline."""
+
+    pipeline: Pipeline
+    decoding: Decoding
+    runner: Runner
+    signed: str
+
+    def __post_init__(self) -> None:
+        self.budget = RowBudget(self.decoding.max_rows)
+
+    def submit_all(
+        self, groups: Iterator[list[tuple[int, list[Piece]]]], skip: bool
+    ) -> Iterator[tuple[list[Batch], list[list[Piece]]]]:
+        """Submit window after window, as they are asked for.
+
+        Yields the batches that were submitted, and the sources that are done once these are.
+        """
+        pending: deque[tuple[int, list[Piece]]] = deque()
+        waiting: list[Piece] = []
+        for group in chain(groups, [None]):
+            pending.extend(group or ())
+            for _, pieces in group or ():
+                for piece in pieces:
+                    if piece.outcome is None and self.pipeline._is_empty(piece.content):
+                        piece.outcome = Output.empty(self.signed)
+                    piece.submitted = piece.outcome is not None
+                    waiting += [] if piece.submitted else [piece]
+            batches = []
+            for pieces in self.pipeline._batches(waiting, self.decoding, last=group is None):
+                for batch in self.submit(pieces):
+                    batches.append(batch)
+                    waiting += self.pipeline._rests(batch, self)
+            done = []
+            while pending and all(part.submitted for p in pending[0][1] for part in p.parts()):
+                number, pieces = pending.popleft()
+                for piece in pieces:
+                    if not skip and isinstance(piece.outcome, InvalidInput):
+                        raise self.about(piece.outcome, number)
+                done.append(pieces)
+            if batches or done:
+                yield batches, done
+
+    def about(self, error: InvalidInput, number: int) -> InvalidInput:
+        """Return an error that names the source by its number, if it has no name of its own."""
+        subject = f"{self.pipeline.medium} {number}"
+        return error.about(subject) if isinstance(error, TooLong) else error
+
+    def submit(self, pieces: list[Piece]) -> list[Batch]:
+        """Encode pieces and submit those that can be decoded, as one batch."""
+        pipeline = self.pipeline
+        kept, source = pipeline._encode(pieces)
+        for piece in pieces:
+            piece.submitted = True
+        if not kept:
+            return []
+
+        def decode_part(part: Sequence[int]) -> list[list[Hypothesis]]:
+            own = kept[part[0] : part[-1] + 1]
+            decoded = decode(
+                pipeline.model,
+                part_of(source, part, len(kept)),
+                self.decoding.decoder,
+                self.decoding.max_length,
+                [pipeline._key(piece.content) for piece in own],
+                self.decoding.max_rows,
+            )
+            report_decoded(pipeline._size(own))
+            return decoded
+
+        def decode_batch() -> list[list[Hypothesis]]:
+            rows = self.decoding.decoder.rows * row_weight(pipeline._length(kept[-1].content))
+            return self.budget.run(decode_part, range(len(kept)), rows)
+
+        return [Batch(kept, self.runner.submit(decode_batch))]
+
+    def finish(self, batch: Batch) -> None:
+        """Wait for a batch and set the outcomes of its pieces, unless that has been done."""
+        if batch.pieces[0].outcome is not None:
+            return
+        decoded = batch.hypotheses()
+        outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
+        texts = iter(self.pipeline._texts(outputs))
+        for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
+            piece.outcome = Output.of(hypotheses, texts, self.signed, self.pipeline.confidence)

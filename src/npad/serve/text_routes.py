@@ -1,0 +1,262 @@
+"""Texts: npad's own routes to decode and score, and LibreTranslate's to translate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from npad.errors import InvalidInput
+from npad.pipelines.outputs import Translation
+from npad.search.hypotheses import Hypothesis
+from npad.serve.bodies import ensure_not_blank, ensure_request_texts, one_text
+from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
+from npad.serve.events import EventQueue, EventStream
+from npad.serve.model_thread import QueuedRequest
+from npad.serve.models import ServedModel
+from npad.serve.options import choose_for
+from npad.serve.service import Service, as_json, explained
+from npad.serve.streaming import StreamRequest
+from npad.signatures import signature
+from npad.validation import brief, ensure_integer, ensure_number
+
+MOST_ALTERNATIVES = 20
+BEAM = 5  # width without alternatives
+AUTO = "auto"
+NAMES = {
+    "cs": "Czech",
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "ru": "Russian",
+}
+
+
+async def decode(service: Service, request: Request) -> Response:
+    """POST /v1/decode: decode texts with any decoder; n-best with clean scores."""
+    start = time.monotonic()
+    options = await service.body(request)
+    model = service.model(options.pop("model", None))
+    texts = ensure_request_texts("text", options.pop("text", None), service.limits)
+    ensure_not_blank("text", texts)
+    chosen = choose_for(model.model, options, service.limits)
+    queued = decode_request(model, texts, chosen, shown=chosen.nbest)
+    outputs = await service.outcome(request, model, queued)
+    return as_json(
+        {
+            "model": model.id,
+            "signature": signature(chosen.decoder, model.model),
+            "results": [_decoded(model, output) for output in outputs],
+            "seconds": round(time.monotonic() - start, 4),
+        }
+    )
+
+
+def _decoded(model: ServedModel, served: ServedOutput) -> dict[str, Any]:
+    """Return the answer for one text."""
+    best = served.output.hypothesis
+    listed = [served.output, *served.output.alternatives]
+    return {
+        "text": served.output.text,
+        "log_prob": finite(best.log_prob),
+        "confidence": model.confidence(best),
+        "finished": best.finished,
+        "proven": best.proven,
+        "hypotheses": [
+            {
+                "text": output.text,
+                "tokens": pieces,
+                "log_prob": finite(output.hypothesis.log_prob),
+                "finished": output.hypothesis.finished,
+                "chain": output.hypothesis.chain,
+                "noisy_log_prob": finite(output.hypothesis.noisy_log_prob),
+            }
+            for output, pieces in zip(listed, served.pieces, strict=False)
+        ],
+        "calls": served.calls._asdict(),
+    }
+
+
+async def score(service: Service, request: Request) -> Response:
+    """POST /v1/score: return the clean log-probability of a given pair, token by token."""
+    options = await service.body(request)
+    model = service.model(options.pop("model", None))
+    text = one_text("text", options.pop("text", None), service.limits)
+    ensure_not_blank("text", [text])
+    target = one_text("target", options.pop("target", None), service.limits)
+    if options:
+        raise InvalidInput(f"there is no option {next(iter(options))!r}: text, target and model")
+    translator = model.text
+    tokenise = translator.tokenise
+    if tokenise is None:
+        raise InvalidInput(f"{model.id} cannot score texts: it has no function from text to tokens")
+
+    def work() -> dict[str, Any]:
+        (log_prob,) = translator.score([text], [target])
+        (tokens,) = tokenise([target])
+        hypothesis = Hypothesis(tuple(tokens), log_prob, finished=True)
+        (reading,) = read_tokens(model.model, translator.encode([text]), [hypothesis])
+        return {
+            "log_prob": finite(log_prob),
+            "tokens": model.pieces(tokens),
+            "token_log_probs": reading.token_log_probs,
+            "confidence": model.confidence(hypothesis),
+        }
+
+    return as_json(await service.outcome(request, model, QueuedRequest.alone(work)))
+
+
+async def stream(service: Service, request: Request) -> EventStream:
+    """GET /v1/decode/stream: decode one text as a stream of events."""
+    options = service.query(request)
+    model = service.model(options.pop("model", None))
+    text = one_text("text", options.pop("text", None), service.limits)
+    ensure_not_blank("text", [text])
+    deadline = _deadline(options.pop("deadline", None))
+    chosen = choose_for(model.model, options, service.limits)
+    asked = StreamRequest(model, text, chosen, deadline)
+    events = EventQueue(service.limits.unsent)
+    at_once = model.encodes_anywhere
+    if at_once:
+        events.emit("start", asked.start_event())
+
+    def work() -> None:
+        if not at_once:
+            events.emit("start", asked.start_event())
+        asked.run(events.emit)
+
+    queued = model.thread.submit(QueuedRequest.alone(work))
+    return EventStream(queued, events, service.limits.seconds, lambda error: explained(error)[1])
+
+
+def _deadline(value: str | None) -> float | None:
+    """Return the milliseconds of a deadline."""
+    if value is None or value == "":
+        return None
+    try:
+        deadline = float(value)
+    except ValueError:
+        raise InvalidInput(f"deadline must be milliseconds, not {value[:60]!r}") from None
+    ensure_number("deadline", deadline, minimum=0)
+    return deadline
+
+
+async def translate(service: Service, request: Request) -> Response:
+    """POST /translate: translate as LibreTranslate does, with the score and the signature besides.
+
+    Lines are translated one by one. A list of texts is answered by lists.
+    """
+    options = await service.body(request)
+    given = options.pop("q", None)
+    texts = ensure_request_texts("q", given, service.limits)
+    ensure_not_blank("q", texts)
+    source, target = options.pop("source", AUTO), options.pop("target", None)
+    model = find_model(service.models, options.pop("model", None), source, target)
+    if options.pop("format", "text") != "text":
+        raise InvalidInput("format must be text; html is not supported")
+    count = _alternatives(options.pop("alternatives", None))
+    lines = [line for text in texts for line in text.split("\n")]
+    if len(lines) > service.limits.texts:
+        raise InvalidInput(f"q must have at most {service.limits.texts} lines, not {len(lines)}")
+    if options.get("decoder") in (None, "beam") and count and "nbest" not in options:
+        options = {"width": max(BEAM, count + 1)} | options | {"nbest": count + 1}
+    chosen = choose_for(model.model, options, service.limits, default="beam")
+    served = iter(await service.outcome(request, model, decode_request(model, lines, chosen)))
+    answers = []
+    for text in texts:
+        outputs = [next(served).output for _ in text.split("\n")]
+        answers.append(_translated(model, outputs, count))
+    if source == AUTO:
+        detected = {"language": (model.languages or ("", ""))[0], "confidence": 0.0}
+        answers = [answer | {"detectedLanguage": detected} for answer in answers]
+    together = (
+        {name: [answer[name] for answer in answers] for name in answers[0]}
+        if isinstance(given, list)
+        else answers[0]
+    )
+    return as_json(together | {"signature": signature(chosen.decoder, model.model)})
+
+
+def _translated(model: ServedModel, lines: list[Translation], alternatives: int) -> dict[str, Any]:
+    """Return the answer for one text, whose lines were translated one by one."""
+    answer: dict[str, Any] = {"translatedText": "\n".join(line.text for line in lines)}
+    if alternatives:
+        texts = [[other.text for other in line.alternatives] for line in lines]
+        together = zip(*texts, strict=False)  # as many as every line has
+        distinct = dict.fromkeys("\n".join(other) for other in together)
+        distinct.pop(answer["translatedText"], None)
+        answer["alternatives"] = list(distinct)[:alternatives]
+    written = [line for line in lines if line.hypothesis.tokens]
+    answer["log_prob"] = finite(sum(line.log_prob for line in lines))
+    answer["confidence"] = model.confidence(written[0].hypothesis) if len(written) == 1 else None
+    return answer
+
+
+def _alternatives(value: Any) -> int:
+    """Return the number of alternatives, from JSON or from a form."""
+    if value is None or value == "":
+        return 0
+    in_form = isinstance(value, str) and value.isdecimal() and len(value) < 10
+    number = int(value) if in_form else value
+    ensure_integer("alternatives", number, 0, MOST_ALTERNATIVES)
+    return int(number)
+
+
+def find_model(
+    models: Mapping[str, ServedModel], name: Any, source: Any, target: Any
+) -> ServedModel:
+    """Return the first model that translates between two languages.
+
+    Args:
+        models: by id.
+        name: of a model, which then must have these languages; None: any.
+        source: a language's code, or "auto": any.
+        target: a language's code; None if the model is named.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    for code, parameter in ((source, "source"), (target, "target")):
+        if code is not None and not isinstance(code, str):
+            rule = f"{parameter} must be the code of a language"
+            raise InvalidInput(f"{rule}, such as de, not {brief(code, 60)}")
+    if target is None and name is None:
+        raise InvalidInput("target is missing: the code of a language, such as de")
+    for served in models.values():
+        from_code, to_code = served.languages or (None, None)
+        named = name is None or served.id == name
+        if not named or served.translator is None:
+            continue
+        if name is not None and served.languages is None:
+            return served
+        if source in (AUTO, from_code) and target in (None, to_code):
+            return served
+    if name is not None and name not in models:
+        raise InvalidInput(f"there is no model {brief(name, 60)}; there are {', '.join(models)}")
+    pairs = [f"{m.languages[0]}-{m.languages[1]}" for m in models.values() if m.languages]
+    asked = f"from {brief(source, 20)} to {brief(target, 20)}"
+    raise InvalidInput(f"no model translates {asked}; there are {', '.join(pairs) or 'none'}")
+
+
+async def languages(service: Service, request: Request) -> Response:
+    """GET /languages: list the languages as LibreTranslate does."""
+    service.query(request)
+    targets: dict[str, list[str]] = {}
+    for served in service.models.values():
+        if served.languages is not None:
+            source, target = served.languages
+            targets.setdefault(source, [])
+            targets.setdefault(target, [])
+            if target not in targets[source]:
+                targets[source].append(target)
+    return as_json(
+        [
+            {"code": code, "name": NAMES.get(code, code), "targets": reached}
+            for code, reached in targets.items()
+        ]
+    )
