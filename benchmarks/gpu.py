@@ -130,7 +130,7 @@ def main() -> None:
     for name, model in (("plain", plain), ("fast", fast)):
         low = LowPrecision(model)
         with torch.inference_mode():
-            runner, chains = decoder._runner(), decoder._chains()
+            runner, chains = decoder.runner, decoder.numbered()
             ids = torch.arange(arguments.sentences, device="cuda")
             problems = Problems(ids, torch.zeros_like(ids), length)
             state = low.start(source)

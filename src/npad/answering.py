@@ -17,7 +17,6 @@ from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
 from npad.engine.pytree import tree_map
 from npad.model import Capabilities, Model, ensure_length, ensure_model
-from npad.search.chain_range import ChainRange, merge
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
@@ -79,7 +78,7 @@ def anytime(
     ensure_integer("max_length", max_length, 1)
     if deadline is not None:
         ensure_number("deadline", deadline, minimum=0)
-    ChainRange(decoder, 0, 1)  # refuses what has no chains
+    decoder.chain_range(0, 1)  # refuses what has no chains
     keys = sentence_keys(ids, ensure_length(source))
     return _answers(model, source, decoder, deadline, max_length, keys)
 
@@ -104,13 +103,13 @@ def _answers(
             if began + round_seconds >= end:  # no round is faster than the one before
                 return
         try:
-            found = search.run(ChainRange(decoder, done, stop), end)
+            found = search.run(decoder.chain_range(done, stop), end)
         except DeadlinePassed:
             return
         candidates = [before + new for before, new in zip(candidates, found, strict=True)]
         now, done = time.monotonic(), stop
         round_seconds = now - began
-        answer = [merge(decoder, given) for given in candidates]
+        answer = [decoder.merge(given) for given in candidates]
         yield Answer(answer, done, now - start, done == decoder.chains)
 
 

@@ -22,11 +22,10 @@ from npad.models.huggingface.parts import RELATIVE_NOISE
 from npad.noise.noisy import Noise
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
-from npad.search.defaults import TRANSFORMER_CHAINS, Defaults
+from npad.search.defaults import Defaults, default_npad
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
-from npad.search.npad import NPAD
-from npad.search.selected import default_npad
+from npad.search.npad import NPAD, TRANSFORMER_CHAINS
 from npad.signatures import signature
 from npad.validation import ensure_integer
 

@@ -51,6 +51,7 @@ def counted(name):
 def test_corpus_score_is_sacrebleus(name, pairs):
     texts, references = (list(side) for side in zip(*pairs, strict=True))
     expected = SACREBLEU[name]().corpus_score(texts, [references]).score
+    assert METRICS[name].score(METRICS[name].statistics(texts, references)) == expected
     assert METRICS[name].scores(sums(name, pairs)) == pytest.approx(expected, abs=1e-9)
 
 

@@ -15,8 +15,7 @@ from npad.calibrate.decoding_tasks import Outputs, Task
 from npad.calibrate.halving import Point
 from npad.metrics.metric import Metric
 from npad.reproduce.bench import decoder_signature
-from npad.reproduce.record import Record
-from npad.reproduce.rows import is_number
+from npad.reproduce.record import Record, is_number
 from npad.search.decoder import Decoder
 
 Unit = Literal["calls", "milliseconds"]

@@ -15,7 +15,7 @@ import torch
 import typer
 from rich.table import Table
 
-from npad.cli.decoder_choice import NPAD_DEFAULTS, make_decoder
+from npad.cli.decoder_options import flag_of
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
@@ -25,6 +25,7 @@ from npad.reproduce import speed
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
+from npad.search.request import decoding_from
 from npad.text.files import read_lines
 from npad.validation import ensure_choice, ensure_integer
 
@@ -224,12 +225,14 @@ def _cpu() -> str:
     return ", ".join([f"CPU, {torch.get_num_threads()} threads", *waiting])
 
 
-def _strategies(specs: list[str], defaults: Defaults = NPAD_DEFAULTS) -> dict[str, Decoder]:
+def _strategies(specs: list[str], defaults: Defaults | None = None) -> dict[str, Decoder]:
     """Return the decoders that --decoder names, each by its title, or by its spec where two agree.
 
     A spec that is given twice is timed once.
     """
-    decoders = {spec: make_decoder(spec, {}, defaults) for spec in specs}
+    decoders = {
+        spec: decoding_from({"decoder": spec}, defaults, spell=flag_of).decoder for spec in specs
+    }
     titles = Counter(decoder.title for decoder in decoders.values())
     return {
         decoder.title if titles[decoder.title] == 1 else spec: decoder

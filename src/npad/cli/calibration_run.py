@@ -14,8 +14,8 @@ from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import DecoderSpace
 from npad.calibrate.decoding_tasks import Task, Transcribing, Translating
 from npad.calibrate.report import Data, as_record
-from npad.cli.decoder_line import options_for
-from npad.cli.evaluate_speech import are_recordings
+from npad.cli.decoder_options import options_for
+from npad.cli.evaluate import are_recordings
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput

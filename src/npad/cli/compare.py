@@ -9,23 +9,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from npad.cli.comparison_table import LEGEND as SET_LEGEND
-from npad.cli.comparison_table import as_record, comparison_table
-from npad.cli.decoder_fields import PANEL
-from npad.cli.decoder_options import compares, make_decoder
+from npad.cli.comparison_table import comparison_table, legend
+from npad.cli.decoder_options import compares
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
 from npad.cli.terminal import bar, console
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.comparison import compare
-from npad.pipelines.loading import load
+from npad.evaluate.report import compare
+from npad.metrics.registry import METRICS
+from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
 from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
-from npad.search.registry import DECODERS
+from npad.search.request import Decoding
 from npad.selectors import cut_competes
 from npad.text.files import read_pairs
 
@@ -61,15 +60,11 @@ def command(
         Path | None,
         typer.Option("--reference", "-r", help="Their reference translations, line by line."),
     ] = None,
-    decoder: Annotated[
+    metric: Annotated[
         list[str] | None,
         typer.Option(
-            "--decoder",
-            "-d",
+            help=f"On a test set: {', '.join(METRICS)}; several times for several. [bleu]",
             metavar="NAME",
-            help="Only this decoder, by name or as beam(width=3); several times for several. "
-            "The first is what the others are compared with on a test set.",
-            rich_help_panel=PANEL,
         ),
     ] = None,
     as_json: Annotated[
@@ -79,7 +74,7 @@ def command(
         ),
     ] = False,
     *,
-    decoders: list[Decoder],
+    decoders: dict[str, Decoder],
 ) -> None:
     """Translate with every decoder and show the outputs side by side.
 
@@ -97,25 +92,27 @@ def command(
         npad compare -i test.en --reference test.de -d greedy -d "beam(width=10)" -d npad
     """
     _ensure_one_input(text, source, reference, as_json)
-    strategies = {each.title: each for each in decoders}
-    if decoder:
-        strategies = _chosen(decoder, decoders)
-    if exact:
-        strategies[Exact().title] = Exact()
+    strategies = {**decoders, Exact().title: Exact()} if exact else decoders
     if source is not None and reference is not None:
         pairs = read_pairs(source, reference)
-        translator = load(model, device_named(device, "--device"))
+        translator = load_as(Translator, model, device_named(device, "--device"))
         with bar("comparing", len(pairs[0])) as progress:
-            measured = compare(translator, *pairs, strategies, max_length, max_rows, progress)
+            decodings = {
+                name: Decoding(chosen, max_length, max_rows) for name, chosen in strategies.items()
+            }
+            reports = compare(translator, *pairs, decodings, metric, progress)
         if as_json:
-            for name, row in measured.items():
-                print(json.dumps(as_record(name, row), ensure_ascii=False))
+            for name, report in reports.items():
+                record = {"strategy": name, **report.to_json()}
+                record["calls_per_sentence"] = report.calls / report.size
+                print(json.dumps(record, ensure_ascii=False))
             return
         title = f"{source.name}, {len(pairs[0]):,} sentences, model {model}"
-        console().print(comparison_table(measured, title), "")
-        console().print(SET_LEGEND, end="")
+        shown = metric or ["bleu"]
+        console().print(comparison_table(reports, title, shown), "")
+        console().print(legend(shown), end="")
         return
-    translator, out = load(model, device_named(device, "--device")), console()
+    translator, out = load_as(Translator, model, device_named(device, "--device")), console()
     for sentence in text or ():
         if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")
@@ -141,20 +138,6 @@ def _ensure_one_input(
         )
     if as_json and source is None:
         raise InvalidInput("--json needs a test set: give --input and --reference")
-
-
-def _chosen(names: list[str], decoders: list[Decoder]) -> dict[str, Decoder]:
-    """Return the decoders that --decoder names; a plain name has the settings of the options.
-
-    A decoder is called by its title, or as it was typed if another one has that title.
-    """
-    chosen: dict[str, Decoder] = {}
-    for name in names:
-        kind = DECODERS.kinds.get(name)
-        named = [decoder for decoder in decoders if type(decoder) is kind]
-        for decoder in named or [make_decoder(name, {})]:
-            chosen[name if decoder.title in chosen else decoder.title] = decoder
-    return chosen
 
 
 def _table(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.evaluate.bootstrap import Difference
-from npad.evaluate.comparison import Measured
+from npad.evaluate.report import NLL, Report
+from npad.metrics.registry import METRICS
 
 LEGEND = """\
-NLL          mean -log p under the clean model; lower is better
-BLEU         sacrebleu's; higher is better
 [low,high]   95 % interval: paired bootstrap over the sentences, 1,000 test sets
 against      difference to the first row; * where its interval excludes 0
 length       words of the outputs over words of the references
@@ -23,9 +20,21 @@ calls        of the model, a sentence: rows (chains, beam slots) through one ste
 """
 
 
-def comparison_table(measured: Mapping[str, Measured], title: str) -> Table:
-    """Return the table of measured decoders; the others are compared with the first."""
-    first = next(iter(measured))
+def legend(metrics: Sequence[str]) -> str:
+    """Return what the columns mean."""
+    lines = ["NLL          mean -log p under the clean model; lower is better\n"]
+    for name in metrics:
+        metric = METRICS[name]
+        about = "sacrebleu's" if name == "bleu" else metric.description
+        lines.append(f"{metric.title:12} {about}; {metric.direction}\n")
+    return "".join([*lines, LEGEND])
+
+
+def comparison_table(
+    reports: Mapping[str, Report], title: str, metrics: Sequence[str] = ("bleu",)
+) -> Table:
+    """Return the table of evaluated decoders; the others are compared with the first."""
+    first = next(iter(reports))
     table = Table(
         title=title,
         title_justify="left",
@@ -36,41 +45,23 @@ def comparison_table(measured: Mapping[str, Measured], title: str) -> Table:
         padding=0,  # the box has a space between columns
     )
     table.add_column("strategy", min_width=10, overflow="fold")
-    against = ["NLL against", "BLEU against"] if len(measured) > 1 else []
-    for name in (
-        "NLL",
-        "BLEU",
-        *(f"{column}\n{first:.14}" for column in against),
-        "length",
-        "calls",
-    ):
+    titles = {NLL: "NLL"} | {name: METRICS[name].title for name in metrics}
+    against = [f"{column} against\n{first:.14}" for column in titles.values()]
+    for name in (*titles.values(), *(against if len(reports) > 1 else ()), "length", "calls"):
         table.add_column(name, justify="right", overflow="fold")
-    for name, row in measured.items():
-        count, report = row.report.sentences, row.report
-        calls = f"{report.calls / count:,.0f}"
-        calls += f"\n+{report.rescored / count:,.0f}" if report.rescored else ""
-        gains = [_gain(row.nll_gain), _gain(row.bleu_gain)] if against else []
+    for name, report in reports.items():
+        calls = f"{report.calls / report.size:,.0f}"
+        calls += f"\n+{report.rescored / report.size:,.0f}" if report.rescored else ""
+        gains = [_gain(report.gains.get(key)) for key in titles] if len(reports) > 1 else []
         name += "" if report.finished == 1 else f"\n{1 - report.finished:.1%} cut"
-        table.add_row(
-            name,
-            f"{report.nll:.2f}\n[{row.nll.low:.2f},{row.nll.high:.2f}]",
-            f"{report.bleu:.2f}\n[{row.bleu.low:.1f},{row.bleu.high:.1f}]",
-            *gains,
-            f"{report.length_ratio:.3f}",
-            calls,
-        )
+        scores = [_score(report.scores[key], 2 if key == NLL else 1) for key in titles]
+        ratio = "–" if report.length_ratio is None else f"{report.length_ratio:.3f}"
+        table.add_row(name, *scores, *gains, ratio, calls)
     return table
 
 
-def as_record(name: str, row: Measured) -> dict[str, Any]:
-    """Return one decoder's figures for JSON."""
-    record = {"strategy": name, **asdict(row.report)}
-    values = {"nll": row.nll, "bleu": row.bleu}
-    record |= {f"{key}_interval": [value.low, value.high] for key, value in values.items()}
-    record["calls_per_sentence"] = row.report.calls / row.report.sentences
-    if row.nll_gain is not None and row.bleu_gain is not None:
-        record |= {"nll_gain": asdict(row.nll_gain), "bleu_gain": asdict(row.bleu_gain)}
-    return record
+def _score(score: Difference, digits: int) -> str:
+    return f"{score.value:.2f}\n[{score.low:.{digits}f},{score.high:.{digits}f}]"
 
 
 def _gain(gain: Difference | None) -> str:

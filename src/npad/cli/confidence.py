@@ -14,8 +14,9 @@ from rich.table import Table
 from npad.calibrate.confidence import fit_confidence
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load_as
 from npad.pipelines.names import SHIPPED, ModelReference
+from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, Confidence
@@ -48,7 +49,7 @@ def write_confidence(
         )
     folder = checkpoint.resolve(ModelReference.parse(model).require_folder("keep a confidence"))
     pairs = read_pairs(source, reference)
-    translator = load(folder, device, precision)
+    translator = load_as(Translator, folder, device, precision)
     with bar("fitting", len(pairs[0]), [source, reference]) as progress:
         confidence = fit_confidence(
             translator,

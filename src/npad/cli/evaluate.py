@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.evaluate_manifest import evaluate_manifest
-from npad.cli.evaluate_speech import are_recordings, evaluate_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
-    MAX_LENGTH,
     OUTPUT,
     Device,
     MaxRows,
@@ -26,25 +26,103 @@ from npad.cli.options import (
 from npad.cli.outputs import one_line
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.bootstrap import Difference
-from npad.evaluate.comparison import intervals
-from npad.evaluate.report import Report, evaluate
-from npad.pipelines.manifests import holds_files
-from npad.pipelines.pipeline import on_decoded
+from npad.evaluate.report import NLL, Report, evaluate
+from npad.metrics.metric import Metric, Reference
+from npad.metrics.registry import METRICS
+from npad.pipelines.audio import length, read, read_wav
+from npad.pipelines.captioning import Captioner
+from npad.pipelines.loading import load_as, source_of
+from npad.pipelines.manifests import holds_files, read_files, read_manifest
+from npad.pipelines.names import ModelReference
+from npad.pipelines.pipeline import Pipeline, on_decoded
+from npad.pipelines.transcription import Transcriber
+from npad.pipelines.translation import Translator
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.text.files import open_output, read_pairs
 
+OUTPUTS = {"sentence": "output", "recording": "transcript", "picture": "caption"}  # of a source
+ROWS = {"sentence": "sentences", "recording": "windows", "picture": "pictures"}
 LEGEND = """\
-NLL           mean -log p under the clean model; lower is better
-BLEU, chrF    of the outputs against the references; higher is better
-[low, high]   95 % interval: bootstrap over the sentences, 1,000 test sets
-length ratio  words of the outputs over words of the references
-distinct-n    distinct n-grams over all n-grams of the outputs
-model calls   rows (sentences, chains, beam slots) through one step of the model
+[low, high]   95 % interval: bootstrap over the {unit}s, 1,000 test sets
+length ratio  words of the {output}s over words of the references
+distinct-n    distinct n-grams over all n-grams of the {output}s
+model calls   rows ({rows}, chains, beam slots) through one step of the model
 re-scored     calls of the clean model that scores what noisy chains found
 """
+
+
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """The sources and references of a test set, as files have them.
+
+    Attributes:
+        kind: of the pipeline that reads them.
+        references: of each source.
+        sources: returns the sources as the pipeline reads them.
+        names: of the files in a manifest; empty for lines.
+        total: texts, pictures or seconds of sound.
+    """
+
+    kind: type[Pipeline]
+    references: Sequence[Reference]
+    sources: Callable[[Any], Iterable[Any]]
+    names: Sequence[str]
+    total: int
+
+    @classmethod
+    def read(cls, source: Path, reference: Path, model: str) -> EvaluationFiles:
+        """Read two files of lines, or a folder or an archive and its manifest.
+
+        Raises:
+            InvalidInput: they cannot be read, or do not belong together.
+        """
+        if holds_files(source):
+            return cls._read_manifest(source, reference, model)
+        sources, references = read_pairs(source, reference)
+        if not are_recordings(sources):
+            return cls(Translator, references, lambda pipeline: sources, (), len(sources))
+        seconds = math.ceil(sum(length(path).present for path in sources))
+
+        def recordings(pipeline: Transcriber) -> Iterable[Any]:
+            return (read(path, pipeline.rate) for path in sources)
+
+        return cls(Transcriber, references, recordings, (), seconds)
+
+    @classmethod
+    def _read_manifest(cls, files: Path, manifest: Path, model: str) -> EvaluationFiles:
+        medium = source_of(ModelReference.parse(model))
+        if medium == "text":
+            rule = f"{files} is a folder or an archive, and {model} is a model of texts"
+            raise InvalidInput(f"{rule}; give a file of lines")
+        texts = read_manifest(manifest)
+        if medium == "picture":
+
+            def pictures(pipeline: Captioner) -> Iterable[Any]:
+                read = {name: pipeline.read(data, name) for name, data in read_files(files, texts)}
+                return [read[name] for name in texts]
+
+            return cls(Captioner, list(texts.values()), pictures, list(texts), len(texts))
+        for name, transcripts in texts.items():
+            if len(transcripts) > 1:
+                rule = f"{manifest} has {len(transcripts)} transcripts of {name}"
+                raise InvalidInput(f"{rule}; word errors are counted against one")
+
+        def recordings(pipeline: Transcriber) -> Iterable[Any]:
+            content = read_files(files, texts)
+            read = {n: read_wav(io.BytesIO(data), n, pipeline.rate) for n, data in content}
+            return [read[name] for name in texts]
+
+        references = [transcript for (transcript,) in texts.values()]
+        return cls(Transcriber, references, recordings, (), 0)
+
+
+def are_recordings(sources: Sequence[str]) -> bool:
+    """Return whether the lines of a file are paths of WAV files."""
+    return bool(sources) and all(source.lower().endswith(".wav") for source in sources)
 
 
 @decodes()
@@ -77,13 +155,21 @@ def command(
             help="Tokens an output may have, its end token included. [200; captions 40]", min=1
         ),
     ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"{', '.join(METRICS)}; several times for several. [bleu, chrf; of recordings "
+            "wer; of pictures bleu4, cider]",
+            metavar="NAME",
+        ),
+    ] = None,
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
     where: Placement = HERE,
     *,
     decoder: Decoder,
 ) -> None:
-    """Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.
+    """Decode a test set and measure NLL, BLEU, chrF or other metrics, lengths, calls and time.
 
     If SOURCE is a folder or tar, caption or transcribe the files that a manifest names and measure
     BLEU-4 and CIDEr-D of captions, or word error rate; if every source line is the path of a WAV
@@ -101,80 +187,91 @@ def command(
 
         npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
     """
-    if holds_files(source):
-        if where.engine is not None:
-            raise InvalidInput("pictures and recordings are evaluated without --engine")
-        evaluate_manifest(
-            source,
-            reference,
-            model,
-            device,
-            precision,
-            decoder,
-            output,
-            as_json,
-            max_length,
-            max_rows,
-        )
-        return
-    limit = MAX_LENGTH if max_length is None else max_length
-    sources, references = read_pairs(source, reference)
-    if are_recordings(sources):
-        if where.engine is not None or precision != "float32":
-            option = "--precision" if where.engine is None else "--engine"
-            raise InvalidInput(f"recordings are evaluated without {option}; leave it out")
-        evaluate_recordings(
-            sources, references, model, device, decoder, output, as_json, limit, max_rows
-        )
-        return
-    spec = ModelSpec(model, device, precision, max_source)
-    with ExitStack() as open_files:
-        translator = open_files.enter_context(where.translator(spec))
-        out = open_files.enter_context(open_output(output)) if output is not None else None
-        with bar("evaluating", len(sources)) as progress:
-            decoded = Decoded(progress, "evaluating", len(sources))
-            open_files.enter_context(on_decoded(decoded.add))
-            report, translations = evaluate(
-                translator,
-                sources,
-                references,
-                decoder,
-                limit,
-                max_rows,
+    files = EvaluationFiles.read(source, reference, model)
+    if files.kind is not Translator and where.engine is not None:
+        raise InvalidInput("pictures and recordings are evaluated without --engine; leave it out")
+    if files.kind is Transcriber and precision != "float32":
+        raise InvalidInput("recordings are evaluated without --precision; leave it out")
+    with ExitStack() as stack:
+        pipeline: Pipeline
+        if files.kind is Translator:
+            spec = ModelSpec(model, device, precision, max_source)
+            pipeline = stack.enter_context(where.translator(spec))
+        else:
+            pipeline = load_as(files.kind, model, device_named(device, "--device"), precision)
+        out = stack.enter_context(open_output(output)) if output is not None else None
+        with bar("evaluating", files.total) as progress:
+            decoded = Decoded(progress, "evaluating", files.total)
+            stack.enter_context(on_decoded(decoded.add))
+            report, outputs = evaluate(
+                pipeline,
+                files.sources(pipeline),
+                files.references,
+                Decoding(
+                    decoder, pipeline.max_length if max_length is None else max_length, max_rows
+                ),
+                metric,
                 lambda done, total: decoded.reach(done),
             )
-        nll, bleu = intervals(translations, references)
         if as_json:
-            print(json.dumps(asdict(report) | _intervals_as_json(nll, bleu)))
+            print(json.dumps(report.to_json()))
         else:
-            console().print(figures(_rows(report, nll, bleu)), "")
-            console().print(LEGEND, end="")
+            console().print(figures(_rows(report)), "")
+            console().print(_legend(report), end="")
         if out is not None:
-            out.writelines(one_line(translation.text) + "\n" for translation in translations)
+            names = [f"{name}\t" for name in files.names] or [""] * len(outputs)
+            lines = zip(names, outputs, strict=True)
+            out.writelines(f"{name}{one_line(output.text)}\n" for name, output in lines)
 
 
-def _intervals_as_json(nll: Difference, bleu: Difference) -> dict[str, list[float]]:
-    return {"nll_interval": [nll.low, nll.high], "bleu_interval": [bleu.low, bleu.high]}
+def _metrics(report: Report) -> list[Metric]:
+    return [METRICS[name] for name in report.scores if name != NLL]
 
 
-def _rows(report: Report, nll: Difference, bleu: Difference) -> dict[str, str]:
-    return {
-        "sentences": f"{report.sentences:,}",
-        "NLL": f"{report.nll:.3f} [{nll.low:.3f}, {nll.high:.3f}]",
-        "BLEU": f"{report.bleu:.2f} [{bleu.low:.2f}, {bleu.high:.2f}]",
-        "chrF": f"{report.chrf:.2f}",
-        "length ratio": f"{report.length_ratio:.3f}",
-        "distinct-1, -2": f"{report.distinct_1:.3f}, {report.distinct_2:.3f}",
-        "unique hypotheses": f"{report.unique:.1f} per sentence",
+def _rows(report: Report) -> dict[str, str]:
+    """Return the figures by name, as they are printed."""
+    size, unit = report.size, report.unit
+    rows = {f"{unit}s": f"{size:,}"}
+    if report.references > size:
+        rows[f"{unit}s"] += f", {report.references:,} references"
+    if report.sound_seconds:
+        rows[f"{unit}s"] += f", {report.sound_seconds:,.1f} seconds"
+    nll = report.scores[NLL]
+    rows["NLL"] = f"{nll.value:.3f} [{nll.low:.3f}, {nll.high:.3f}]"
+    for metric in _metrics(report):
+        score, digits = report.scores[metric.name], metric.digits
+        value = f"{score.value:.{digits}f}" + (f" {metric.unit}" if metric.unit else "")
+        rows[metric.title] = f"{value} [{score.low:.{digits}f}, {score.high:.{digits}f}]"
+        if metric.name == "wer":
+            errors, _, words = report.statistics["wer"].sum(0)
+            rows["word errors"] = f"{errors:,.0f} of {words:,.0f} words"
+    if report.length_ratio is not None:
+        rows["length ratio"] = f"{report.length_ratio:.3f}"
+    rows["distinct-1, -2"] = f"{report.distinct_1:.3f}, {report.distinct_2:.3f}"
+    if unit == "picture":
+        rows["distinct captions"] = f"{report.texts:,}"
+    calls = {"model calls": report.calls, "re-scored": report.rescored}
+    rows |= {
+        "unique hypotheses": f"{report.unique:.1f} per {unit}",
         "finished": f"{report.finished:.1%}",
-        "model calls": f"{_a_sentence(report.calls, report)}, {report.calls:,} in all",
-        "re-scored": f"{_a_sentence(report.rescored, report)}, {report.rescored:,} in all",
+        **{name: f"{n / size:,.1f} a {unit}, {n:,} in all" for name, n in calls.items()},
         "time": f"{report.seconds:.1f} s",
         "decoding": report.signature,
-        "BLEU by": report.bleu_signature,
-        "chrF by": report.chrf_signature,
     }
+    if report.sound_seconds:
+        rows["time"] += f", {report.seconds / report.sound_seconds:.3f} of real time"
+    signatures = {f"{metric.title} by": metric.signature() for metric in _metrics(report)}
+    return rows | {name: signature for name, signature in signatures.items() if signature}
 
 
-def _a_sentence(count: int, report: Report) -> str:
-    return f"{count / report.sentences:,.1f} a sentence"
+def _legend(report: Report) -> str:
+    """Return what the rows mean."""
+    titles: dict[str, list[str]] = {"mean -log p under the clean model; lower is better": ["NLL"]}
+    for metric in _metrics(report):
+        titles.setdefault(f"{metric.description}; {metric.direction}", []).append(metric.title)
+    lines = [f"{', '.join(names):13} {meaning}\n" for meaning, names in titles.items()]
+    lines.append(
+        LEGEND.format(unit=report.unit, output=OUTPUTS[report.unit], rows=ROWS[report.unit])
+    )
+    notes = dict.fromkeys(f"{metric.note}\n" for metric in _metrics(report) if metric.note)
+    return "".join([*lines, *notes])

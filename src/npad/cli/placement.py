@@ -14,7 +14,7 @@ import typer
 
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load_as
 from npad.pipelines.translation import Translator
 from npad.scale.distributed import Distributed
 from npad.scale.pool import Local, Workers
@@ -126,10 +126,12 @@ class Placement:
         """Yield a translator: in this process, or on workers if --engine is given."""
         if self.engine is None:
             device = device_named(spec.device, "--device")
-            yield load(spec.model, device, spec.precision).limited_to(spec.max_source)
+            yield load_as(Translator, spec.model, device, spec.precision).limited_to(
+                spec.max_source
+            )
             return
         # The workers do the work, so this process needs no GPU for its copy of the model.
-        own = load(spec.model, "cpu", spec.precision).limited_to(spec.max_source)
+        own = load_as(Translator, spec.model, "cpu", spec.precision).limited_to(spec.max_source)
         with self.running(spec.fingerprinted()) as workers:
             yield Distributed.of(own, workers, self.chain_parts)
 

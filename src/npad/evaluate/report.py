@@ -1,158 +1,303 @@
-"""Figures of one decoder on one test set: probability, quality, diversity and cost."""
+"""Figures of decoders on a test set of texts, recordings or pictures: quality and cost."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
+from npad.evaluate.bootstrap import Difference, paired
+from npad.metrics.metric import FloatArray, LogProb, Reference, Scorer, reference_texts
+from npad.metrics.registry import METRICS, metric_named
+from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.translation import Translator
-from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 
-PROGRESS_SENTENCES = 1000  # between two calls of `progress`
+PROGRESS_SOURCES = 1000  # between two calls of `progress`
+
+DEFAULT_METRICS = {"text": ("bleu", "chrf"), "recording": ("wer",), "picture": ("bleu4", "cider")}
+UNITS = {"text": "sentence", "recording": "recording", "picture": "picture"}  # by medium
+NLL = "nll"
+
+FIGURES = (  # fields that are shown as they are
+    *("length_ratio", "distinct_1", "distinct_2", "unique", "finished"),
+    *("calls", "rescored", "seconds", "signature"),
+)
+
+Progress = Callable[[int, int], None]  # of sources done, and all
 
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of one decoder on one test set."""
+    """The figures of one decoder on one test set.
 
-    sentences: int
-    nll: float  # mean over sentences of the output's clean −log p, end token included
-    bleu: float
-    chrf: float
-    length_ratio: float  # output words over reference words, as sacrebleu counts them
-    distinct_1: float  # distinct words over all words of the outputs
-    distinct_2: float  # distinct word bigrams over all bigrams
-    unique: float  # mean number of distinct texts among a sentence's hypotheses
-    finished: float  # share of outputs that ended with the end token
-    calls: int  # model calls of the search: rows through one step
-    rescored: int  # model calls of re-scoring
+    Attributes:
+        unit: what a source is called: a sentence, a recording or a picture.
+        size: number of sources.
+        references: number of references.
+        scores: by metric, with 95 % intervals over resampled test sets. `nll` is the mean over
+            sources of the output's clean −log p, end token included.
+        length_ratio: output words over reference words, as the first metric counts them; None
+            without references.
+        distinct_1: distinct words over all words of the outputs.
+        distinct_2: distinct word bigrams over all bigrams.
+        texts: number of distinct outputs.
+        unique: mean number of distinct texts among a source's hypotheses (a recording's windows').
+        finished: share of outputs that ended with the end token.
+        calls: model calls of the search: rows through one step.
+        rescored: model calls of re-scoring.
+        seconds: time of decoding.
+        signature: of the decoding.
+        sound_seconds: length of the recordings; 0 for other sources.
+        gains: scores minus those of the decoder that this one is compared with; empty without one.
+        statistics: of the outputs, by metric.
+    """
+
+    unit: str
+    size: int
+    references: int
+    scores: Mapping[str, Difference]
+    length_ratio: float | None
+    distinct_1: float
+    distinct_2: float
+    texts: int
+    unique: float
+    finished: float
+    calls: int
+    rescored: int
     seconds: float
     signature: str
-    bleu_signature: str
-    chrf_signature: str
+    sound_seconds: float = 0.0
+    gains: Mapping[str, Difference] = field(default_factory=dict)
+    statistics: Mapping[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+
+    def against(self, baseline: Report) -> Report:
+        """Return the report with the differences to another decoder on the same test set."""
+        pairs = {name: [own, baseline.statistics[name]] for name, own in self.statistics.items()}
+        gains = {name: _bootstrapped(name, systems) for name, systems in pairs.items()}
+        return replace(self, gains=gains)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures by name, with plain values."""
+        record: dict[str, Any] = {f"{self.unit}s": self.size}
+        if self.unit == "picture":
+            record |= {"references": self.references, "captions": self.texts}
+        if self.unit == "recording":
+            record |= {"sound_seconds": self.sound_seconds}
+        for name, score in self.scores.items():
+            key = "bleu" if name == "bleu4" else name  # as in 0.2
+            record |= {key: score.value, f"{key}_interval": [score.low, score.high]}
+            if name in self.gains:
+                record[f"{key}_gain"] = vars(self.gains[name])
+            if name != NLL and (signature := METRICS[name].signature()):
+                record[f"{key}_signature"] = signature
+        if "wer" in self.statistics:
+            errors, _, words = self.statistics["wer"].sum(0)
+            record |= {"errors": int(errors), "words": int(words)}
+        return record | {name: getattr(self, name) for name in FIGURES}
+
+
+@dataclass(frozen=True)
+class TimedOutputs:
+    """The outputs of a decoder on some sources, and what they cost."""
+
+    outputs: list[Output]
+    calls: int  # model calls of the search
+    rescored: int  # model calls of re-scoring
+    seconds: float
+
+
+def decode_timed(
+    pipeline: Pipeline,
+    sources: Iterable[Any],
+    decoding: Decoding,
+    window: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> TimedOutputs:
+    """Decode sources, and count model calls and seconds.
+
+    Args:
+        pipeline: the model.
+        sources: what it reads.
+        decoding: the decoder and its limits.
+        window: sources that are batched together; the pipeline's default if None.
+        progress: called with the number of sources done, after every window.
+    """
+    outputs: list[Output] = []
+    start = time.perf_counter()
+    with count_calls() as calls:
+        for output in pipeline.run(sources, decoding, window):
+            if isinstance(output, InvalidInput):
+                raise output
+            outputs.append(output)
+            if window is None or len(outputs) % window == 0:
+                progress(len(outputs))
+    seconds = time.perf_counter() - start
+    return TimedOutputs(outputs, calls.search, calls.rescoring, seconds)
 
 
 def evaluate(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    decoder: Decoder,
-    max_length: int = 200,
-    max_rows: int = 1024,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Report, list[Translation]]:
-    """Translate a test set and compute its figures.
+    pipeline: Pipeline,
+    sources: Iterable[Any],
+    references: Sequence[Reference],
+    decoding: Decoding,
+    metrics: Sequence[str] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> tuple[Report, list[Output]]:
+    """Decode a test set and compute its figures.
 
     Args:
-        translator: the model.
-        sources: the texts to translate.
-        references: their reference translations, in the same order.
-        decoder: the decoder.
-        max_length: longest output in tokens, end token included.
-        max_rows: most rows in a batch.
-        progress: called with the number of sentences done and their total.
+        pipeline: the model.
+        sources: what it reads: texts, recordings or pictures.
+        references: the reference of each, or several, in the same order.
+        decoding: the decoder and its limits.
+        metrics: names of metrics; by default those that are usual for the sources.
+        progress: called with the number of sources done and their total.
 
     Returns:
-        The figures, and the translations in order.
+        The figures, and the outputs in order.
 
     Raises:
-        InvalidInput: there are no pairs, or a source is too long.
+        InvalidInput: there are no pairs, or a source cannot be decoded.
     """
-    if len(sources) != len(references):
-        raise InvalidInput(
-            f"there are {len(sources):,} sources and {len(references):,} references; "
-            "they must be pairs"
-        )
-    if not sources:
-        raise InvalidInput("there is nothing to evaluate: the test set is empty")
-    start_time = time.perf_counter()
-    translator = translator.caching()
-    for i, size in translator.too_long(sources).items():
-        raise InvalidInput(
-            f"source {i + 1} has {size}; at most {translator.longest:,} tokens are allowed: "
-            "split it"
-        )
-    tokenising = time.perf_counter() - start_time
-    with count_calls() as calls:
-        outputs, seconds = timed_translations(
-            translator, sources, decoder, max_length, max_rows, progress, PROGRESS_SENTENCES
-        )
-    seconds += tokenising
-    return report(outputs, references, calls.search, calls.rescoring, seconds), outputs
+    return Evaluation(pipeline, sources, references, metrics).evaluate(decoding, progress)
 
 
-def timed_translations(
-    translator: Translator,
-    sources: Sequence[str],
-    decoder: Decoder,
-    max_length: int = 200,
-    max_rows: int = 1024,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    chunk: int | None = None,
-) -> tuple[list[Translation], float]:
-    """Return the translations of a test set and the seconds they took.
-
-    `progress` is called after every `chunk` sentences; without `chunk`, once at the end.
-    """
-    outputs: list[Translation] = []
-    chunk = chunk or max(1, len(sources))
-    start_time = time.perf_counter()
-    for translation in translator.stream(sources, decoder, max_length, max_rows, window=chunk):
-        outputs.append(translation)
-        if len(outputs) % chunk == 0 or len(outputs) == len(sources):
-            progress(len(outputs), len(sources))
-    return outputs, time.perf_counter() - start_time
-
-
-def report(
-    outputs: Sequence[Translation],
-    references: Sequence[str],
-    calls: int,
-    rescored: int,
-    seconds: float,
-) -> Report:
-    """Compute the figures of translations against their references.
+def compare(
+    pipeline: Pipeline,
+    sources: Sequence[Any],
+    references: Sequence[Reference],
+    decoders: Mapping[str, Decoding],
+    metrics: Sequence[str] | None = None,
+    progress: Callable[[str, int, int], None] = lambda name, done, total: None,
+) -> dict[str, Report]:
+    """Decode a test set with each decoder and compare the others with the first.
 
     Args:
-        outputs: the translations, at least one.
-        references: their references, in the same order.
-        calls: model calls of the search.
-        rescored: model calls of re-scoring.
-        seconds: the time it took.
+        pipeline: the model.
+        sources: as in `evaluate`.
+        references: as in `evaluate`.
+        decoders: at least one, by name.
+        metrics: as in `evaluate`.
+        progress: called with a decoder's name, the number of sources done and their total.
+
+    Returns:
+        The reports by name, in the same order.
+
+    Raises:
+        InvalidInput: as `evaluate`.
     """
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
+    test_set = Evaluation(pipeline, sources, references, metrics)
+    reports: dict[str, Report] = {}
+    for name, decoding in decoders.items():
 
-    texts = [output.text for output in outputs]
-    bleu, chrf = BLEU(), CHRF()
-    bleu_score = bleu.corpus_score(texts, [list(references)])
-    chrf_score = chrf.corpus_score(texts, [list(references)])
-    return Report(
-        sentences=len(outputs),
-        nll=-sum(output.log_prob for output in outputs) / len(outputs),
-        bleu=bleu_score.score,
-        chrf=chrf_score.score,
-        length_ratio=bleu_score.sys_len / max(1, bleu_score.ref_len),
-        distinct_1=distinct(texts, 1),
-        distinct_2=distinct(texts, 2),
-        unique=sum(map(distinct_texts, outputs)) / len(outputs),
-        finished=sum(output.hypothesis.finished for output in outputs) / len(outputs),
-        calls=calls,
-        rescored=rescored,
-        seconds=seconds,
-        signature=outputs[0].signature,
-        bleu_signature=str(bleu.get_signature()),
-        chrf_signature=str(chrf.get_signature()),
-    )
+        def show(done: int, total: int, name: str = name) -> None:
+            progress(name, done, total)
+
+        report, _ = test_set.evaluate(decoding, show)
+        first = next(iter(reports.values()), None)
+        reports[name] = report if first is None else report.against(first)
+    return reports
 
 
-def distinct_texts(translation: Translation) -> int:
-    """Return the number of distinct texts among a translation and its alternatives."""
-    return len({hypothesis.text for hypothesis in (translation, *translation.alternatives)})
+class Evaluation:
+    """Sources and references that one decoder after another is evaluated on, by the same metrics.
+
+    What an output counts is computed once, even if several decoders return it; so are the tokens of
+    a text. Arguments are those of `evaluate`.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sources: Iterable[Any],
+        references: Sequence[Reference],
+        metrics: Sequence[str] | None = None,
+    ) -> None:
+        if not references:
+            raise InvalidInput("there is nothing to evaluate: the test set is empty")
+        self.pipeline = pipeline.caching() if isinstance(pipeline, Translator) else pipeline
+        self.sources, self.references = sources, references
+        if isinstance(sources, Sized):
+            self._ensure_pairs(len(sources))
+        names = DEFAULT_METRICS[pipeline.medium] if metrics is None else metrics
+        chosen = [metric_named(name) for name in names]
+        self.scorers = {metric.name: Scorer(metric, references) for metric in chosen}
+
+    def evaluate(
+        self, decoding: Decoding, progress: Progress = lambda done, total: None
+    ) -> tuple[Report, list[Output]]:
+        """Return the figures of a decoder, and its outputs in order."""
+        pipeline, total = self.pipeline, len(self.references)
+        start, window = time.perf_counter(), None
+        if isinstance(pipeline, Translator):  # a source that is too long is refused at once
+            window = min(PROGRESS_SOURCES, total)
+            pipeline.ensure_lengths(list(self.sources), "source")
+        checking = time.perf_counter() - start
+        decoded = decode_timed(
+            pipeline, self.sources, decoding, window, lambda done: progress(done, total)
+        )
+        self._ensure_pairs(len(decoded.outputs))
+        progress(total, total)
+        return self._report(replace(decoded, seconds=decoded.seconds + checking)), decoded.outputs
+
+    def _ensure_pairs(self, count: int) -> None:
+        if count != len(self.references):
+            noun = "source" if self.pipeline.medium == "text" else self.pipeline.medium
+            raise InvalidInput(
+                f"there are {count:,} {noun}s and {len(self.references):,} references; "
+                "they must be pairs"
+            )
+
+    def _report(self, decoded: TimedOutputs) -> Report:
+        outputs = decoded.outputs
+        texts = [output.text for output in outputs]
+        log_probs = [output.log_prob for output in outputs]
+        statistics = {NLL: LogProb.of(log_probs)}
+        for name, scorer in self.scorers.items():
+            statistics[name] = scorer.statistics(texts, log_probs)
+        ratios = (
+            scorer.metric.length_ratio(statistics[name].sum(0))
+            for name, scorer in self.scorers.items()
+            if scorer.metric.needs_references
+        )
+        # A recording's windows are decoded one by one.
+        parts = [part for o in outputs for part in [w.output for w in o.windows] or [o]]
+        return Report(
+            unit=UNITS[self.pipeline.medium],
+            size=len(outputs),
+            references=sum(len(reference_texts(reference)) for reference in self.references),
+            scores={name: _bootstrapped(name, [own]) for name, own in statistics.items()},
+            length_ratio=next(ratios, None),
+            distinct_1=distinct(texts, 1),
+            distinct_2=distinct(texts, 2),
+            texts=len(set(texts)),
+            unique=sum(map(distinct_texts, parts)) / len(parts),
+            finished=sum(part.hypothesis.finished for part in parts) / len(parts),
+            calls=decoded.calls,
+            rescored=decoded.rescored,
+            seconds=decoded.seconds,
+            signature=outputs[0].signature,
+            sound_seconds=sum(output.windows[-1].end for output in outputs if output.windows),
+            statistics=statistics,
+        )
+
+
+def _bootstrapped(name: str, systems: Sequence[FloatArray]) -> Difference:
+    """Return the score of a system, or the difference of two, with its interval."""
+    weights = (1, -1)[: len(systems)]
+    if name == NLL:
+        return paired(LogProb(), systems, [-weight for weight in weights])
+    return paired(METRICS[name], systems, weights)
+
+
+def distinct_texts(output: Output) -> int:
+    """Return the number of distinct texts among an output and its alternatives."""
+    return len({each.text for each in (output, *output.alternatives)})
 
 
 def distinct(texts: Iterable[str], n: int) -> float:

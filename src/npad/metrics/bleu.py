@@ -47,6 +47,9 @@ class Bleu(Metric):
     def scores(self, sums: FloatArray) -> FloatArray:
         return self._scores(sums, effective_order=False)
 
+    def score(self, statistics: FloatArray) -> float:
+        return self._smoothed(statistics.sum(0), effective_order=False)  # sacrebleu's last digit
+
     def sentence_scores(self, statistics: FloatArray) -> FloatArray:
         return self._scores(statistics, effective_order=True)
 

@@ -21,6 +21,7 @@ from npad.metrics.metric import FloatArray, Metric, Reference, reference_texts
 
 ORDER = 4  # longest n-gram of both figures
 SIGMA = 6.0  # words; penalty of CIDEr-D on a length unlike the reference's
+NOTE = "Words are those of the Penn Treebank, in lower case and without punctuation."
 BEST = 10.0  # CIDEr-D of a caption that equals its references
 
 WORD = re.compile(
@@ -52,6 +53,8 @@ class Bleu4(Bleu):
     smooth: str = "none"
 
     name, title = "bleu4", "BLEU-4"
+    description = "corpus BLEU, closest reference length, no smoothing"
+    note = NOTE
     compares_tokens = False
 
     def prepare(self, text: str) -> str:
@@ -83,6 +86,8 @@ class Cider(Metric):
     expected: dict[str, _Vectors] = field(default_factory=dict, repr=False, compare=False)
 
     name, title = "cider", "CIDEr-D"
+    description = "0 to 10, n-grams weighed by these pictures' references"
+    note = NOTE
     compares_tokens, is_mean = False, True
     best = BEST
     digits = 3

@@ -46,8 +46,8 @@ class Chrf(Metric):
         recall = (counted * common / np.maximum(reference, 1)).sum(-1) / orders
         weighted = BETA**2 * precision + recall
         with np.errstate(invalid="ignore"):
-            score = 100 * (1 + BETA**2) * precision * recall / weighted
-        return np.where(weighted > 0, score, 0.0)
+            score = (1 + BETA**2) * precision * recall / weighted
+        return np.where(weighted > 0, 100 * score, 0.0)
 
     def signature(self) -> str:
         from sacrebleu.metrics.chrf import CHRF

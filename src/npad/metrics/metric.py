@@ -31,6 +31,8 @@ class Metric(ABC):
     Attributes:
         name: on the command line and in records.
         title: in tables and plots.
+        description: what it measures, in a legend.
+        note: what else a reader of a table must know.
         unit: of the score, such as "%".
         lower_is_better: whether scores are errors.
         needs_references: whether outputs are compared with references.
@@ -47,6 +49,8 @@ class Metric(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    description: ClassVar[str] = "of the outputs against the references"
+    note: ClassVar[str] = ""
     unit: ClassVar[str] = ""
     lower_is_better: ClassVar[bool] = False
     needs_references: ClassVar[bool] = True
@@ -60,6 +64,11 @@ class Metric(ABC):
     @property
     def min_span(self) -> float:
         return 2.0
+
+    @property
+    def direction(self) -> str:
+        """What is better, in words."""
+        return "lower is better" if self.lower_is_better else "higher is better"
 
     @property
     def sign(self) -> int:
@@ -127,6 +136,7 @@ class LogProb(Metric):
     """Mean clean log-probability of the outputs, end token included."""
 
     name, title = "logprob", "log p"
+    description = "mean log p under the clean model"
     needs_references, compares_tokens, is_mean = False, False, True
     tie = TIE
     digits = 3

@@ -19,6 +19,7 @@ class Ter(Metric):
     """
 
     name, title, unit = "ter", "TER", "%"
+    description = "word edits, moves included, over words of the references"
     lower_is_better = True
     best = 0.0
     utility = "wer"  # moves cost too much time to be searched for every pair of candidates
@@ -39,8 +40,8 @@ class Ter(Metric):
 
     def scores(self, sums: FloatArray) -> FloatArray:
         edits, words = sums[..., 0], sums[..., 2]
-        rates = 100 * edits / np.where(words > 0, words, 1)
-        return np.where(words > 0, rates, np.minimum(rates, 100))  # as sacrebleu without words
+        rates = edits / np.where(words > 0, words, 1)
+        return 100 * np.where(words > 0, rates, np.minimum(rates, 1))  # as sacrebleu without words
 
     def signature(self) -> str:
         from sacrebleu.metrics.ter import TER

@@ -30,6 +30,7 @@ class Wer(Metric):
     words: Callable[[str], Words] = spoken_words
 
     name, title, unit = "wer", "WER", "%"
+    description = "word errors over words of the references, of normalised English"
     lower_is_better = True
     best = 0.0
     utility = "wer"

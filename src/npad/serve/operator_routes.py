@@ -8,19 +8,10 @@ from typing import Any, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from npad.noise.noisy import Noise
-from npad.search.npad import NPAD
 from npad.search.registry import DECODERS
 from npad.serve.limits import Limits
 from npad.serve.models import ServedModel
-from npad.serve.options import (
-    INNER,
-    OFFERED,
-    default_of,
-    defaults_shown,
-    parts_shown,
-    plain_fields,
-)
+from npad.serve.options import decoder_options, default_of, defaults_shown, parts_shown
 from npad.serve.service import Service, as_json
 from npad.version import __version__
 
@@ -136,14 +127,13 @@ def document(limits: Limits) -> Schema:
 def option_schemas(limits: Limits) -> dict[str, Schema]:
     """Return the schema of every option, from the fields of the decoders."""
     schemas: dict[str, Schema] = {
-        "decoder": {"type": "string", "enum": list(OFFERED), "default": "npad"},
-        "inner": {"type": "string", "enum": list(INNER), "default": "greedy"},
+        "decoder": {"type": "string", "enum": list(DECODERS.kinds), "default": "npad"},
     }
-    for kind in (NPAD, Noise, *(DECODERS.kinds[name] for name in OFFERED)):
-        for name, (field, annotation) in plain_fields(kind).items():
-            schema = {"type": _json_type(annotation), "description": field.metadata["help"]}
-            default = default_of(field)
-            schemas.setdefault(name, schema if default is None else schema | {"default": default})
+    for name, option in decoder_options().items():
+        description = option.field.metadata["help"]
+        schema = {"type": _json_type(option.kind), "description": description}
+        default = default_of(option)
+        schemas[name] = schema if default is None else schema | {"default": default}
     whole: Schema = {"type": "integer", "minimum": 1}
     schemas["nbest"] = whole | {"maximum": limits.rows, "description": "hypotheses to return"}
     schemas["max_length"] = whole | {

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from npad.errors import InvalidInput
 from npad.pipelines.audio import read_wav
 from npad.pipelines.outputs import Output, Segment
-from npad.pipelines.subtitles import FORMATS
 from npad.pipelines.transcription import Transcriber
+from npad.pipelines.writers import TRANSCRIPTS
 from npad.serve.bodies import form_with_file
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
@@ -82,15 +82,14 @@ def transcribe(
 
 def shown(form: str, output: Output) -> Response:
     """Return the transcript in one of OpenAI's formats."""
-    seconds = output.windows[-1].end
     if form in MEDIA_TYPES:
-        return Response(FORMATS[form]("", seconds, output.segments), media_type=MEDIA_TYPES[form])
+        return Response(TRANSCRIPTS[form](0, "", output, 1), media_type=MEDIA_TYPES[form])
     if form == "json":
         return as_json({"text": output.text})
     return as_json(
         {
             "task": "transcribe",
-            "duration": round(seconds, 3),
+            "duration": round(output.windows[-1].end, 3),
             "text": output.text,
             "signature": output.signature,
             "segments": [_segment(i, segment) for i, segment in enumerate(output.segments)],

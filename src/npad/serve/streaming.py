@@ -22,12 +22,11 @@ from npad.engine.deadline import DeadlinePassed, deadline_at
 from npad.errors import InvalidInput
 from npad.model import Model, covers
 from npad.noise.random import Keys, stable_hash
-from npad.search.chain_range import ChainCandidates, merge
 from npad.search.exact import Exact
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
-from npad.search.selected import Selected, decoder_with_texts
+from npad.search.selected import Selected
 from npad.selectors import MostProbable, cut_competes, innermost_selector
 from npad.serve.decoding import Reading, finite, read_tokens
 from npad.serve.models import ServedModel
@@ -184,7 +183,7 @@ class ChainStream(Stream):
 
     def __init__(self, request: StreamRequest, emit: Emit) -> None:
         super().__init__(request, emit)
-        decoder = decoder_with_texts(request.chosen.decoder, self.translator.detokenise)
+        decoder = request.chosen.decoder.with_texts(self.translator.detokenise)
         assert isinstance(decoder, NPAD)
         self.decoder = decoder
         self.candidates: list[Hypothesis] = []
@@ -215,14 +214,16 @@ class ChainStream(Stream):
                     complete = False
                     break
                 try:
-                    found = source.run(ChainCandidates(self.decoder, start, stop), end)[0]
+                    found = source.run(self.decoder.chain_range(start, stop, distinct=False), end)[
+                        0
+                    ]
                 except DeadlinePassed:
                     complete = False
                     break
                 round_seconds = time.monotonic() - began
                 self.end_range(found)
                 self.round += 1
-        ranked = merge(self.decoder, self.candidates)
+        ranked = self.decoder.merge(self.candidates)
         self.note_best(ranked[0])
         for candidate in self.candidates:
             self.note_chain(candidate, candidate.chain)
@@ -259,7 +260,7 @@ class ChainStream(Stream):
             if by_score and self.improves(hypothesis):
                 self.note_best(hypothesis)
         if not by_score:
-            self.note_best(merge(self.decoder, self.candidates)[0])
+            self.note_best(self.decoder.merge(self.candidates)[0])
 
     def improves(self, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis is better than the best so far, by its log-probability."""
@@ -282,7 +283,7 @@ class PlainStream(Stream):
 
     def run(self) -> None:
         """Run the search; without its end in time there is no answer."""
-        search = decoder_with_texts(self.chosen.decoder, self.translator.detokenise)
+        search = self.chosen.decoder.with_texts(self.translator.detokenise)
         limit = nullcontext() if self.end is None else deadline_at(self.end)
         model, max_length = self.model.model, self.chosen.max_length
         try:
