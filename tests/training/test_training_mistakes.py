@@ -54,7 +54,7 @@ from runs import SHORT, TINY, train, updater
         ),
         (
             lambda: AttentionModel(5, 5, dropout=1.0),
-            "dropout must be a finite number of at least 0 below 1, not 1.0",
+            "dropout must be a finite number of at least 0 and below 1, not 1.0",
         ),
         (
             lambda: AttentionModel(5, 5, initialisation="he"),
