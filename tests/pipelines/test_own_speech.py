@@ -137,9 +137,8 @@ def test_info_shows_what_a_model_reads(folder, tmp_path, capsys, monkeypatch):
 def test_a_server_hears_with_it(folder):
     pytest.importorskip("starlette")
     from npad.serve.limits import Limits
-    from npad.serve.models import load_served
+    from npad.serve.models import serve
 
-    served = load_served(str(folder), torch.device("cpu"), Limits())
-    assert served.transcriber is not None
-    assert served.transcriber.rate == RATE
+    served = serve("own", load(folder), Limits())
+    assert served.sound.rate == RATE
     served.thread.close()
