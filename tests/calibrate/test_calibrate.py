@@ -16,6 +16,7 @@ from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
 from npad.calibrate.report import as_record, verdict
 from npad.errors import StorageError
 from npad.evaluate.report import TimedOutputs, decode_timed
+from npad.metrics.registry import METRICS
 from npad.pipelines.outputs import Output
 from npad.reproduce.record import Record
 from npad.search.hypotheses import Hypothesis

@@ -188,11 +188,9 @@ def command(
             model,
             source,
             confidence,
-            decoder,
+            Decoding(decoder, max_length, max_rows),
             device_named(device, "--device"),
             precision,
-            max_length,
-            max_rows,
             as_json,
         )
         return
