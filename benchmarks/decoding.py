@@ -36,7 +36,7 @@ class ChainsOnly(NPAD):
     """NPAD without re-scoring: returns what the chains found, with their noisy scores."""
 
     def search(self, model: Any, state: Any, problems: Problems) -> Hypotheses:
-        return self._runner().run(model, state, problems, self._chains())
+        return self.runner.run(model, state, problems, self.numbered())
 
 
 STRATEGIES: dict[str, Decoder] = {

@@ -85,7 +85,7 @@ def chains_run(
         low, state = LowPrecision(adapter, precision).low_precision(state)
     keys = torch.arange(len(ids), device=adapter.device)
     problems = Problems(keys, torch.zeros_like(keys), TOKENS)
-    return partial(npad._runner().run, low, state, problems, npad._chains())
+    return partial(npad.runner.run, low, state, problems, npad.numbered())
 
 
 @torch.inference_mode()

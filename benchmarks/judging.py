@@ -103,7 +103,7 @@ def main() -> None:
             ids = torch.arange(len(texts), device=device)
             problems = Problems(ids, torch.zeros_like(ids), arguments.length)
             state = model.start(source)
-            runner, chains = decoder._runner(), decoder._chains()
+            runner, chains = decoder.runner, decoder.numbered()
             with count_calls() as calls:
                 candidates = runner.run(model, state, problems, chains).distinct().hypotheses
                 rescore(model, state, candidates)

@@ -40,14 +40,16 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch.profiler import ProfilerActivity, profile
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from npad import NPAD, Beam, Greedy, Noise, Translation, Translator, load
-from npad.cli.line_stream import input_lines, write_translations
-from npad.cli.outputs import as_text
-from npad.pipelines import pipeline as windows
+from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Output, Translator, load
+from npad.cli.outputs import write_outputs
+from npad.cli.terminal import Decoded
+from npad.pipelines import pipeline as pipelines
 from npad.pipelines.overlap import Background, Inline
 from npad.pipelines.pipeline import WINDOW_BATCHES
+from npad.pipelines.writers import as_text
 from npad.search.decoder import Decoder
-from npad.text.files import open_output
+from npad.search.request import Decoding
+from npad.text.files import open_output, read_lines
 
 ENDS, UNKNOWN, PADDING = SPECIAL = ("</s>", "<unk>", "<pad>")
 DECODERS: dict[str, Decoder] = {
@@ -140,11 +142,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
     """Translate a file to a file as `npad translate` does."""
     run = Run(0.0, 0, 0.0)
 
-    def write(file: Any, number: int, line: str, best: Translation, nbest: int) -> None:
-        run.tokens += len(best.hypothesis.tokens)
-        as_text(file, number, line, best, nbest)
-
-    decode = windows.decode
+    decode = pipelines.decode
 
     def timed_decode(*arguments: Any) -> Any:
         start = time.perf_counter()
@@ -153,27 +151,29 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
         finally:
             run.decoding += time.perf_counter() - start
 
-    def refuse(line: int, excess: Any) -> None:
-        raise SystemExit(f"line {line} is too long")
+    def refuse(line: int, error: InvalidInput) -> None:
+        raise SystemExit(f"line {line}: {error}")
 
     with (
         patch("npad.pipelines.pipeline.runner_for", lambda model: runner()),
-        patch.object(windows, "decode", timed_decode),
+        patch.object(pipelines, "decode", timed_decode),
     ):
         start = time.perf_counter()
-        lines, total = input_lines(None, text)
         with open_output(out) as file:
-            write_translations(
+
+            def write(number: int, line: str, output: Output) -> None:
+                run.tokens += len(output.hypothesis.tokens)
+                file.write(as_text(number, line, output, 1))
+
+            write_outputs(
                 pipeline.translator,
-                lines,
-                total,
-                file,
+                read_lines(text),
+                Decoding(pipeline.decoder, pipeline.length, pipeline.max_rows),
                 write,
-                lambda *state: None,
-                refuse,
-                decoder=pipeline.decoder,
-                max_length=pipeline.length,
-                max_rows=pipeline.max_rows,
+                Decoded(lambda *state: None, "", 0),
+                flush=file.flush,
+                refuse=refuse,
+                ahead=True,
             )
         run.seconds = time.perf_counter() - start
     return run

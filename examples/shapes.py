@@ -65,7 +65,7 @@ def train(folder: Path) -> None:
     data = {"task": "caption", "vocabulary": 330, "features": {"size": SIZE}, **files}
     options = {"units": 64, "embedding": 32, "dropout": 0.0, "initialisation": "glorot"}
     encoder = {"source_options": {"channels": [16, 32, 32]}}
-    recipe = Recipe(batch=60, epochs=10, learning_rate=2e-3, anneal=True)
+    recipe = Recipe(batch=60, epochs=6, learning_rate=2e-3, anneal=True)
     run.train(folder / "run", data, options | encoder, recipe)
 
 

@@ -1,28 +1,20 @@
-"""Hypotheses of decoders in a file, so that they are selected and measured elsewhere, and later.
+"""Hypotheses in a record, so that they are selected and measured elsewhere, and later.
 
-FILE.jsonl.gz has a JSON object a line, each a gzip member of its own, so that a run that is
-stopped continues where it was. FILE.jsonl.xz has the same lines in a fraction of the bytes, to be
-kept. Only torch and NumPy are needed.
+Only torch and NumPy are needed.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import lzma
-import os
-import zlib
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from npad.reproduce.record import Key
 from npad.search.hypotheses import Hypothesis
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.text.english import spoken
 from npad.validation import brief
 
-Entry = dict[str, Any]  # a line of the file
 Detokenise = Callable[[tuple[int, ...]], str]
 
 
@@ -78,48 +70,20 @@ def choose(ranked: Sequence[Candidate], selector: Selector) -> int:
     return order.index(max(order))
 
 
-def read_entries(path: Path) -> list[Entry]:
-    """Return the entries of a file; a last one that a kill cut off is skipped."""
-    entries: list[Entry] = []
-    if not path.exists():
-        return entries
-    damage = suppress(EOFError, zlib.error, json.JSONDecodeError, gzip.BadGzipFile)
-    opened = lzma.open if path.suffix == ".xz" else gzip.open
-    with damage, opened(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            entries.append(json.loads(line))
-    return entries
+class OutOfTime(Exception):
+    """The time is over; what is done is stored."""
 
 
-def resume_entries(path: Path) -> list[Entry]:
-    """Return the entries of a file, and remove what a kill cut off, so that more can follow."""
-    entries = read_entries(path)
-    if entries:
-        _replace(path, b"".join(map(_member, entries)))
-    return entries
+class Deadline:
+    """What a `Record` asks before it measures: nothing begins after so many minutes."""
 
+    def __init__(self, minutes: float) -> None:
+        self.end = time.monotonic() + 60 * minutes
 
-def append_entry(path: Path, entry: Entry) -> None:
-    """Append an entry, as a gzip member of its own."""
-    with open(path, "ab") as file:
-        file.write(_member(entry))
+    def over(self) -> bool:
+        return time.monotonic() > self.end
 
-
-def keep_entries(path: Path, entries: Sequence[Entry]) -> None:
-    """Write FILE.jsonl.xz."""
-    content = "".join(map(_line, entries)).encode()
-    _replace(path, lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)
-
-
-def _line(entry: Entry) -> str:
-    return json.dumps(entry, ensure_ascii=False) + "\n"
-
-
-def _member(entry: Entry) -> bytes:
-    return gzip.compress(_line(entry).encode())
+    def __call__(self, key: Key) -> None:
+        """Raise OutOfTime if the time is over."""
+        if self.over():
+            raise OutOfTime

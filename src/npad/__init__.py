@@ -24,7 +24,7 @@ _MOVED = {
     "npad.noise.random": "Keys",
     "npad.schedules": "Adaptive Annealed Constant Cosine Exponential FirstSteps Linear Power"
     " Schedule",
-    "npad.search.epsilon": "Epsilon",
+    "npad.search.sampling": "Epsilon",
     "npad.search.independent": "walk",
     "npad.selectors": "GNMTLength ModelMBR Rerank Selector WithCut",
 }

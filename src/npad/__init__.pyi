@@ -41,8 +41,8 @@ from npad.search.mbr_decoding import MBRDecoding as MBRDecoding
 from npad.search.npad import NPAD as NPAD
 from npad.search.request import Decoding as Decoding
 from npad.search.sampling import Sampling as Sampling
+from npad.search.sampling import SharedSampling as SharedSampling
 from npad.search.selected import Selected as Selected
-from npad.search.shared_sampling import SharedSampling as SharedSampling
 from npad.search.steered import SteeredSearch as SteeredSearch
 from npad.search.stochastic_beam import StochasticBeam as StochasticBeam
 from npad.selectors import MBR as MBR

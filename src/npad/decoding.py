@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from operator import index
 from typing import Any
 
@@ -17,7 +18,7 @@ from npad.kernels import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.hypotheses import Hypotheses, Hypothesis
+from npad.search.hypotheses import Hypothesis
 from npad.search.rows import Problems
 from npad.validation import MAX_SEED, as_list, ensure_integer
 
@@ -61,36 +62,27 @@ def decode(
     key_list = sentence_keys(ids, sentences)
     if sentences == 0:
         return []
-    device = Capabilities.of(model).device
+    capabilities = Capabilities.of(model)
+    device, start = capabilities.device, capabilities.start_search
     ensure_fits(sentences * decoder.rows, TOKEN_BYTES * max_length + ROW_BYTES, device)
-    with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
+    with (
+        counting(model),
+        torch.inference_mode(),
+        current_device(device),
+        out_of_memory_errors(),
+        # A captured start's state belongs to the graph: keep other threads out.
+        nullcontext() if start is None else graphs_of(model, capabilities),
+    ):
         keys = torch.tensor(key_list, device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
-        return _decode(model, source, decoder, problems).to_lists()
-
-
-def _decode(model: Model[Any], source: Any, decoder: Decoder, problems: Problems) -> Hypotheses:
-    capabilities = Capabilities.of(model)
-    if capabilities.start_search is None:
-        return _search(model, model.start(source), decoder, problems, capabilities)
-    with graphs_of(model, capabilities):  # the state may belong to a graph: keep other threads out
-        return _search(model, capabilities.start_search(source), decoder, problems, capabilities)
-
-
-def _search(
-    model: Model[Any],
-    state: Any,
-    decoder: Decoder,
-    problems: Problems,
-    capabilities: Capabilities,
-) -> Hypotheses:
-    if capabilities.rekey is not None:
-        state = capabilities.rekey(state, problems.ids)
-    if not capabilities.modified_scores or decoder.rescores:
-        return decoder.search(model, state, problems)
-    rows = torch.arange(len(problems), device=capabilities.device)
-    hypotheses = decoder.search(model, model.select(state, rows), problems)
-    return rescore(model, state, hypotheses)
+        state = model.start(source) if start is None else start(source)
+        if capabilities.rekey is not None:
+            state = capabilities.rekey(state, keys)
+        if not capabilities.modified_scores or decoder.rescores:
+            return decoder.search(model, state, problems).to_lists()
+        rows = torch.arange(sentences, device=device)
+        hypotheses = decoder.search(model, model.select(state, rows), problems)
+        return rescore(model, state, hypotheses).to_lists()
 
 
 def sentence_keys(ids: Sequence[int] | None, sentences: int) -> list[int]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from npad.errors import InvalidInput
 from npad.metrics.registry import METRICS, utility_names
 from npad.search.hypotheses import Hypotheses, Hypothesis
-from npad.validation import brief, ensure_callable, ensure_number, ensure_part
+from npad.validation import brief, ensure_callable, ensure_fields
 
 FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case
 MAX_LETTER = 0x10FFFF  # the last code point of Unicode
@@ -55,10 +55,12 @@ class LengthNormalised:
     alpha = 0 is `MostProbable`, alpha = 1 the mean log-probability per token.
     """
 
-    alpha: float = 1.0
+    by_length: ClassVar[bool] = True
+
+    alpha: float = field(default=1.0, metadata={"minimum": 0})
 
     def __post_init__(self) -> None:
-        ensure_number("alpha", self.alpha, minimum=0)
+        ensure_fields(self)
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
         return self.score(candidates.log_prob, _length(candidates))
@@ -78,12 +80,13 @@ class GNMTLength:
     any candidate counts as padding.
     """
 
-    alpha: float = 0.6
-    beta: float = 0.0
+    by_length: ClassVar[bool] = True
+
+    alpha: float = field(default=0.6, metadata={"minimum": 0})
+    beta: float = field(default=0.0, metadata={"minimum": 0})
 
     def __post_init__(self) -> None:
-        ensure_number("alpha", self.alpha, minimum=0)
-        ensure_number("beta", self.beta, minimum=0)
+        ensure_fields(self)
 
     @property
     def needs_attention(self) -> bool:
@@ -123,6 +126,10 @@ class MBR:
             ensure_callable("utility", self.utility, rule)
         if self.text is not None:
             ensure_callable("text", self.text, "a function from tokens to text, or None")
+
+    def with_texts(self, text: Callable[[tuple[int, ...]], str]) -> MBR:
+        """Return this selector with a function from tokens to text, unless it has one."""
+        return replace(self, text=text) if self.text is None else self
 
     def __call__(self, candidates: Hypotheses) -> Tensor:
         return self.expected_utility(candidates, candidates)
@@ -201,14 +208,20 @@ class WithCut:
     worse than its inner decoder, either. A cut candidate has not paid for its end token.
     """
 
-    selector: Selector = field(default_factory=MostProbable)
+    selector: Selector = field(
+        default_factory=MostProbable,
+        metadata={"rule": "a function of the candidates, such as MostProbable()"},
+    )
 
     cut_competes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        ensure_part(
-            "selector", self.selector, "a function of the candidates, such as MostProbable()"
-        )
+        ensure_fields(self)
+
+    def with_texts(self, text: Callable[[tuple[int, ...]], str]) -> WithCut:
+        """Let MBR within compare texts, unless it has a function of its own."""
+        changed = with_texts(self.selector, text)
+        return self if changed is self.selector else WithCut(changed)
 
     @property
     def needs_attention(self) -> bool:
@@ -237,12 +250,9 @@ def innermost_selector(selector: Selector) -> Selector:
 
 def with_texts(selector: Selector, text: Callable[[tuple[int, ...]], str]) -> Selector:
     """Let MBR compare texts instead of tokens, unless it has a `text` of its own."""
-    if isinstance(selector, WithCut):
-        inner = with_texts(selector.selector, text)
-        return selector if inner is selector.selector else WithCut(inner)
-    if isinstance(selector, MBR) and selector.text is None:
-        return replace(selector, text=text)
-    return selector
+    taking: Any = getattr(selector, "with_texts", None)
+    changed: Selector = selector if taking is None else taking(text)
+    return changed
 
 
 def _ensure_text(text: object) -> str:

@@ -7,8 +7,8 @@ A `Registry` knows the parts of one kind. A part may hold parts of other kinds:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
@@ -33,6 +33,29 @@ def label(value: Any) -> str:
     )
     name = name_of_kind(type(value))
     return f"{name}({inside})" if inside else name
+
+
+def default_of(field: Field[Any]) -> Any:
+    """Return a field's default; `MISSING` if it has none."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def changed_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults."""
+    values = {
+        field.name: (getattr(value, field.name), default_of(field)) for field in fields(value)
+    }
+    return {name: chosen for name, (chosen, default) in values.items() if chosen != default}
+
+
+def spec(value: Any) -> str:
+    """Return a part by name, with its fields that are not the defaults: `beam(width=3)`."""
+    if isinstance(value, tuple):
+        return ",".join(map(spec, value))
+    if isinstance(value, type) or not is_dataclass(value):
+        return label(value)
+    changed = [f"{name}={spec(field)}" for name, field in changed_fields(value).items()]
+    return name_of_kind(type(value)) + (f"({','.join(changed)})" if changed else "")
 
 
 def kebab(kind: type) -> str:
@@ -87,8 +110,17 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return name in self.kinds
 
-    def parse(self, text: str) -> Any:
+    def kind_of(self, text: str) -> type | None:
+        """Return the class of a part as `label` writes it; None if there is no such part."""
+        return self.kinds.get(_split_call(text)[0])
+
+    def parse(self, text: str, fill: Fill | None = None) -> Any:
         """Return the part that `label` writes so; fields left out have their defaults.
+
+        Args:
+            text: the part.
+            fill: returns other defaults for fields that are left out, by the part's class; for the
+                parts within it, too.
 
         Raises:
             InvalidInput: no part or field has that name, or a value is of another type.
@@ -111,20 +143,24 @@ class Registry:
             if match[1] in texts:
                 raise InvalidInput(f"{name} has its field {match[1]!r} twice in {text!r}")
             texts[match[1]] = match[2]
-        values = {
-            field: parse_value(f"{self.noun} {name}'s {field}", value, field_types[field])
-            for field, value in texts.items()
-        }
+        values = {} if fill is None else dict(fill(kind))
+        for field, value in texts.items():
+            called = f"{self.noun} {name}'s {field}"
+            values[field] = parse_value(called, value, field_types[field], fill)
         return kind(**values)
 
 
-def parse_value(name: str, text: str, kind: Any) -> Any:
+Fill = Callable[[Any], Mapping[str, Any]]  # takes a part's class and returns fields
+
+
+def parse_value(name: str, text: str, kind: Any, fill: Fill | None = None) -> Any:
     """Return a field's value from its text, by the field's type.
 
     Args:
         name: the field, as error messages call it.
         text: the value as `label` writes it.
         kind: the field's type: plain, a base of registered parts, a tuple of such, or a union.
+        fill: as in `Registry.parse`.
 
     Raises:
         InvalidInput: the text is not a value of that type.
@@ -135,13 +171,13 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
             raise InvalidInput(f"{name} must be one of {', '.join(options)}, not {text!r}")
         return text
     if get_origin(kind) is tuple:
-        return tuple(parse_value(name, part, options[0]) for part in split_commas(text))
+        return tuple(parse_value(name, part, options[0], fill) for part in split_commas(text))
     if get_origin(kind) in (Union, UnionType):
         if NoneType in options and text == "no":
             return None
         several = len(split_commas(text)) > 1
         chosen = [option for option in options if (get_origin(option) is tuple) == several]
-        return parse_value(name, text, (chosen or options)[0])
+        return parse_value(name, text, (chosen or options)[0], fill)
     if kind in (int, float):
         try:
             return kind(text)
@@ -156,7 +192,7 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
     registry = Registry.for_field(kind)
     if registry is None:
         raise InvalidInput(f"{name} cannot be written as text; set it from Python, not as {text!r}")
-    return registry.parse(text)
+    return registry.parse(text, fill)
 
 
 def _holds_several(kind: Any) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
 from numbers import Integral, Rational, Real
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from npad.errors import InvalidInput
 
@@ -51,12 +55,19 @@ def ensure_number(
     above: float | None = None,
     minimum: float | None = None,
     below: float | None = None,
+    maximum: float | None = None,
 ) -> None:
-    """Require a finite number within bounds: > `above`, ≥ `minimum` and < `below`."""
-    bounds = (("above", above), ("of at least", minimum), ("below", below))
-    rule = "a finite number" + "".join(
-        f" {word} {bound:g}" for word, bound in bounds if bound is not None
+    """Require a finite number within bounds: > `above`, ≥ `minimum`, < `below`, ≤ `maximum`."""
+    bounds = (
+        ("above", above),
+        ("of at least", minimum),
+        ("below", below),
+        ("of at most", maximum),
     )
+    rule = "a finite number " + " and ".join(
+        f"{word} {bound:g}" for word, bound in bounds if bound is not None
+    )
+    rule = rule.rstrip()
     whole_number = isinstance(value, Integral)
     valid = isinstance(value, Real) and not isinstance(value, bool)
     # torch does not accept a Fraction.
@@ -70,6 +81,7 @@ def ensure_number(
         valid = math.isfinite(number) and (above is None or number > above)
         valid = valid and (minimum is None or number >= minimum)
         valid = valid and (below is None or number < below)
+        valid = valid and (maximum is None or number <= maximum)
     if not valid:
         raise InvalidInput(f"{name} must be {rule}, not {brief(value)}")
 
@@ -121,3 +133,76 @@ def ensure_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InvalidInput(
             f"{name} must be one of {', '.join(map(repr, choices))}, not {brief(value)}"
         )
+
+
+BOUNDS = ("minimum", "maximum", "above", "below")
+
+
+def ensure_fields(value: Any, owned: bool = False) -> None:
+    """Require that each field of a dataclass has its type and keeps the bounds in its metadata.
+
+    Numbers, truth values, `Literal`s, tuples of them and `X | None` are checked by the annotation,
+    numbers also by `minimum`, `maximum`, `above` and `below`. Another field is checked if its
+    metadata has a `rule`, the text of the error message: an instance of its class, or a callable.
+
+    Example: `width: int = field(default=5, metadata={"help": "…", "minimum": 1})`
+
+    Args:
+        value: the dataclass.
+        owned: whether messages name the class, too: "Power's p must be …".
+
+    Raises:
+        InvalidInput: names the field, the rule and the value.
+    """
+    for name, kind, metadata in _checked_fields(type(value)):  # type: ignore[arg-type]
+        owner = type(value).__name__
+        full = f"{owner}'{'' if owner.endswith('s') else 's'} {name}" if owned else name
+        _ensure_value(full, getattr(value, name), kind, metadata)
+
+
+@cache
+def _checked_fields(kind: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
+    try:
+        types = get_type_hints(kind)
+    except NameError:  # an annotation names what only the body of a function knows
+        return []
+    return [(f.name, types[f.name], f.metadata) for f in fields(kind)]
+
+
+def _ensure_value(name: str, value: object, kind: Any, metadata: Mapping[str, Any]) -> None:
+    if get_origin(kind) in (Union, UnionType):
+        options = [option for option in get_args(kind) if option is not NoneType]
+        if value is None and len(options) < len(get_args(kind)):
+            return
+        fitting = [o for o in options if (get_origin(o) is tuple) == isinstance(value, tuple)]
+        if len(fitting) != 1 and "rule" not in metadata:
+            return
+        kind = (fitting or options)[0]
+    bounds = {bound: metadata[bound] for bound in BOUNDS if bound in metadata}
+    if kind is int:
+        ensure_integer(name, value, **bounds)
+    elif kind is float:
+        ensure_number(name, value, **bounds)
+    elif kind is bool:
+        ensure_bool(name, value)
+    elif get_origin(kind) is Literal:
+        ensure_choice(name, value, get_args(kind))
+    elif get_origin(kind) is tuple and get_args(kind)[0] in (int, float):
+        if not isinstance(value, tuple):
+            raise InvalidInput(f"{name} must be a tuple of numbers, not {brief(value)}")
+        for number in value:
+            _ensure_value(f"{name}: each", number, get_args(kind)[0], metadata)
+    elif "rule" in metadata:
+        _ensure_part(name, value, kind, metadata["rule"])
+
+
+def _ensure_part(name: str, value: object, kind: Any, rule: str) -> None:
+    if get_origin(kind) is not None:  # Callable[…]
+        ensure_callable(name, value, rule)
+    elif getattr(kind, "_is_protocol", False):
+        ensure_part(name, value, rule)
+    elif isinstance(value, type):
+        way_out = f"write {value.__name__}(), not {value.__name__}"
+        raise InvalidInput(f"{name} must be {rule}: {way_out}")
+    elif not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be {rule}, not {brief(value)}")

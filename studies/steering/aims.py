@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npad.evaluate.bootstrap import Difference
-from npad.reproduce.record import Record as Results
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
+from npad.reproduce.record import Record
 from studies.steering.rows import SIZES
 from studies.steering.scores import NORMALISED
 
@@ -57,7 +57,7 @@ class SetResults:
         title: of the data set.
     """
 
-    def __init__(self, results: Results, title: str) -> None:
+    def __init__(self, results: Record, title: str) -> None:
         self.title = title
         self.found = {
             (key[0], *key[2:]): value
@@ -164,7 +164,7 @@ def near_the_beam(sets: Sequence[SetResults]) -> str:
         verdict = "reached" if reached(data) else "missed"
         cells = [str(gap), chrf, _yes(near(data)), *times, _yes(fast(data)), verdict]
         lines.append([data.title, *cells])
-    return markdown(header, lines)
+    return markdown_table(header, lines)
 
 
 def above_a_wide_beam(sets: Sequence[SetResults]) -> str:
@@ -183,7 +183,7 @@ def above_a_wide_beam(sets: Sequence[SetResults]) -> str:
                     cells = [str(gap), data.chrf_gap(system, against), *calls]
                     cells.append(verdict if system == STEERED_NPAD else "")
                     lines.append([f"{data.title}, {system}", *cells])
-    return markdown(header, lines)
+    return markdown_table(header, lines)
 
 
 def _yes(value: bool | None) -> str:

@@ -27,15 +27,15 @@ from npad.engine.devices import device_named
 from npad.errors import NpadError
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
-from npad.reproduce import reproduce
 from npad.reproduce.data import ParallelText
+from npad.reproduce.record import Record
 from npad.search.beam import Beam
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.shared_sampling import SharedSampling
+from npad.search.sampling import SharedSampling
 from npad.storage.atomic import exclusive_lock
-from studies.hypotheses import Entry, read_entries
+from studies.hypotheses import OutOfTime
 from studies.steering.rows import (
     CLEAN,
     SAMPLES,
@@ -55,7 +55,7 @@ from studies.steering.rows import (
     timed_rows,
     weights_rows,
 )
-from studies.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, OutOfTime, Plan, Steps
+from studies.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, Entry, Plan, Steps
 from studies.steering.variant import WEIGHTS, Variant
 
 CALIBRATED = 300  # validation sentences that choose σ₀ and the number of samples
@@ -91,7 +91,7 @@ class Steering(Steps):
                     break
             return {"log_prob": grids, "beam_calls": beams, "sample_calls": calls}
 
-        record = self.measure(["chosen"], values)
+        record = self.record.row(("chosen",), values)
         best = {
             over: float(max(grid, key=grid.__getitem__))
             for over, grid in record["log_prob"].items()
@@ -122,7 +122,7 @@ class Steering(Steps):
                 record["normalised"] = self._outputs(chosen, judged(self.model, sources, chosen))
             return record
 
-        self.measure(["row", row.system, seed], values)
+        self.record.row(("row", row.system, seed), values)
 
     def _outputs(self, best: Sequence[Hypothesis], log_probs: Sequence[float]) -> Entry:
         return {
@@ -178,7 +178,7 @@ class Steering(Steps):
                 self.note(f"{row.system}: {min(seconds):.3f} s on {device}")
                 return {"sentences": len(sources), "device": device, "seconds": seconds}
 
-            self.measure(["seconds", self.plan.device.type, row.system], values)
+            self.record.row(("seconds", self.plan.device.type, row.system), values)
 
 
 def device_words(device: torch.device) -> str:
@@ -198,9 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with exclusive_lock(options.folder / ".lock", f"working in {options.folder}"):
             plan = _plan(options, device)
             steering = Steering(options.folder, plan, options.minutes, _note(began))
-            if options.model_only:
-                steering.note(f"the model is {steering.saved.model.name}")
-            elif options.seconds_only is not None:
+            if options.seconds_only is not None:
                 steering.time(options.seconds_only)
             elif variants:
                 steering.grid(variants)
@@ -222,23 +220,13 @@ def _note(began: float) -> Any:
 
 
 def _plan(options: argparse.Namespace, device: torch.device) -> Plan:
-    model_options, recipe = reproduce.RECIPES["adam"]
-    sizes = {"units": options.units, "embedding": options.embedding}
-    changes = {"batch": options.batch, "epochs": options.epochs, "anneal": options.anneal}
-    changes |= {"checkpoint": 100_000}  # each validation saves one
     actor, weights = best_variants(options.choose_from)
     actor = Variant.parse(f"actor:{options.actor}", actor)
     weights = Variant.parse(f"weights:{options.weights}", weights)
-    training = reproduce.Training(
-        model_options | sizes | {"dropout": options.dropout},
-        reproduce.recipe_for(recipe | changes, device),
-        (options.vocabulary, options.vocabulary),
-    )
     return Plan(
         text=ParallelText.find(options.data, options.source, options.target),
         title=options.title or options.data.resolve().name,
         model=options.model,
-        training=None if options.model else training,
         actor=actor,
         weights=weights.learning_from(actor),
         seeds=options.seeds,
@@ -256,8 +244,7 @@ def best_variants(folders: Sequence[Path]) -> tuple[Variant, Variant]:
     """Return the actor and the weights of best validation BLEU in grids; the defaults without."""
     best, scores = {"actor": ACTOR, "weights": FINE_TUNING}, {"actor": 0.0, "weights": 0.0}
     for folder in folders:
-        for record in read_entries(folder / OUTPUTS):
-            kind = record["key"][0]
+        for (kind, *_), record in Record(folder / OUTPUTS).results.items():
             if kind in best:
                 score = max(point["criterion"] for point in record["curve"])
                 if score > scores[kind]:
@@ -275,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, required=True, help="folder of parallel text")
     parser.add_argument("--from", dest="source", default="en", help="source language")
     parser.add_argument("--to", dest="target", help="target language")
-    parser.add_argument("--model", help="a model; without it, one is trained")
+    parser.add_argument("--model", required=True, help="a model, such as one of `npad train`")
     parser.add_argument("--title", help="of the data set in the report")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--actor", default="", help="field=value,… of the actor's variant")
@@ -291,7 +278,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--more", type=Path, nargs="+", default=[], help="further sources")
     parser.add_argument("--report", action="store_true", help="then time, score and report")
-    parser.add_argument("--model-only", action="store_true", help="train the model, and no more")
     parser.add_argument("--seconds-only", type=int, help="time so many test sentences; 0: all")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing afterwards")
     for name, value, text in (
@@ -301,15 +287,8 @@ def _parser() -> argparse.ArgumentParser:
         ("max-source", 50, "tokens of a training source at most"),
         ("max-length", 100, "tokens of an output at most"),
         ("sentences", 0, "of the validation and test set at most; 0: all"),
-        ("units", 1028, "of a model to train"),
-        ("embedding", 512, "of a model to train"),
-        ("vocabulary", 8000, "of a model to train, on each side"),
-        ("epochs", 20, "of a model to train"),
-        ("batch", 2048, "tokens of a batch of a model to train"),
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{text} [{value}]")
-    parser.add_argument("--dropout", type=float, default=0.3, help="of a model to train")
-    parser.add_argument("--anneal", action="store_true", help="its learning rate, to zero")
     return parser
 
 

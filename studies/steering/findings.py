@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
 from studies.steering.aims import SetResults, samples
 from studies.steering.rows import SIZES
 
@@ -37,7 +37,7 @@ def findings(sets: Sequence[SetResults]) -> str:
     limits = [limit for data in sets for limit in limits_of(data)]
     return "\n".join(
         [
-            markdown(header, lines),
+            markdown_table(header, lines),
             BOLD,
             *(["".join(f"- {limit}\n" for limit in limits)] if limits else []),
         ]

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from npad.reproduce.record import Record as Results
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
+from npad.reproduce.record import Record
 from studies.steering.variant import WEIGHTS, Variant
 
 MAIN = ("actor", "weights")  # the variants of the report's rows
 
 
-def grid_table(results: Results) -> str:
+def grid_table(results: Record) -> str:
     """Return the table of all variants that were trained to choose from; empty without any."""
     lines = []
     for key, value in results.results.items():
@@ -36,7 +36,7 @@ def grid_table(results: Results) -> str:
         return ""
     header = ["variant", "settings", "parameters", "greedy", "with variant", "epoch", "test BLEU"]
     return (
-        markdown(header, lines)
+        markdown_table(header, lines)
         + "\n"
         + _tried(results)
         + "\nOne seed. `greedy` and `with variant` are BLEU of words on the validation set, under "
@@ -44,7 +44,7 @@ def grid_table(results: Results) -> str:
     )
 
 
-def _tried(results: Results) -> str:
+def _tried(results: Record) -> str:
     """Say how many variants of actors and of fine-tuned weights each data set chose from."""
     counts: dict[str, dict[str, int]] = {}
     for kind, title, *rest in results.results:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from npad.errors import InvalidInput, NpadError
 from npad.reproduce.data import ParallelText
-from npad.reproduce.record import Record as Results
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
+from npad.reproduce.record import Record
 from npad.storage.atomic import write_atomic
 from studies.steering.aims import (
     DEVICES,
@@ -71,7 +71,7 @@ are at T = 0.5, as many as fit in the calls of the beam that is named; the most 
 """
 
 
-def render(results: Results) -> str:
+def render(results: Record) -> str:
     """Return the report as Markdown.
 
     Raises:
@@ -142,7 +142,7 @@ def table(data: SetResults) -> str:
                 *("–" if seconds is None else f"{seconds:.3f}" for seconds in times),
             ]
         )
-    return markdown(header, lines)
+    return markdown_table(header, lines)
 
 
 def _setup(data: SetResults) -> str:
@@ -201,7 +201,7 @@ def _setup(data: SetResults) -> str:
 
 def write(folder: Path) -> None:
     """Write README.md from the results of a folder."""
-    write_atomic(folder / "README.md", render(Results(folder / RESULTS)))
+    write_atomic(folder / "README.md", render(Record(folder / RESULTS)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        results = Results(options.folder / RESULTS)
+        results = Record(options.folder / RESULTS)
         for outputs, data in options.set:
             score_set(results, outputs, ParallelText.find(data, options.source, options.target))
         for title, text in options.note:
@@ -237,11 +237,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def finish(steering: Steering) -> None:
     """Time and score what an experiment decoded, and write the report into its folder."""
     steering.time(TIMED)
-    score_set(Results(steering.folder / RESULTS), steering.path, steering.plan.text)
+    score_set(Record(steering.folder / RESULTS), steering.path, steering.plan.text)
     write(steering.folder)
 
 
-def score_set(results: Results, outputs: Path, text: ParallelText) -> None:
+def score_set(results: Record, outputs: Path, text: ParallelText) -> None:
     """Score the outputs of a data set by its references."""
     score_outputs(results, outputs, {name: pairs.references for name, pairs in text.sets().items()})
 

@@ -23,8 +23,8 @@ from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
+from npad.search.sampling import SharedSampling
 from npad.search.selected import Selected
-from npad.search.shared_sampling import SharedSampling
 from npad.search.stochastic_beam import StochasticBeam
 from npad.selectors import LengthNormalised
 from npad.signatures import signature

@@ -24,8 +24,9 @@ from npad.evaluate.bootstrap import paired
 from npad.metrics.bleu import Bleu
 from npad.metrics.chrf import Chrf
 from npad.metrics.metric import LogProb, Scorer
-from npad.reproduce.record import Record as Results
-from studies.hypotheses import Entry, read_entries
+from npad.reproduce.record import Record
+
+Entry = dict[str, Any]  # a value of a record
 
 NORMALISED = ", length-normalised"
 # Differences that the report states, besides those of every system to a beam of 5.
@@ -47,12 +48,12 @@ COMPARED = (
 )
 
 
-def by_system(records: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
+def by_system(outputs: Record) -> dict[str, dict[int, Entry]]:
     """Return the outputs by system and seed, length-normalised ones as systems of their own."""
     systems: dict[str, dict[int, Entry]] = {}
-    for record in records:
-        if record["key"][0] == "row":
-            _, system, seed = record["key"]
+    for (kind, *key), record in outputs.results.items():
+        if kind == "row":
+            system, seed = key
             systems.setdefault(system, {})[seed] = record
             if "normalised" in record:
                 chosen = record | record["normalised"]
@@ -60,7 +61,7 @@ def by_system(records: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
     return systems
 
 
-def score_outputs(results: Results, path: Path, references: Mapping[str, Sequence[str]]) -> None:
+def score_outputs(results: Record, path: Path, references: Mapping[str, Sequence[str]]) -> None:
     """Add the figures of a file of outputs to the results, unless they are there.
 
     Args:
@@ -71,10 +72,9 @@ def score_outputs(results: Results, path: Path, references: Mapping[str, Sequenc
     Raises:
         InvalidInput: the file has no outputs, or the references are of another test set.
     """
-    records = read_entries(path)
-    about = next((record for record in records if record["key"] == ["about"]), None)
-    systems = by_system(records)
-    measured = any(record["key"][0] in ("row", "seconds") for record in records)
+    outputs = Record(path)
+    about, systems = outputs.results.get(("about",)), by_system(outputs)
+    measured = any(kind in ("row", "seconds") for kind, *_ in outputs.results)
     if about is None or not measured:
         raise InvalidInput(f"{path} has no outputs of the experiment; run it first")
     title, name = about["title"], about["set"]
@@ -84,11 +84,9 @@ def score_outputs(results: Results, path: Path, references: Mapping[str, Sequenc
             f"{', '.join(f'{key} ({len(texts):,})' for key, texts in references.items())}"
         )
     bleu = Scorer(Bleu(), references[name][: about["sentences"]])
-    for record in records:
-        kind, *key = record["key"]
+    for (kind, *key), value in outputs.results.items():
         if kind != "row":
-            plain = {field: value for field, value in record.items() if field != "key"}
-            results.row((kind, title, *key), partial(dict, plain))
+            results.row((kind, title, *key), partial(dict, value))
     for system, seeds in systems.items():
         for seed, record in seeds.items():
             measure = partial(figures, record, bleu)

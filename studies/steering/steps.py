@@ -1,7 +1,6 @@
-"""Steps of the experiment on steering: model, teacher, actors, and weights trained alike.
+"""Steps of the experiment on steering: teacher, actors, and weights trained alike.
 
 FOLDER/
-  model/  store/        the model, if none is given: trained as by `npad reproduce`
   teacher-10-1/         what the beam found for the training sources
   actor-0/ …            an actor per seed
   weights-0/ …          all weights, trained on the same pairs
@@ -10,7 +9,6 @@ FOLDER/
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,20 +24,19 @@ from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import ModelReference
-from npad.reproduce import reproduce
-from npad.reproduce.bench import Pairs
+from npad.reproduce.bench import EvaluationSet
 from npad.reproduce.data import ParallelText
+from npad.reproduce.record import Record
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
 from npad.training.actor_loop import BEST, ActorLoop, ActorWatch, Validation
-from npad.training.loop import Watch
 from npad.training.store import Corpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
 from npad.version import __version__
-from studies.hypotheses import Entry, append_entry, resume_entries
+from studies.hypotheses import Deadline, OutOfTime
 from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
 from studies.steering.weights import fine_tuned
 
@@ -48,10 +45,7 @@ ACTOR = Variant("actor")
 FINE_TUNING = Variant("weights", kind=WEIGHTS, rate=2e-4, epochs=3)
 
 Note = Callable[[str], None]
-
-
-class OutOfTime(Exception):
-    """The time is over; what is done is stored."""
+Entry = dict[str, Any]  # a value of the record
 
 
 @dataclass(frozen=True)
@@ -61,8 +55,7 @@ class Plan:
     Attributes:
         text: the training, validation and test texts; the first test set is measured.
         title: of the data set, in the report.
-        model: a name or folder for `npad.load`; None: train a model.
-        training: needed to train a model.
+        model: a name or folder for `npad.load`.
         actor: the actor, its teacher and recipe.
         weights: the recipe of the weights that are trained on the same pairs.
         seeds: actors, and seeds of rows with chance.
@@ -77,8 +70,7 @@ class Plan:
 
     text: ParallelText
     title: str
-    model: str | None = None
-    training: reproduce.Training | None = None
+    model: str
     actor: Variant = ACTOR
     weights: Variant = FINE_TUNING
     seeds: int = 3
@@ -103,54 +95,27 @@ class Steps:
 
     def __init__(self, folder: Path, plan: Plan, minutes: float, note: Note) -> None:
         self.folder, self.plan, self.note = folder, plan, note
-        self.deadline = time.monotonic() + 60 * minutes
+        self.deadline = Deadline(minutes)
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / OUTPUTS
-        self.records = resume_entries(self.path)
-        self.keys = {tuple(record["key"]) for record in self.records}
+        self.record = Record(self.path, self.deadline)
         sets = list(plan.text.sets().items())
         limit = plan.sentences or None
         self.sets = {
-            name: Pairs(pairs.sources[:limit], pairs.references[:limit]) for name, pairs in sets[:2]
+            name: EvaluationSet(pairs.sources[:limit], pairs.references[:limit])
+            for name, pairs in sets[:2]
         }
         (_, self.valid), (self.test_name, self.test) = self.sets.items()
         self.texts: dict[str, list[str]] = {}
         self.candidates: dict[tuple[str, Teacher], list[Candidates]] = {}
 
-    def out_of_time(self) -> bool:
-        return time.monotonic() > self.deadline
-
-    def measure(self, key: Sequence[Any], values: Callable[[], Entry]) -> Entry:
-        """Return the record of a key, measured and stored if there is none.
-
-        Raises:
-            OutOfTime: it would have to be measured.
-        """
-        if tuple(key) in self.keys:
-            return next(record for record in self.records if record["key"] == list(key))
-        if self.out_of_time():
-            raise OutOfTime
-        record = {"key": list(key), **values()}
-        append_entry(self.path, record)
-        self.records.append(record)
-        self.keys.add(tuple(key))
-        return record
-
     @cached_property
     def saved(self) -> checkpoint.Saved:
-        """The model, trained unless one is given or it has been trained before."""
+        """The model."""
         plan = self.plan
-        if plan.model is not None:
-            folder = ModelReference.parse(plan.model).require_folder("be steered by an actor")
-        elif ("about",) in self.keys:  # it is trained, maybe on another device
-            folder = self.folder / "model"
-        else:
-            training = reproduce.Plan(
-                plan.text, plan.title, "", training=plan.training, device=plan.device
-            )
-            folder = reproduce.trained_model(self.folder, training, 0.0, ModelWatch(self.note))
+        folder = ModelReference.parse(plan.model).require_folder("be steered by an actor")
         saved = checkpoint.load(checkpoint.resolve(folder), plan.device)
-        about = self.measure(["about"], lambda: self._about(saved))
+        about = self.record.row(("about",), lambda: self._about(saved))
         if about["checksum"] != checksum_of(saved):
             raise InvalidInput(
                 f"{self.folder} holds outputs of another model; choose another folder"
@@ -227,9 +192,8 @@ class Steps:
             label = f"teacher-{teacher.width}-{teacher.candidates}"
             folder = self.folder / (label if name == "seen" else f"{label}-{name}")
             sources = self.encoded(self.sources(name))
-            parts = decode_sources(
-                folder, self.model, checksum_of(self.saved), sources, teacher, stop=self.out_of_time
-            )
+            checksum, stop = checksum_of(self.saved), self.deadline.over
+            parts = decode_sources(folder, self.model, checksum, sources, teacher, stop=stop)
             if sum(len(part.places) for part in parts) < len(sources):
                 raise OutOfTime
             self.note(f"{folder.name}: {len(sources):,} sources decoded")
@@ -274,7 +238,7 @@ class Steps:
                 checksum_of(self.saved),
                 {key: value for key, value in asdict(variant).items() if key != "name"},
                 watch,
-                self.out_of_time,
+                self.deadline.over,
                 variant.dropout,
             )
             if variant.decay:
@@ -296,7 +260,7 @@ class Steps:
                 "curve": watch.points,
             }
 
-        self.measure(["actor", variant.name, seed], train)
+        self.record.row(("actor", variant.name, seed), train)
         actor = load_actor(folder / BEST, checksum_of(self.saved), self.plan.device)
         if actor is None:
             raise InvalidInput(f"{folder} has lost its actor; remove {self.path} to begin anew")
@@ -315,7 +279,7 @@ class Steps:
             variant,
             seed,
             self.validation,
-            self.out_of_time,
+            self.deadline.over,
         )
         if tuned is None:
             raise OutOfTime
@@ -326,20 +290,8 @@ class Steps:
             self._note_curve(f"{variant.name}-{seed}", greedy, curve)
             return {"variant": asdict(variant), "greedy": greedy, "curve": curve}
 
-        self.measure(["weights", variant.name, seed], values)
+        self.record.row(("weights", variant.name, seed), values)
         return prepared(model)
-
-
-class ModelWatch(Watch):
-    """Notes the validations of a model in training."""
-
-    def __init__(self, note: Note) -> None:
-        self.note = note
-
-    def report(self, record: dict[str, Any]) -> None:
-        if "valid_perplexity" in record:
-            perplexity = f"validation perplexity {record['valid_perplexity']:.3f}"
-            self.note(f"model: update {record['update']:,}, {perplexity}")
 
 
 class Curve(ActorWatch):

@@ -1,6 +1,6 @@
 """Run the experiment on captions and speech."""
 
-from studies.tasks.experiment import run
+from studies.tasks.experiment import main
 
 if __name__ == "__main__":
-    run()
+    main()

@@ -1,8 +1,7 @@
-"""Benches whose outputs are hypotheses in a file, decoded on one machine and measured on another.
+"""A bench whose outputs are hypotheses in a file, decoded on one machine and measured on another.
 
-A report is a program that asks a bench. Where the models are, `DecodingBench` decodes what the
-report asks for and appends it to the file; elsewhere `DecodedBench` reads the file, selects and
-measures.
+Where the models are, the bench decodes what a report asks for and appends it to the file;
+elsewhere it reads the file, selects and measures.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,102 +22,27 @@ from npad.evaluate.bootstrap import Difference
 from npad.evaluate.entropy import entropy_along
 from npad.model import Model
 from npad.noise.random import stable_hash
-from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
-from npad.reproduce.measured_task import Task
-from npad.reproduce.record import NotMeasured
-from npad.reproduce.rows import Decoded, Output
+from npad.reproduce.bench import (
+    LIMITS,
+    Bench,
+    BestOutput,
+    DecodedSet,
+    EvaluationSet,
+    Measures,
+    decoder_signature,
+)
+from npad.reproduce.record import Key, NotMeasured, Record
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypothesis
-from npad.search.npad import NPAD
+from npad.search.request import Decoding
 from npad.selectors import MostProbable, Selector
 from npad.signatures import signature
-from studies.hypotheses import (
-    Candidate,
-    Entry,
-    append_entry,
-    candidates,
-    choose,
-    read_entries,
-    resume_entries,
-)
+from studies.hypotheses import Candidate, candidates, choose
 
 LARGEST_BATCH = 512  # sources at a time
-
-
-def without_selector(decoder: Decoder) -> tuple[Decoder, Selector]:
-    """Return the decoder that selects by probability, and the selector that it had."""
-    if isinstance(decoder, NPAD):
-        return replace(decoder, selector=MostProbable()), decoder.selector
-    return decoder, MostProbable()
-
-
-class DecodedBench(Bench):
-    """Measures hypotheses in a file.
-
-    Args:
-        folder: holds `results.jsonl`.
-        file: FILE.jsonl.gz of hypotheses.
-        set_names: the validation set first, then the test sets.
-        task: the metrics to measure by.
-        seeds: number of seeds for decoders that draw random numbers.
-        max_length: longest output in tokens, end token included.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        file: Path,
-        set_names: Sequence[str],
-        task: Task,
-        seeds: int = 3,
-        max_length: int = 200,
-    ) -> None:
-        super().__init__(folder, set_names, seeds=seeds, max_length=max_length, task=task)
-        self.file, self.entries = file, self._read(file)
-        self.by_key: dict[tuple[Any, ...], Entry] = {}
-        references = {e["set"]: e["references"] for e in self.entries if "references" in e}
-        self.sets = {name: Pairs(range(len(r)), r) for name, r in references.items()}
-        for entry in self.entries:
-            if "kind" in entry:
-                self.by_key[entry["kind"], entry["set"], *entry["key"]] = entry
-
-    def _read(self, file: Path) -> list[Entry]:
-        return read_entries(file)
-
-    @property
-    def measures(self) -> bool:
-        return True
-
-    def _entry(self, kind: str, set_name: str, *key: Any, keep: bool = False) -> Entry:
-        entry = self.by_key.get((kind, set_name, *key))
-        if entry is None or (keep and not entry["kept"]):
-            raise NotMeasured(f"{self.file} has no {kind} of {key} on {set_name}; decode it first")
-        return entry
-
-    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> Decoded:
-        plain, selector = without_selector(decoder)
-        by_probability = isinstance(selector, MostProbable)
-        entry = self._outputs_of(set_name, plain, keep=not by_probability)
-        outputs = []
-        for entries, distinct in zip(entry["candidates"], entry["distinct"], strict=True):
-            ranked = [Candidate(*fields_of) for fields_of in entries]
-            best = ranked[0 if by_probability else choose(ranked, selector)]
-            outputs.append(Output(best.text, best.log_prob, best.finished, best.chain, distinct))
-        _, _, model = entry["signature"].partition("|model:")
-        signed = f"{decoder_signature(decoder)}|model:{model}"
-        return Decoded(outputs, entry["calls"], entry["rescored"], entry["seconds"], signed)
-
-    def _outputs_of(self, set_name: str, decoder: Decoder, keep: bool) -> Entry:
-        return self._entry("outputs", set_name, decoder_signature(decoder), keep=keep)
-
-    def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
-        optima = self._entry("exact", set_name, sentences, budget)["optima"]
-        return [(log_prob, proven) for log_prob, proven in optima]
-
-    def _entropy(self, set_name: str) -> list[tuple[float, int]]:
-        return [(mean, count) for mean, count in self._entry("entropy", set_name)["steps"]]
+BY_PROBABILITY = MostProbable()
 
 
 @dataclass(frozen=True)
@@ -144,16 +68,19 @@ class LiveSet:
             yield slice(start, min(start + size, n))
 
 
-class DecodingBench(DecodedBench):
-    """Decodes what a report asks for, and what its selectors choose among.
-
-    Only the metric that choices are made by is measured; bootstraps are left to `DecodedBench`.
+class DecodedBench(Bench):
+    """Measures hypotheses in a file, and decodes those that it lacks where the models are.
 
     Args:
-        live: the sets by name.
-        max_rows: most rows in a batch.
+        folder: holds `results.jsonl`.
+        file: FILE.jsonl.gz, the record of the hypotheses.
+        set_names: the validation set first, then the test sets.
+        measures: the metrics to measure by.
+        seeds: number of seeds for decoders that draw random numbers.
+        limits: a request whose limits all decoders have.
+        live: the models and their sources by set; nothing is decoded without.
+        before: called before a decoder runs; it may refuse by an exception.
         note: called with what was decoded.
-        **more: as those of `DecodedBench`.
 
     Raises:
         InvalidInput: the file has hypotheses of other sets.
@@ -161,108 +88,130 @@ class DecodingBench(DecodedBench):
 
     def __init__(
         self,
-        live: Mapping[str, LiveSet],
-        max_rows: int = 16384,
+        folder: Path,
+        file: Path,
+        set_names: Sequence[str],
+        measures: Measures,
+        seeds: int = 3,
+        limits: Decoding = LIMITS,
+        live: Mapping[str, LiveSet] | None = None,
+        before: Callable[[Key], object] = lambda key: None,
         note: Callable[[str], None] = lambda text: None,
-        **more: Any,
     ) -> None:
-        more["task"] = replace(more["task"], metrics=more["task"].metrics[:1])
-        super().__init__(**more)
-        self.live, self.max_rows, self.note = live, max_rows, note
-        for name, content in live.items():
+        super().__init__(folder, set_names, seeds=seeds, limits=limits, measures=measures)
+        self.file, self.live, self.note = file, live or {}, note
+        self.hypotheses = Record(file, before if live else self._refuse)
+        for name, content in self.live.items():
             references = list(content.references)
-            if name not in self.sets:
-                self._append({"set": name, "references": references})
-                self.sets[name] = Pairs(range(len(references)), references)
-            elif self.sets[name].references != references:
+            if self.hypotheses.row(("references", name), partial(list, references)) != references:
                 raise InvalidInput(
-                    f"{self.file} has hypotheses of another set {name}; choose another file"
+                    f"{file} has hypotheses of another set {name}; choose another file"
                 )
+        for key, value in self.hypotheses.results.items():
+            if key[0] == "references":
+                self.sets[key[1]] = EvaluationSet(range(len(value)), value)
 
-    def _read(self, file: Path) -> list[Entry]:
-        return resume_entries(file)
+    @property
+    def can_measure(self) -> bool:
+        return True
 
-    def _append(self, entry: Entry) -> Entry:
-        append_entry(self.file, entry)
-        if "kind" in entry:
-            self.by_key[entry["kind"], entry["set"], *entry["key"]] = entry
-        return entry
-
-    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> Decoded:
-        plain, selector = without_selector(decoder)
-        self._outputs_of(set_name, plain, keep=not isinstance(selector, MostProbable))
-        return super()._decode(set_name, plain, training_sigma)
+    def _refuse(self, key: Key) -> None:
+        raise NotMeasured(f"{self.file} has no {' of '.join(map(str, key))}; decode it first")
 
     def keep(self, decoder: Decoder) -> None:
         """Decode all sets with all seeds, and keep every candidate."""
-        plain, _ = without_selector(decoder)
         for set_name in self.set_names:
-            seeds = (self.task.valid_seeds if set_name == self.valid else None) or self.seeds
-            for seeded in dict.fromkeys(with_seed(plain, seed) for seed in range(seeds)):
+            for seeded in self.seeded(set_name, without_selector(decoder)[0]):
                 self._outputs_of(set_name, seeded, keep=True)
 
-    def _paired(
-        self, key: tuple[Any, ...], runs: Sequence[tuple[str, Decoder]], weights: Sequence[int]
-    ) -> tuple[Difference, ...]:
-        for set_name, decoder in runs:
-            self.row(set_name, decoder)
-        zero = Difference(*(0.0 for _ in fields(Difference)))
-        return (zero,) * (1 + len(self.task.metrics))
+    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> DecodedSet:
+        plain, selector = without_selector(decoder)
+        entry = self._outputs_of(set_name, plain, keep=selector != BY_PROBABILITY)
+        outputs = []
+        for entries, distinct in zip(entry["candidates"], entry["distinct"], strict=True):
+            ranked = [Candidate(*values) for values in entries]
+            best = ranked[0 if selector == BY_PROBABILITY else choose(ranked, selector)]
+            outputs.append(
+                BestOutput(best.text, best.log_prob, best.finished, best.chain, distinct)
+            )
+        _, _, model = entry["signature"].partition("|model:")
+        signed = f"{decoder_signature(decoder)}|model:{model}"
+        return DecodedSet(outputs, entry["calls"], entry["rescored"], entry["seconds"], signed)
 
-    def _outputs_of(self, set_name: str, decoder: Decoder, keep: bool) -> Entry:
-        key = decoder_signature(decoder)
-        entry = self.by_key.get(("outputs", set_name, key))
-        if entry is not None and (entry["kept"] or not keep):
-            return entry
-        live = self.live[set_name]
-        text = cache(live.detokenise)
-        start = time.perf_counter()
-        with count_calls() as calls:
-            hypotheses = self._hypotheses(live, decoder)
-        seconds = time.perf_counter() - start
-        kept = [candidates(of_source, text) for of_source in hypotheses]
-        self.note(f"{set_name}: {key}: {seconds:.2f} s")
-        return self._append(
-            {
-                "kind": "outputs",
-                "set": set_name,
-                "key": [key],
+    def _outputs_of(self, set_name: str, decoder: Decoder, keep: bool) -> dict[str, Any]:
+        """Return the best outputs of a decoder, or all its candidates if they are kept."""
+        name = decoder_signature(decoder)
+        kept: Key = ("candidates", set_name, name)
+        keep = keep or kept in self.hypotheses.results
+
+        def measure() -> dict[str, Any]:
+            live = self.live[set_name]
+            start = time.perf_counter()
+            with count_calls() as calls:
+                hypotheses = self._hypotheses(live, decoder)
+            seconds = time.perf_counter() - start
+            text = cache(live.detokenise)
+            found = [candidates(of_source, text) for of_source in hypotheses]
+            self.note(f"{set_name}: {name}: {seconds:.2f} s")
+            return {
                 "signature": signature(decoder, live.model),
                 "seconds": round(seconds, 3),
                 "calls": calls.search,
                 "rescored": calls.rescoring,
-                "kept": keep,
-                "distinct": [len({c.text for c in of_source}) for of_source in kept],
-                "candidates": kept if keep else [of_source[:1] for of_source in kept],
+                "distinct": [len({c.text for c in of_source}) for of_source in found],
+                "candidates": found if keep else [of_source[:1] for of_source in found],
             }
+
+        entry: dict[str, Any] = self.hypotheses.row(
+            kept if keep else ("outputs", set_name, name), measure
         )
+        return entry
 
     def _hypotheses(self, live: LiveSet, decoder: Decoder) -> list[list[Hypothesis]]:
         hypotheses: list[list[Hypothesis]] = []
-        for part in live.batches(decoder.rows, self.max_rows):
+        limits = self.limits
+        for part in live.batches(decoder.rows, limits.max_rows):
             source, ids = live.sources[part], live.ids[part]
-            hypotheses += decode(live.model, source, decoder, self.max_length, ids, self.max_rows)
+            hypotheses += decode(
+                live.model, source, decoder, limits.max_length, ids, limits.max_rows
+            )
         return hypotheses
 
+    def compare_runs(
+        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int] = (1, -1)
+    ) -> tuple[Difference, ...]:
+        if not self.live:
+            return super().compare_runs(key, runs, weights)
+        for set_name, decoder in runs:  # a bootstrap needs no model: it is left to the report
+            self.row(set_name, decoder)
+        zero = Difference(*(0.0 for _ in fields(Difference)))
+        return (zero,) * (1 + len(self.measures.metrics))
+
     def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
-        key = [sentences, budget]
-        if ("exact", set_name, *key) not in self.by_key:
+        def measure() -> list[tuple[float, bool]]:
             live = self.live[set_name]
             first = replace(live, sources=live.sources[:sentences])
             best = [nbest[0] for nbest in self._hypotheses(first, Exact(budget))]
-            optima = [[hypothesis.log_prob, bool(hypothesis.proven)] for hypothesis in best]
-            entry = {"kind": "exact", "set": set_name, "key": key, "kept": True, "optima": optima}
             self.note(f"{set_name}: exact search")
-            self._append(entry)
-        return super()._exact(set_name, sentences, budget)
+            return [(hypothesis.log_prob, bool(hypothesis.proven)) for hypothesis in best]
+
+        optima = self.hypotheses.row(("exact", set_name, sentences, budget), measure)
+        return [(log_prob, proven) for log_prob, proven in optima]
 
     def _entropy(self, set_name: str) -> list[tuple[float, int]]:
-        if ("entropy", set_name) not in self.by_key:
+        def measure() -> list[tuple[float, int]]:
             live = self.live[set_name]
             outputs = [nbest[0] for nbest in self._hypotheses(live, Greedy())]
-            parts = live.batches(Greedy().rows, self.max_rows)
-            batches = ((live.sources[part], outputs[part]) for part in parts)
-            steps = [list(pair) for pair in entropy_along(live.model, batches)]
-            entry = {"kind": "entropy", "set": set_name, "key": [], "kept": True, "steps": steps}
-            self._append(entry)
-        return super()._entropy(set_name)
+            parts = live.batches(Greedy().rows, self.limits.max_rows)
+            return entropy_along(live.model, ((live.sources[p], outputs[p]) for p in parts))
+
+        steps = self.hypotheses.row(("entropy", set_name), measure)
+        return [(mean, count) for mean, count in steps]
+
+
+def without_selector(decoder: Decoder) -> tuple[Decoder, Selector]:
+    """Return the decoder that selects by probability, and the selector that it had."""
+    selector: Selector | None = getattr(decoder, "selector", None)
+    if selector is None:
+        return decoder, BY_PROBABILITY
+    return replace(decoder, selector=BY_PROBABILITY), selector  # type: ignore[type-var]

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,14 +27,15 @@ from npad.errors import InvalidInput, NpadError
 from npad.model import name_of
 from npad.pipelines.captioning import MAX_CAPTION
 from npad.reproduce import beyond, report
-from npad.reproduce.measured_task import TASKS
-from npad.reproduce.provenance import about_model, machine
-from npad.reproduce.report import Setup
+from npad.reproduce.record import Record
+from npad.reproduce.report import Setup, about_model, machine
+from npad.search.greedy import Greedy
+from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.text.files import read_lines
-from studies.hypotheses import append_entry, read_entries, resume_entries
-from studies.tasks.decoded_bench import DecodedBench, DecodingBench, LiveSet
-from studies.tasks.sections import OUTLINE
+from studies.hypotheses import Deadline, OutOfTime
+from studies.tasks.decoded_bench import DecodedBench, LiveSet
+from studies.tasks.sections import OUTLINES
 from studies.tasks.sets import caption_sets, speech_sets
 
 TITLES = {
@@ -47,52 +49,42 @@ BUDGET = 500  # model calls of exact search for each
 MAX_ROWS = 16384
 
 
-class Stopped(Exception):
-    """The time that was given is over."""
-
-
 def decode(options: argparse.Namespace) -> None:
     """Decode what the report asks for."""
     device = device_named(options.device, "--device")
-    sizes = tuple(
-        asked or default
-        for asked, default in zip((options.valid, options.test), SIZES[options.task], strict=True)
-    )
-    assert len(sizes) == 2
+    valid, test = SIZES[options.task]
+    sizes = options.valid or valid, options.test or test
     if options.task == "caption":
         live = caption_sets(options.model, options.blind, options.data, sizes, device)
     else:
         live = speech_sets(options.model, options.data, sizes, device)
-    begin = time.perf_counter()
+    outline, begin = OUTLINES[options.task], time.perf_counter()
+    setup = _continued(options.out, _setup(options, live, device))
 
     def note(text: str) -> None:
-        minutes = (time.perf_counter() - begin) / 60
-        print(f"{minutes:5.2f} min  {text}", flush=True)
-        if minutes > options.minutes:
-            raise Stopped
+        print(f"{(time.perf_counter() - begin) / 60:5.2f} min  {text}", flush=True)
 
-    setup = _continued(options.out, _setup(options, live, device))
-    with tempfile.TemporaryDirectory() as folder:
-        bench = DecodingBench(
-            live,
-            options.max_rows,
-            note,
-            folder=Path(folder),
-            file=options.out,
-            set_names=list(setup.sets),
-            task=TASKS[setup.task],
-            seeds=setup.seeds,
-            max_length=setup.max_length,
-        )
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            bench = DecodedBench(
+                Path(folder),
+                options.out,
+                list(setup.sets),
+                outline.measures,
+                setup.seeds,
+                Decoding(Greedy(), setup.max_length, options.max_rows),
+                live,
+                Deadline(options.minutes),
+                note,
+            )
             if not setup.brief:
                 for decoder in beyond.selectable(bench).values():
                     bench.keep(decoder)
-            report.markdown_of(bench, setup, OUTLINE)
-        except Stopped:
-            print("stopped: the same command continues")
-            return
-    print("complete")
+            report.markdown_of(bench, setup, outline)
+    except OutOfTime:
+        print("stopped: the same command continues")
+    else:
+        print("complete")
 
 
 def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.device) -> Setup:
@@ -118,12 +110,17 @@ def _setup(options: argparse.Namespace, live: dict[str, LiveSet], device: torch.
 
 
 def _continued(file: Path, setup: Setup) -> Setup:
-    """Write the setup into the file unless it is the last there; the first says where it began."""
-    known = [Setup.of(entry["about"]) for entry in resume_entries(file) if "about" in entry]
+    """Add the setup to the file unless it is the last there; the first says where it began."""
+    record = Record(file)
+    known = _setups(record)
     setup = replace(setup, about=known[0].about) if known else setup
     if known[-1:] != [setup]:
-        append_entry(file, {"about": asdict(setup)})
+        record.row(("about", len(known)), partial(asdict, setup))
     return setup
+
+
+def _setups(record: Record) -> list[Setup]:
+    return [Setup.of(value) for key, value in record.results.items() if key[0] == "about"]
 
 
 def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> None:
@@ -139,7 +136,7 @@ def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> 
         InvalidInput: the file has no hypotheses.
         NotMeasured: some are missing.
     """
-    setups = [Setup.of(entry["about"]) for entry in read_entries(file) if "about" in entry]
+    setups = _setups(Record(file))
     if not setups:
         raise InvalidInput(f"{file} holds no hypotheses; make it with `decode`")
     setup = setups[-1]
@@ -147,15 +144,14 @@ def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> 
         setup = replace(setup, descriptions=tuple(read_lines(descriptions)))
     elif (folder / "setup.json").exists():
         setup = replace(setup, descriptions=Setup.load(folder).descriptions)
-    bench = DecodedBench(
-        folder, file, list(setup.sets), TASKS[setup.task], setup.seeds, setup.max_length
-    )
-    report.write(bench, setup, OUTLINE)
+    outline = OUTLINES[setup.task]
+    bench = DecodedBench(folder, file, list(setup.sets), outline.measures, setup.seeds)
+    report.write(bench, setup, outline)
     setup.save(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Decode, or report."""
+    """Decode, or report; a mistake is one line."""
     parser = argparse.ArgumentParser(
         "python -m studies.tasks", description=(__doc__ or "").splitlines()[0]
     )
@@ -186,16 +182,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--descriptions", type=Path, help="a line for each picture shown, instead of references"
     )
     options = parser.parse_args(arguments)
-    options.command(options)
-
-
-def run(arguments: Sequence[str] | None = None) -> None:
-    """Decode, or report; a mistake is one line."""
     try:
-        main(arguments)
+        options.command(options)
     except NpadError as error:
         raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":
-    run()
+    main()

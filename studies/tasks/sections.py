@@ -6,15 +6,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
+from npad.metrics.captions import Bleu4, Cider
+from npad.metrics.metric import TIE, FloatArray
+from npad.metrics.wer import Wer
 from npad.reproduce import chosen
-from npad.reproduce.bench import Bench
+from npad.reproduce.bench import Bench, Measures, decoder_signature
 from npad.reproduce.beyond import tempered
 from npad.reproduce.chosen import CHAINS
 from npad.reproduce.claims import Finding, in_words, verdict
+from npad.reproduce.markdown import markdown_table
+from npad.reproduce.record import Form, is_number, is_text
 from npad.reproduce.report import Outline, Sections, Setup
-from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
+from npad.reproduce.tables import LabelledDecoders, comparison, quality_cells
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
@@ -23,27 +30,18 @@ from npad.search.sampling import Sampling
 MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained model must reach
 NEARLY_ALL = 0.98  # of the sources: greedy search leaves nothing to find
 EXAMPLES = 10  # pictures whose captions are shown
+TEXTS: Form = [lambda texts: isinstance(texts, dict) and all(map(is_text, texts.values()))]
 CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
 
 
 class TaskOutline(Outline):
-    """The report on captions or on speech."""
+    """What the reports on captions and speech have in common."""
 
     def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
         return {
             "How much is there to find?": to_be_found(bench),
             "Do the paper's claims carry over?": carried_over(bench, by_set),
         }
-
-    def sections(self, setup: Setup) -> Sections:
-        own: Sections = {}
-        if setup.controls:
-            own["Does it see the picture?"] = partial(controls, names=setup.controls)
-        if setup.task == "caption":
-            own["Ten pictures"] = partial(examples, descriptions=setup.descriptions)
-        if setup.task == "speech":
-            own["Word error rate by noise"] = noise_levels
-        return own | super().sections(setup)
 
     def beyond(self, setup: Setup) -> Sections:
         unchanged = super().beyond(setup)
@@ -52,7 +50,43 @@ class TaskOutline(Outline):
         return unchanged | {"Equal compute": equal_rows}
 
 
-OUTLINE = TaskOutline()
+class CaptionOutline(TaskOutline):
+    """The report on captions."""
+
+    task = "caption"
+    # The committed reports contain these legends: keep their lines as they are.
+    measures = Measures(
+        "picture",
+        (Cider(scale=100), Bleu4()),
+        "CIDEr-D (times 100)\nand BLEU-4 are against all references of a picture, "
+        "as captioning papers have them.",
+        valid_seeds=1,
+    )
+
+    def sections(self, setup: Setup) -> Sections:
+        own: Sections = {}
+        if setup.controls:
+            own["Does it see the picture?"] = partial(controls, names=setup.controls)
+        own["Ten pictures"] = partial(examples, descriptions=setup.descriptions)
+        return own | super().sections(setup)
+
+
+class SpeechOutline(TaskOutline):
+    """The report on speech."""
+
+    task = "speech"
+    measures = Measures(
+        "recording",
+        (Wer(),),
+        "WER is the word error rate in per cent,\nof normalised English; lower is better.",
+        valid_seeds=1,
+    )
+
+    def sections(self, setup: Setup) -> Sections:
+        return {"Word error rate by noise": noise_levels} | super().sections(setup)
+
+
+OUTLINES: dict[str, Outline] = {"caption": CaptionOutline(), "speech": SpeechOutline()}
 
 
 def to_be_found(bench: Bench) -> str:
@@ -60,12 +94,12 @@ def to_be_found(bench: Bench) -> str:
     rivals = _rivals(bench)
     rows = []
     for name in ("greedy", "sampling, 50", "NPAD-50 + greedy", "beam 5", "beam 10"):
-        shares = [bench.unbeaten(s, rivals[name], list(rivals.values())) for s in bench.tests]
+        shares = [unbeaten(bench, s, rivals[name], list(rivals.values())) for s in bench.tests]
         rows.append([name, *(f"{share:.1%}" for share in shares)])
-    unit = bench.task.unit
+    unit = bench.measures.unit
     text = f"The share of {unit}s for which none of these and the other strategies of the paper's "
     text += "tables found a more probable output, first seeds:\n\n"
-    text += markdown(["strategy", *bench.tests], rows)
+    text += markdown_table(["strategy", *bench.tests], rows)
     if nothing_to_find(bench):
         text += "\nGreedy search leaves next to nothing for a better search to find.\n"
     return text
@@ -74,11 +108,26 @@ def to_be_found(bench: Bench) -> str:
 def nothing_to_find(bench: Bench) -> bool:
     """Return whether greedy search is unbeaten for nearly all sources of every test set."""
     rivals = list(_rivals(bench).values())
-    return all(bench.unbeaten(s, Greedy(), rivals) >= NEARLY_ALL for s in bench.tests)
+    return all(unbeaten(bench, s, Greedy(), rivals) >= NEARLY_ALL for s in bench.tests)
 
 
 def _rivals(bench: Bench) -> dict[str, Decoder]:
     return {name: factory() for name, factory in chosen.strategies(bench).items()}
+
+
+def unbeaten(bench: Bench, set_name: str, decoder: Decoder, rivals: Sequence[Decoder]) -> float:
+    """Return the share of sources for which no rival found a more probable output."""
+
+    def scores(decoder: Decoder) -> FloatArray:
+        entries = bench.entries(set_name, decoder)
+        return np.array([score if finished else -np.inf for score, _, finished in entries])
+
+    def measure() -> float:
+        best = np.max([scores(rival) for rival in rivals], axis=0)
+        return float(np.mean(scores(decoder) >= best - TIE))
+
+    key = ("unbeaten", set_name, *map(decoder_signature, (decoder, *rivals)))
+    return float(bench.result(key, measure, is_number))
 
 
 def carried_over(bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> str:
@@ -89,7 +138,7 @@ def carried_over(bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> str:
         verdicts = [finding.verdict for finding in findings]
         words = overall(verdicts)
         rows.append([findings[0].claim, *verdicts, words + reason if words == "no" else words])
-    return markdown(["claim", *by_set, "carries over"], rows).replace("---:", "---")
+    return markdown_table(["claim", *by_set, "carries over"], rows, words=True)
 
 
 def overall(verdicts: Sequence[str]) -> str:
@@ -117,10 +166,10 @@ def equal_rows(bench: Bench) -> str:
         (_, npad), *rivals = strategies.items()
         for name, decoder in rivals:
             gaps = [bench.paired(set_name, (npad, decoder)) for set_name in bench.tests]
-            cells = (f"{in_words(gap, bench.task)}: {_short(bench, gap)}" for gap in gaps)
+            cells = (f"{in_words(gap, bench.measures)}: {_short(bench, gap)}" for gap in gaps)
             gains.append([f"NPAD-{n} less {name}, {n}", *cells])
     header = ["difference", *bench.tests]
-    return f"{table}\n{markdown(header, gains).replace('---:', '---')}"
+    return f"{table}\n{markdown_table(header, gains, words=True)}"
 
 
 def _of_rows(bench: Bench, n: int) -> dict[str, Decoder]:
@@ -135,26 +184,28 @@ def _of_rows(bench: Bench, n: int) -> dict[str, Decoder]:
 
 def _short(bench: Bench, differences: Sequence[Difference]) -> str:
     """Return the verdict with "confirmed" and "not confirmed" put as better and not better."""
-    words = verdict(differences, bench.task)
+    words = verdict(differences, bench.measures)
     return words.replace("not confirmed", "not better").replace("confirmed", "better")
 
 
 def controls(bench: Bench, names: Sequence[str]) -> str:
     """Format a table of captions of the pictures beside those of controls that do not see them."""
     set_name = bench.tests[0]
-    metrics = [metric.title for metric in bench.task.metrics]
+    metrics = [metric.title for metric in bench.measures.metrics]
     rows, lines = [], []
     for label, decoder in CONTROLLED.items():
         real = bench.figures(set_name, decoder)
         rows.append([f"{set_name}, {label}", *quality_cells(bench, real)[1:], "–"])
         for control in names:
             figures = bench.figures(control, decoder)
-            _, *differences = bench.paired_sets((set_name, control), decoder)
+            key = ("paired sets", set_name, control, decoder_signature(decoder))
+            runs = [(set_name, decoder), (control, decoder)]
+            _, *differences = bench.compare_runs(key, runs)
             gained = ", ".join(f"{m} {d}" for m, d in zip(metrics, differences, strict=True))
             rows.append([f"{control}, {label}", *quality_cells(bench, figures)[1:], gained])
             clear = all(difference.low > 0 for difference in differences)
             lines.append(f"- {label}, against {control}: {_clearly(clear)} by every metric.\n")
-    table = markdown(["pictures and decoder", *metrics, "gained by seeing the picture"], rows)
+    table = markdown_table(["pictures and decoder", *metrics, "gained by seeing the picture"], rows)
     return (
         "`other pictures`: the same model, shown the next picture of the test set; `blind model`: "
         "one trained with the pictures of other captions.\n\n"
@@ -173,10 +224,25 @@ def examples(bench: Bench, descriptions: Sequence[str] = ()) -> str:
         "beam 5": Beam(5),
         "NPAD-50 + greedy": chosen.npad_greedy(bench),
     }
-    shown = bench.examples(bench.tests[0], decoders, EXAMPLES)
+    set_name = bench.tests[0]
+
+    def places() -> range:
+        size = len(bench.sets[set_name].references)
+        return range(0, size, max(1, size // EXAMPLES))[:EXAMPLES]
+
+    def outputs() -> list[dict[str, str]]:
+        entries = {name: bench.entries(set_name, decoder) for name, decoder in decoders.items()}
+        return [{name: texts[i][1] for name, texts in entries.items()} for i in places()]
+
+    def references() -> list[dict[str, str]]:
+        texts = bench.sets[set_name].references
+        return [{str(number): text for number, text in enumerate(texts[i])} for i in places()]
+
+    key = ("examples", set_name, EXAMPLES, *map(decoder_signature, decoders.values()))
+    shown = bench.result(key, outputs, TEXTS)
     described = descriptions or [
-        " / ".join(text.strip() for text in references.values())
-        for references in bench.references(bench.tests[0], EXAMPLES)
+        " / ".join(text.strip() for text in texts.values())
+        for texts in bench.result(("references", set_name, EXAMPLES), references, TEXTS)
     ]
     if len(described) != len(shown):
         raise InvalidInput(
@@ -199,7 +265,7 @@ def noise_levels(bench: Bench) -> str:
         decoder = factory()
         by_level = [bench.figures(set_name, decoder) for set_name in bench.tests]
         rows.append([name, *(figures.format(bench.metric.name) for figures in by_level)])
-    table = markdown([f"{bench.metric.title}", *bench.tests], rows)
+    table = markdown_table([f"{bench.metric.title}", *bench.tests], rows)
     return f"{table}\n{''.join(_bar(bench))}"
 
 

@@ -16,7 +16,7 @@ import math
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from npad.noise.noisy import Noise
 from npad.noise.random import stable_hash
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
+from npad.reproduce.record import Record
 from npad.schedules import Annealed, Constant, Schedule
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
@@ -50,7 +51,7 @@ from studies.digits import (
     read_takes,
     utterances,
 )
-from studies.hypotheses import Entry, append_entry, candidates, resume_entries
+from studies.hypotheses import Deadline, OutOfTime, candidates
 
 SIZES = (5, 10, 20)  # rows of each decoder
 DECIBELS = (20, 10, 0)
@@ -63,6 +64,9 @@ SEEDS = 3
 MAX_LENGTH = 60  # tokens; eight digits have about 20
 MAX_ROWS = 4096
 MAX_WINDOWS = 256  # at a time: each has 18 MB of keys and values
+
+
+Entry = dict[str, Any]  # a line of the file
 
 
 @dataclass(frozen=True)
@@ -104,14 +108,15 @@ def speech_set(
     return SpeechSet(name, list(references), type(parts[0])(**tensors), ids)
 
 
-def calibration_jobs() -> Iterator[Job]:
-    """Yield NPAD-5 with every site, schedule and σ₀."""
+def calibration_jobs() -> Iterator[tuple[Noise, Job]]:
+    """Yield every site, schedule and σ₀ with NPAD-5."""
     for site in SITES:
         for name, schedule in SCHEDULES.items():
             for sigma in SIGMAS:
                 noise = Noise(sigma, schedule, site=site, relative=True)
                 decoder = NPAD(Greedy(), CALIBRATED_ROWS, noise)
-                yield Job(f"npad {site} {name} {sigma:g}", CALIBRATED_ROWS, 0, VALIDATION, decoder)
+                system = f"npad {site} {name} {sigma:g}"
+                yield noise, Job(system, CALIBRATED_ROWS, 0, VALIDATION, decoder)
 
 
 def jobs(noise: Noise, sets: Sequence[str], seeds: int, sizes: Sequence[int]) -> Iterator[Job]:
@@ -133,9 +138,7 @@ def jobs(noise: Noise, sets: Sequence[str], seeds: int, sizes: Sequence[int]) ->
 
 def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS) -> Entry:
     """Decode a set; return the candidates of every recording, and the cost."""
-    decoder = job.decoder
-    if isinstance(decoder, Fallback):
-        decoder = replace(decoder, text=heard.detokenise)
+    decoder = job.decoder.with_texts(heard.detokenise, heard.detokenise)
     size = max(1, min(MAX_WINDOWS, max_rows // decoder.rows))
     text = cache(heard.detokenise)
     start, found = time.perf_counter(), []
@@ -145,7 +148,7 @@ def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS)
             found += decode(
                 heard.model, data.source[part], decoder, MAX_LENGTH, data.ids[part], max_rows
             )
-    return {
+    entry = {
         "system": job.system,
         "rows": job.rows,
         "seed": job.seed,
@@ -157,20 +160,14 @@ def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS)
         "references": data.references,
         "candidates": [candidates(hypotheses, text) for hypotheses in found],
     }
+    print(f"{job.key}: {-mean_log_prob(entry):.3f}; {entry['seconds']:.1f} s", flush=True)
+    return entry
 
 
-def mean_log_prob(record: Entry) -> float:
+def mean_log_prob(entry: Entry) -> float:
     """Return the mean log-probability of each recording's first candidate."""
-    best = [found[0][1] for found in record["candidates"]]
+    best = [found[0][1] for found in entry["candidates"]]
     return math.fsum(best) / len(best)
-
-
-def chosen_noise(records: Sequence[Entry], tried: Sequence[Job]) -> Noise:
-    """Return the noise whose outputs are the most probable on validation speech."""
-    scores = {r["system"]: mean_log_prob(r) for r in records if r.get("set") == VALIDATION}
-    best = max(tried, key=lambda job: scores[job.system]).decoder
-    assert isinstance(best, NPAD)
-    return best.noise
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -188,42 +185,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing afterwards")
     options = parser.parse_args(arguments)
-    begin = time.perf_counter()
-    heard = load_as(Transcriber, options.model, device_named(options.device, "--device"))
-    archive = archive_in(options.data)
-    records = resume_entries(options.out)
-    done = {(r["system"], r["rows"], r["seed"], r["set"]) for r in records if "system" in r}
-    if not records:
-        append_entry(options.out, {"about": _about(heard, options)})
+    try:
+        decode_all(options)
+        print("complete")
+    except OutOfTime:
+        print(f"stopped after {options.minutes:g} minutes: run it again to continue")
 
-    def work(todo: Sequence[Job], data: dict[str, SpeechSet]) -> bool:
-        for number, job in enumerate(todo, 1):
-            if job.key in done:
-                continue
-            minutes = (time.perf_counter() - begin) / 60
-            if minutes > options.minutes:
-                print(f"stopped after {minutes:.1f} minutes: run it again to continue")
-                return False
-            record = run(heard, job, data[job.on])
-            records.append(record)
-            append_entry(options.out, record)
-            spent = f"{record['seconds']:.1f} s, {minutes:.1f} minutes in all"
-            print(f"{number} of {len(todo)}: {job.key}: {-mean_log_prob(record):.3f}; {spent}")
-        return True
+
+def decode_all(options: argparse.Namespace) -> None:
+    """Choose the noise on validation speech, and decode the test sets by every decoder.
+
+    Raises:
+        OutOfTime: the time was over before everything was done.
+    """
+    record = Record(options.out, Deadline(options.minutes))
+    heard = load_as(Transcriber, options.model, device_named(options.device, "--device"))
+    record.row(("about",), lambda: {"about": _about(heard, options)})
 
     def strings(takes: range, count: int, seed: int) -> list[Utterance]:
-        return utterances(read_takes(archive, takes, heard.rate), count, heard.rate, seed)
+        recordings = read_takes(archive_in(options.data), takes, heard.rate)
+        return utterances(recordings, count, heard.rate, seed)
 
-    calibration = list(calibration_jobs())
-    valid = strings(VALIDATION_TAKES, options.validation, VALIDATION_SEED)
-    if not work(calibration, {VALIDATION: speech_set(heard, valid, VALIDATION, DECIBELS)}):
-        return
-    noise = chosen_noise(records, calibration)
+    def outputs(job: Job, data: SpeechSet) -> Entry:
+        entry: Entry = record.row(job.key, lambda: run(heard, job, data))
+        return entry
+
+    spoken = strings(VALIDATION_TAKES, options.validation, VALIDATION_SEED)
+    valid = speech_set(heard, spoken, VALIDATION, DECIBELS)
+    scores = {noise: mean_log_prob(outputs(job, valid)) for noise, job in calibration_jobs()}
+    noise = max(scores, key=scores.__getitem__)
     print(f"chosen on validation speech: {noise}")
     spoken = strings(TEST_TAKES, options.test, TEST_SEED)
     test = {f"{db} dB": speech_set(heard, spoken, f"{db} dB", [db]) for db in DECIBELS}
-    if work(list(jobs(noise, list(test), options.seeds, options.sizes)), test):
-        print("complete")
+    for job in jobs(noise, list(test), options.seeds, options.sizes):
+        outputs(job, test[job.on])
 
 
 def _about(heard: Transcriber, options: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.metric import TIE
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
 from studies.hypotheses import Candidate
 from studies.whisper.results import SELECTORS, Results, System
 
@@ -62,7 +62,7 @@ def findings(results: Results) -> str:
     ]
     lines = "".join(f"- {part}\n" for part in parts if part)
     header = ["NPAD, rows, selector", *(f"− {name}" for name in OPPONENTS.values())]
-    return f"{lines}\n{markdown(header, _rows(compared))}"
+    return f"{lines}\n{markdown_table(header, _rows(compared))}"
 
 
 def _rows(compared: list[Comparison]) -> Iterator[list[str]]:

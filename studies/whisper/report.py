@@ -7,6 +7,8 @@ writes FOLDER/README.md and FOLDER/wer.png, and the hypotheses as FOLDER/hypothe
 
 from __future__ import annotations
 
+import json
+import lzma
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +18,11 @@ import numpy as np
 
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.metrics.wer import Wer
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
 from npad.storage.atomic import write_atomic
-from studies.hypotheses import Entry, keep_entries, read_entries
+from studies.whisper.experiment import Entry
 from studies.whisper.findings import findings
-from studies.whisper.results import SELECTORS, SYSTEMS, Results, System, selected
+from studies.whisper.results import SELECTORS, SYSTEMS, Results, System, read_entries, selected
 
 COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": "NPAD"}
 SHADES = (1.0, 0.65, 0.35)  # of a decoder's colour, by selector
@@ -84,7 +86,7 @@ def _overview(results: Results) -> str:
         calls = sum(record["calls"] + record["rescored"] for record in records) / recordings
         columns += ["–"] * (len(SELECTORS) - len(columns))
         rows.append([SYSTEMS[name], f"{size}", *columns, f"{calls:.0f}"])
-    return markdown(["decoder", "rows", *SELECTORS, "calls and re-scored"], rows)
+    return markdown_table(["decoder", "rows", *SELECTORS, "calls and re-scored"], rows)
 
 
 def _table(results: Results, on: str) -> str:
@@ -106,7 +108,7 @@ def _table(results: Results, on: str) -> str:
                 f"{record['seconds']:.1f}",
             ]
         )
-    return markdown(
+    return markdown_table(
         ["decoder, rows, selector", "WER", "NLL", "calls", "re-scored", "seconds"], rows
     )
 
@@ -122,7 +124,7 @@ def _differences(results: Results) -> str:
         [str(s), *("" if s == b else str(results.compare(s, b)) for b in baselines)]
         for s in results.systems
     ]
-    return markdown(["decoder, rows, selector", *(f"− {b}" for b in baselines)], rows)
+    return markdown_table(["decoder, rows, selector", *(f"− {b}" for b in baselines)], rows)
 
 
 def _chosen(results: Results) -> str:
@@ -135,7 +137,7 @@ def _calibration(results: Results) -> str:
         [record["system"].removeprefix("npad "), *_calibrated(record)]
         for record in results.calibration
     ]
-    return markdown(["site, schedule, σ₀", "NLL", "WER by log p", "WER by MBR"], rows)
+    return markdown_table(["site, schedule, σ₀", "NLL", "WER by log p", "WER by MBR"], rows)
 
 
 def _calibrated(record: Entry) -> list[str]:
@@ -187,7 +189,8 @@ def write(file: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     copy = folder / "hypotheses.jsonl.xz"
     if file.resolve() != copy.resolve():
-        keep_entries(copy, entries)
+        lines = "".join(f"{json.dumps(entry, ensure_ascii=False)}\n" for entry in entries)
+        write_atomic(copy, lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME))
     title = f"{results.about.get('model', '?')}, noisy strings of digits, all noise levels"
     curves(panels(results), folder / "wer.png", title, "error bars: one deviation over the seeds")
     write_atomic(folder / "README.md", render(results))

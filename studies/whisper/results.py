@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +15,10 @@ from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference, paired
 from npad.metrics.metric import FloatArray
 from npad.metrics.wer import Wer
+from npad.reproduce.record import Record
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
-from studies.hypotheses import Candidate, Entry, choose
-from studies.whisper.experiment import VALIDATION
+from studies.hypotheses import Candidate, choose
+from studies.whisper.experiment import VALIDATION, Entry
 
 SELECTORS: dict[str, Selector] = {
     "log p": MostProbable(),
@@ -57,6 +61,14 @@ def selected(record: Entry, selector: str) -> Selected:
     best = [each[choose(each, SELECTORS[selector])] for each in found]
     errors = Wer().statistics([candidate.text for candidate in best], record["references"])
     return Selected(errors, -float(np.mean([candidate.log_prob for candidate in best])))
+
+
+def read_entries(file: Path) -> list[Entry]:
+    """Return the entries of a run's record, or of FILE.jsonl.xz, which has no keys."""
+    if file.suffix == ".xz":
+        with lzma.open(file, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+    return list(Record(file).results.values())
 
 
 class Results:

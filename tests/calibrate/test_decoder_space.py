@@ -12,8 +12,7 @@ from typer import Typer
 import npad
 from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Selected
 from npad.calibrate.decoder_space import TEACHER, DecoderSpace
-from npad.cli.decoder_line import options_for
-from npad.cli.decoder_options import decodes, with_decoder_options
+from npad.cli.decoder_options import decodes, options_for
 from npad.reproduce.bench import decoder_signature
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
@@ -51,7 +50,7 @@ def parse(words: list[str], defaults: Defaults, monkeypatch):
 
     monkeypatch.setattr("npad.cli.decoder_options.defaults_of", lambda name: defaults)
     app = Typer()
-    app.command()(with_decoder_options(decodes()(command)))
+    app.command()(decodes()(command))
     typer.main.get_command(app).main(words, standalone_mode=False)
     return received[0]
 

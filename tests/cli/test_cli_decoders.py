@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import npad as package
-from npad.cli.decoder_options import make_decoder
+from cases import make_decoder
 from npad.distributions import DISTRIBUTIONS
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS

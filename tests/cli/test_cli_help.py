@@ -11,7 +11,7 @@ import pytest
 
 import npad as package
 import npad.cli as npad_cli
-from npad.cli.commands import COMMANDS, build
+from npad.cli.commands import COMMANDS, build, summary
 from npad.cli.main import main
 from runs import npad, printed_here
 
@@ -60,7 +60,7 @@ def test_every_module_with_a_command_is_listed():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
-    assert build(name).help.splitlines()[0] == COMMANDS[name]
+    assert build(name).help.splitlines()[0] == summary(name)
 
 
 @pytest.mark.parametrize("command", [[], *HELPS], ids=" ".join)

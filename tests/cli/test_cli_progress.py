@@ -8,10 +8,10 @@ import npad as package
 from npad import NPAD, Greedy, Noise
 from npad.cli import terminal
 from npad.cli.corpus import Throughput
-from npad.cli.line_stream import write_translations
-from npad.cli.outputs import as_text
-from npad.cli.terminal import Notes, clock_time
+from npad.cli.outputs import write_outputs
+from npad.cli.terminal import Decoded, Notes, clock_time
 from npad.pipelines.pipeline import on_decoded
+from npad.search.request import Decoding
 from runs import printed_here, refused_here
 
 PHRASES = ["danke", "na ja", "danke", "", "na ja"]
@@ -45,20 +45,16 @@ def test_translate_and_evaluate_move_with_every_batch(shown, tmp_path, capsys, m
     assert shown == [("evaluating", done, 5) for done in (2, 4, 5)]
 
 
-def test_progress_never_moves_back(tmp_path):
+def test_progress_never_moves_back():
     shown = []
-    with open(tmp_path / "out", "w") as out:
-        write_translations(
-            package.load("toy"),
-            iter(["", "", "danke", "", "na ja"]),
-            5,
-            out,
-            as_text,
-            lambda *state: shown.append(state[1]),
-            lambda *_: None,
-            decoder=Greedy(),
-            window=3,
-        )
+    write_outputs(
+        package.load("toy"),
+        ["", "", "danke", "", "na ja"],
+        Decoding(Greedy()),
+        lambda *_: None,
+        Decoded(lambda *state: shown.append(state[1]), "translating", 5),
+        window=3,
+    )
     assert shown == sorted(shown)
     assert shown[-1] == 5
 
@@ -89,7 +85,7 @@ def test_an_interrupted_translation_of_a_file_says_how_to_continue(tmp_path, cap
         raise KeyboardInterrupt
 
     (tmp_path / "in").write_text("danke\n")
-    monkeypatch.setattr("npad.cli.translate.write_translations", interrupted)
+    monkeypatch.setattr("npad.cli.translate.write_outputs", interrupted)
     files = ["-i", tmp_path / "in", "-o", tmp_path / "out"]
     line = refused_here(capsys, monkeypatch, "translate", "-m", "toy", *files, code=130)
     advice = "with --engine local, the same command continues after an interrupt"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import lzma
 import os
@@ -18,8 +17,8 @@ import pytest
 
 import npad as package
 from cases import Small
-from npad.cli import outputs
 from npad.cli.main import main
+from npad.pipelines.writers import as_json, as_moses
 from runs import lines, npad, printed_here
 
 
@@ -136,7 +135,7 @@ def read_until(terminal, end, seconds=20):
 def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, capsys, monkeypatch):
     whole = package.load(trained)
     monkeypatch.setattr(
-        "npad.cli.translate.load", lambda *_: replace(whole, model=Small(whole.model, 40))
+        "npad.cli.translate.load_as", lambda *_: replace(whole, model=Small(whole.model, 40))
     )
     arguments = [
         "npad",
@@ -211,22 +210,15 @@ def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
     best = segmentations(
         ("a", -1.0), ("b", -2.0), ("a", -3.0), ("b", -4.0), ("c", -5.0), ("a", -6.0)
     )
-    moses, records = io.StringIO(), io.StringIO()
-    outputs.as_moses(moses, 0, "source", best, 2)
-    assert [line.split(" ||| ")[1:4:2] for line in moses.getvalue().splitlines()] == [
+    moses = as_moses(0, "source", best, 2).splitlines()
+    assert [line.split(" ||| ")[1:4:2] for line in moses] == [
         ["a", "-1.000000"],
         ["b", "-2.000000"],
     ]
-    outputs.as_json(records, 0, "source", best, 9)
-    record = json.loads(records.getvalue())
-    assert [(one["text"], one["log_prob"]) for one in (record, *record["alternatives"])] == [
-        ("a", -1),
-        ("b", -2),
-        ("c", -5),
-    ]
-    records = io.StringIO()
-    outputs.as_json(records, 0, "source", best, 1)
-    assert json.loads(records.getvalue())["log_prob"] == -1
+    record = json.loads(as_json(0, "source", best, 9))
+    candidates = [(c["text"], c["log_prob"]) for c in (record, *record["alternatives"])]
+    assert candidates == [("a", -1), ("b", -2), ("c", -5)]
+    assert json.loads(as_json(0, "source", best, 1))["log_prob"] == -1
 
 
 @pytest.mark.parametrize(

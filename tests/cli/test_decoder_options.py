@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cases import make_decoder
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, MostProbable, Noise, Sampling
-from npad.cli.decoder_choice import compared_decoders, make_decoder
+from npad.cli.decoder_options import compared_decoders
 from npad.distributions import Dropout
 from npad.search.defaults import Defaults
 from npad.selectors import WithCut
@@ -81,8 +82,10 @@ def test_what_is_left_open_is_the_models_default(name, settings, expected):
 
 
 def test_compared_decoders_take_the_models_default_and_relative():
-    noises = [one.noise for one in compared_decoders({}, OPEN_ENDED) if isinstance(one, NPAD)]
+    noises = [
+        one.noise for one in compared_decoders({}, OPEN_ENDED).values() if isinstance(one, NPAD)
+    ]
     assert noises == [SHARE, SHARE]
     relative = compared_decoders({"relative": True, "sigma": "0.2"})
-    noises = [one.noise for one in relative if isinstance(one, NPAD)]
+    noises = [one.noise for one in relative.values() if isinstance(one, NPAD)]
     assert noises == [Noise(0.2, relative=True)] * 2

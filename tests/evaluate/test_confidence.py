@@ -104,7 +104,8 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
     sources = [f"I have {n} {thing}." for n, thing in product(range(20), ("cats", "dogs"))] * 3
     references = [f"Ich habe {n % 7} Katzen." for n in range(len(sources))]
     for decoder in (None, Greedy()):
-        fit = fit_confidence(translator, sources, references, Decoding(decoder), "cats")
+        decoding = None if decoder is None else Decoding(decoder)
+        fit = fit_confidence(translator, sources, references, decoding, "cats")
         outputs = replace(translator, confidence=fit).translate(sources, decoder)
         chrf = [
             CHRF().sentence_score(output.text, [reference]).score

@@ -18,6 +18,7 @@ from npad import (
     Arithmetic,
     Beam,
     BestOf,
+    Decoder,
     Diverse,
     Exact,
     Fallback,
@@ -32,11 +33,13 @@ from npad import (
     Translator,
     decode,
 )
+from npad.cli.decoder_options import flag_of
 from npad.errors import MemoryWarning
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
-from npad.search.epsilon import Epsilon
 from npad.search.registry import DECODERS
+from npad.search.request import decoding_from
+from npad.search.sampling import Epsilon
 
 PLAIN = {
     "greedy": Greedy(),
@@ -95,6 +98,12 @@ def with_decoders(name, cases, fully):
     chosen = [(case, way) for case in cases for way in (EVERY if case in fully else WAYS)]
     params = [pytest.param(EVERY[way], cases[case], id=f"{way}-{case}") for case, way in chosen]
     return pytest.mark.parametrize(("decoder", name), params)
+
+
+def make_decoder(name, settings, defaults=None) -> Decoder:
+    """The decoder that --decoder and other options of the command line describe."""
+    options = {**settings, "decoder": name}
+    return decoding_from(options, defaults, spell=flag_of).decoder
 
 
 def key(hypothesis: Hypothesis) -> tuple[bool, float]:

@@ -31,8 +31,7 @@ AREAS = {
     "search/loop.py": tests(
         "loop", "paired_clean", "cost", *BAD, "captured", "shared_prefixes", "beam"
     ),
-    "search/chain_range.py": tests("chain_range"),
-    "search/npad.py": tests("arguments", "selectors", *BAD, "npad", "npad_chains"),
+    "search/npad.py": tests("arguments", "selectors", *BAD, "npad", "npad_chains", "chain_range"),
     "search/registry.py": tests("arguments", "specs"),
     "search/rows.py": tests("hypotheses", "paired_clean", "loop", "beam"),
     "search/runs.py": tests("hypotheses", "prefixes"),

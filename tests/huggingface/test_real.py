@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from test_docs import outputs
 
 from npad import NPAD, BestOf, Greedy, Noise, Sampling, hf
+from pages import blocks_with_output
 from runs import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("default")]
@@ -87,5 +87,5 @@ def test_chunks_change_nothing(given):
 
 
 def test_the_page_shows_its_true_output(loaded):
-    for block, printed in outputs(ROOT / "docs/huggingface.md", kind=" real"):
+    for block, printed in blocks_with_output(ROOT / "docs/huggingface.md", kind=" real"):
         assert printed == (block["shown"] or "")

@@ -14,8 +14,8 @@ from npad.models.table import TableModel
 from npad.pipelines import audio
 from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import on_decoded
-from npad.pipelines.subtitles import FORMATS
 from npad.pipelines.transcription import Timestamps, Transcriber
+from npad.pipelines.writers import TRANSCRIPTS
 from npad.search.hypotheses import Hypothesis
 from runs import printed_here, refused_here
 from speech_cases import RATE, saved, tone
@@ -179,33 +179,39 @@ def test_without_timestamps_the_window_is_a_segment():
     assert list(transcriber().segments(given)) == [Segment(10, 14, "unused", given.output)]
 
 
-CUES = [
+CUES = (
     Segment(0.0, 1.5, "a --> b", window().output),
     Segment(3661.25, 3662.0, "x <y>\n& z", window().output),
-]
+)
+
+
+def transcribed(form, cues=CUES):
+    windows = (Window(0.0, 9.0, window().output),)
+    output = Output("", 0.0, window().output.hypothesis, "beam", windows=windows, segments=cues)
+    return TRANSCRIPTS[form](0, "a.wav", output, 1)
 
 
 def test_srt():
-    assert FORMATS["srt"]("a.wav", 9.0, CUES) == (
+    assert transcribed("srt") == (
         "1\n00:00:00,000 --> 00:00:01,500\na → b\n\n2\n01:01:01,250 --> 01:01:02,000\nx <y> & z\n"
     )
 
 
 def test_vtt():
-    assert FORMATS["vtt"]("a.wav", 9.0, CUES) == (
+    assert transcribed("vtt") == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\na → b\n\n"
         "01:01:01.250 --> 01:01:02.000\nx &lt;y> &amp; z\n"
     )
-    assert FORMATS["vtt"]("a.wav", 9.0, []) == "WEBVTT\n"
+    assert transcribed("vtt", ()) == "WEBVTT\n"
 
 
 def test_json_is_one_line():
-    line = FORMATS["json"]("a.wav", 9.0, CUES)
+    line = transcribed("json")
     assert line.count("\n") == 1
     content = json.loads(line)
     assert (content["file"], content["duration"], len(content["segments"])) == ("a.wav", 9.0, 2)
     assert content["segments"][1]["start"] == 3661.25
-    assert json.loads(FORMATS["json"]("a.wav", 9.0, []))["segments"] == []
+    assert json.loads(transcribed("json", ()))["segments"] == []
 
 
 # Files as people have them

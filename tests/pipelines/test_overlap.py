@@ -13,7 +13,7 @@ import pytest
 import npad
 from cases import Small
 from npad import Greedy, InvalidInput
-from npad.cli import line_stream
+from npad.cli import outputs
 from npad.cli import translate as command
 from npad.cli.main import main
 from npad.pipelines import pipeline
@@ -164,10 +164,10 @@ def run(monkeypatch, *arguments):
 @pytest.mark.usefixtures("overlap")
 def test_the_command_writes_a_file_as_it_is_read(monkeypatch, tmp_path):
     (tmp_path / "in").write_text("danke\n\nna ja\n" * 7)
-    monkeypatch.setattr(line_stream, "LINES_PER_UPDATE", 4)
-    monkeypatch.setattr(line_stream, "LINES_PER_TRIM", 8)
+    monkeypatch.setattr(outputs, "OUTPUTS_PER_UPDATE", 4)
+    monkeypatch.setattr(outputs, "OUTPUTS_PER_TRIM", 8)
     trims = []
-    monkeypatch.setattr(line_stream, "return_free_memory", lambda: trims.append(True))
+    monkeypatch.setattr(outputs, "return_free_memory", lambda: trims.append(True))
     run(monkeypatch, "-i", tmp_path / "in", "-o", tmp_path / "out", "--window", 5)
     assert lines(tmp_path / "out") == ["thanks", "", "well yes"] * 7
     assert len(trims) == 2  # at 8 and 16 of 21 lines, though more lines had been read

@@ -87,6 +87,23 @@ def test_subtitles_have_the_times_of_windows(folder, tmp_path, capsys, monkeypat
     assert "00:00:00,000 --> 00:00:00,500" in shown
 
 
+@pytest.mark.parametrize("output", ["--json", "--format=json", "--format=text", "--format=vtt"])
+def test_a_folder_gets_a_file_per_recording_in_every_format(folder, tmp_path, npad_here, output):
+    quiet = record(tmp_path / "quiet.wav", torch.zeros(RATE), RATE)
+    loud = record(tmp_path / "loud.wav", tone(500, 0.5, RATE), RATE)
+    (tmp_path / "out").mkdir()
+    base = ("transcribe", "-m", folder, "--max-length", 9, output)
+    assert npad_here(*base, quiet, loud, "-o", tmp_path / "out").stdout == ""
+    written = {path.stem: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert written.keys() == {"quiet", "loud"}
+    together = "" if "vtt" in output else npad_here(*base, quiet, loud).stdout
+    for name, path in (("quiet", quiet), ("loud", loud)):
+        alone = npad_here(*base, path).stdout
+        assert written[name].replace('{"id": 1,', '{"id": 0,') == alone
+    if together and output != "--json":
+        assert together == written["quiet"] + written["loud"]
+
+
 def test_the_overlay_shows_attention_over_time(folder, tmp_path, capsys, monkeypatch):
     path = record(tmp_path / "a.wav", tone(500, 0.5, RATE), RATE)
     base = ("transcribe", "-m", folder, "--max-length", 9, "--overlay", tmp_path / "o.png")
@@ -120,9 +137,8 @@ def test_info_shows_what_a_model_reads(folder, tmp_path, capsys, monkeypatch):
 def test_a_server_hears_with_it(folder):
     pytest.importorskip("starlette")
     from npad.serve.limits import Limits
-    from npad.serve.models import load_served
+    from npad.serve.models import serve
 
-    served = load_served(str(folder), torch.device("cpu"), Limits())
-    assert served.transcriber is not None
-    assert served.transcriber.rate == RATE
+    served = serve("own", load(folder), Limits())
+    assert served.sound.rate == RATE
     served.thread.close()

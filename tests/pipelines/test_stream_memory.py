@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from npad.cli import line_stream, startup
+from npad.cli import outputs, startup
 from npad.engine import memory
 from npad.models import linear
 from runs import printed_here
@@ -95,8 +95,8 @@ def test_a_program_that_has_loaded_torch_keeps_its_environment(clean):
 
 def test_free_memory_is_returned_after_every_so_many_lines(capsys, monkeypatch, tmp_path):
     returned: list[bool] = []
-    monkeypatch.setattr(line_stream, "return_free_memory", lambda: returned.append(True))
-    monkeypatch.setattr(line_stream, "LINES_PER_TRIM", 4)
+    monkeypatch.setattr(outputs, "return_free_memory", lambda: returned.append(True))
+    monkeypatch.setattr(outputs, "OUTPUTS_PER_TRIM", 4)
     (tmp_path / "text").write_text("danke\n" * 10)
     arguments = ["translate", "--model", "toy", "--decoder", "greedy", "--window", 2]
     printed_here(capsys, monkeypatch, *arguments, "--input", tmp_path / "text")

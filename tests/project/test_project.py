@@ -201,17 +201,13 @@ def test_the_tests_that_a_page_names_are_there(page):
         assert (ROOT / name).exists(), name
 
 
-# Where the old word for a token remains: names that still work until 0.3.
-SYMBOLS = {"cli/bench.py"}
-
-
 def test_it_is_token_and_never_symbol():
     """As CONTRIBUTING.md says; "symbolic link" is another word."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     texts = {str(path.relative_to(SOURCE)): path.read_text() for path in FILES}
     texts |= {str(path.relative_to(ROOT)): path.read_text() for path in pages}
     found = {path for path, text in texts.items() if re.search("symbols?(?![a-z])", text.lower())}
-    assert found == SYMBOLS
+    assert not found
 
 
 def test_it_ships_its_types():

@@ -17,14 +17,17 @@ from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import evaluate
 from npad.models import toy
 from npad.reproduce import reproduce
-from npad.reproduce.bench import Bench, Pairs, decoder_signature, with_seed
+from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature, with_seed
 from npad.reproduce.record import NotMeasured, Record
 from npad.search.request import Decoding
 
 TOY: Any = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
 REFERENCES = ["i could not care less", "thanks", "oh well", "it is all greek"]
-SETS = {"valid": Pairs(PHRASES, REFERENCES), "test": Pairs(PHRASES[::-1], REFERENCES[::-1])}
+SETS = {
+    "valid": EvaluationSet(PHRASES, REFERENCES),
+    "test": EvaluationSet(PHRASES[::-1], REFERENCES[::-1]),
+}
 
 
 def bench(folder, **more) -> Bench:
@@ -78,8 +81,8 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
         "signature",
     ):
         assert row[name] == pytest.approx(expected[name])
-    assert row.distinct == report.unique
-    assert row.won == sum(one.hypothesis.chain > 0 for one in outputs) / 4
+    assert row["distinct"] == report.unique
+    assert row["won"] == sum(one.hypothesis.chain > 0 for one in outputs) / 4
     without = Bench(tmp_path, list(SETS))
     assert without.row("test", decoder) == row
     with pytest.raises(NotMeasured, match="measuring it needs a model"):
@@ -104,7 +107,6 @@ def test_seeds_are_where_chance_is():
         Greedy(),
         Beam(5),
         NPAD(Beam(5), 1, Noise(0.0)),
-        NPAD(Beam(5), 3, Noise(0.0), selector=LengthNormalised()),
     ):
         assert with_seed(sure, 7) == sure
     assert with_seed(Sampling(5), 7) == Sampling(5, seed=7)
@@ -119,17 +121,17 @@ def test_figures_are_means_over_seeds(tmp_path):
     here = bench(tmp_path, seeds=4)
     rows = [here.row("test", Sampling(2, seed=seed)) for seed in range(4)]
     found = here.figures("test", Sampling(2))
-    values = [row.nll for row in rows]
+    values = [row["nll"] for row in rows]
     assert (found["nll"], found.spread("nll")) == (
         pytest.approx(np.mean(values)),
         pytest.approx(np.std(values, ddof=1)),
     )
     assert found.format("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
-    assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2)).nll:.2f}"
+    assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2))['nll']:.2f}"
 
 
 def test_an_output_that_never_ended_is_a_search_error(tmp_path):
-    here = bench(tmp_path, max_length=3)
+    here = bench(tmp_path, limits=Decoding(Greedy(), 3))
     best = here.exact("test", 4, 10_000)
     outputs = TOY.translate(PHRASES[::-1], Greedy(), 3)
     cut = [not one.hypothesis.finished for one in outputs]

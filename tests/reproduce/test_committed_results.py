@@ -8,9 +8,9 @@ import pytest
 
 from npad.reproduce import report, tables
 from npad.reproduce.bench import Bench
-from npad.reproduce.paper import PAPER
+from npad.reproduce.tables import PAPER
 from runs import ROOT
-from studies.tasks.sections import OUTLINE as TASK_OUTLINE
+from studies.tasks.sections import OUTLINES
 
 RESULTS = sorted(path.parent for path in (ROOT / "docs/results").glob("*/results.jsonl"))
 
@@ -25,7 +25,7 @@ def test_every_interval_of_the_summary_is_a_reports():
 
 @pytest.mark.parametrize("folder", RESULTS, ids=lambda folder: folder.name)
 def test_a_committed_report_is_what_its_results_say(folder):
-    outline = TASK_OUTLINE if folder.name in ("caption", "speech") else report.OUTLINE
+    outline = OUTLINES.get(folder.name, report.OUTLINE)
     assert report.render(folder, outline) == (folder / "README.md").read_text()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npad import InvalidInput
-from npad.reproduce.bench import Pairs
+from npad.reproduce.bench import EvaluationSet
 from npad.reproduce.data import ParallelText, concatenate
 
 
@@ -16,7 +16,7 @@ def test_texts_are_found_by_name(tmp_path):
     found = ParallelText.find(tmp_path, "en")
     assert list(found.train) == ["books", "news"]
     assert list(found.sets()) == ["2013", "a", "b"]
-    assert found.sets()["b"] == Pairs(["test-b en"], ["test-b cs"])
+    assert found.sets()["b"] == EvaluationSet(["test-b en"], ["test-b cs"])
     assert [path.read_text() for path in concatenate(found.train, tmp_path / "new")] == [
         "books en\nnews en\n",
         "books cs\nnews cs\n",

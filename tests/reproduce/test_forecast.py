@@ -9,7 +9,7 @@ import pytest
 
 from npad.cli.display import Display
 from npad.reproduce import reproduce as experiment
-from npad.reproduce.bench import Bench, Pairs
+from npad.reproduce.bench import Bench, EvaluationSet
 from npad.reproduce.forecast import Forecast, Outlook
 from npad.reproduce.report import Setup, markdown_of
 
@@ -19,8 +19,8 @@ RESULTS = Path(__file__).parent.parent.parent / "docs/results"
 def bench_of(name: str) -> tuple[Bench, Setup]:
     """A committed report's bench, and its setup."""
     setup = Setup.load(RESULTS / name)
-    sets = {name: Pairs([""] * size, [""] * size) for name, size in setup.sets.items()}
-    return Bench(RESULTS / name, sets, seeds=setup.seeds, max_length=setup.max_length), setup
+    sets = {name: EvaluationSet([""] * size, [""] * size) for name, size in setup.sets.items()}
+    return Bench(RESULTS / name, sets, seeds=setup.seeds), setup
 
 
 @pytest.mark.parametrize("name", ["multi30k-adadelta", "multi30k-adam"])

@@ -164,7 +164,7 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         ),
         (
             ["--precision", "int4"],
-            "precision must be one of 'float32', 'bfloat16', 'float16', 'int8', not 'int4'",
+            "precision must be one of 'float32', 'bfloat16', 'int8', not 'int4'",
         ),
         (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
     ],

@@ -24,7 +24,6 @@ from npad import (
     decode,
 )
 from npad.distributions import Antithetic, Dropout, Fixed, Gaussian, Orthogonal
-from npad.search.chain_range import ChainCandidates, ChainRange, merge
 from npad.search.hypotheses import Hypotheses
 from npad.selectors import GNMTLength, Rerank
 
@@ -35,11 +34,11 @@ def in_ranges(model, source, decoder, cuts, ids=None):
     """Decode each range of chains apart, and merge."""
     bounds = [0, *cuts, decoder.chains]
     parts = [
-        decode(model, source, ChainRange(decoder, start, stop), LENGTH, ids)
+        decode(model, source, decoder.chain_range(start, stop), LENGTH, ids)
         for start, stop in pairwise(bounds)
     ]
     return [
-        merge(decoder, [hypothesis for part in parts for hypothesis in part[sentence]])
+        decoder.merge([hypothesis for part in parts for hypothesis in part[sentence]])
         for sentence in range(len(source))
     ]
 
@@ -62,17 +61,17 @@ def test_ranges_of_chains_merge_to_the_whole(decoder, cuts):
 def test_the_candidates_of_every_chain_merge_to_the_whole(decoder):
     model, source = recurrent(), summaries(3)
     found = [
-        decode(model, source, ChainCandidates(decoder, *bounds), LENGTH)
+        decode(model, source, decoder.chain_range(*bounds, distinct=False), LENGTH)
         for bounds in ((0, 2), (2, decoder.chains))
     ]
-    merged = [merge(decoder, first + second) for first, second in zip(*found, strict=True)]
+    merged = [decoder.merge(first + second) for first, second in zip(*found, strict=True)]
     whole = decode(model, source, decoder, LENGTH)
     assert_same(merged, whole)
     assert counts(merged) == counts(whole)
     for candidates in found[1]:
         chains = [candidate.chain for candidate in candidates]
         assert chains == sorted(chains)
-        assert set(chains) == set(decoder._chains().numbers[2:].tolist())
+        assert set(chains) == set(decoder.numbered().numbers[2:].tolist())
 
 
 DISTRIBUTIONS = [Gaussian(), Antithetic(), Orthogonal(), Fixed(), Dropout()]
@@ -99,9 +98,9 @@ def test_the_driver_selects_as_the_search_does(selector, dtype):
     model, source = recurrent(dtype=dtype), summaries(4, dtype)
     whole = decode(model, source, decoder, LENGTH)
     parts = [
-        decode(model, source, ChainRange(decoder, *bounds), LENGTH) for bounds in [(0, 6)]
+        decode(model, source, decoder.chain_range(*bounds), LENGTH) for bounds in [(0, 6)]
     ]  # one range: the same batch shape, so that float32 is bit-identical, too
-    assert [merge(decoder, part) for part in parts[0]] == [
+    assert [decoder.merge(part) for part in parts[0]] == [
         [replace(hypothesis, proven=None) for hypothesis in hypotheses] for hypotheses in whole
     ]
 
@@ -116,7 +115,7 @@ def test_of_equal_candidates_the_first_stays_and_the_counts_add_up():
     first = Hypothesis((1, 2), -1.0, True, chain=0, noisy_log_prob=-1.5, count=2)
     other = Hypothesis((1,), -0.5, False, chain=1, noisy_log_prob=-2.0)
     again = replace(first, chain=7, noisy_log_prob=-9.0, count=3)
-    assert merge(NPAD(chains=8), [first, other, again]) == [replace(first, count=5), other]
+    assert NPAD(chains=8).merge([first, other, again]) == [replace(first, count=5), other]
 
 
 def test_hypotheses_survive_the_way_to_tensors_and_back():
@@ -141,9 +140,9 @@ def test_hypotheses_survive_the_way_to_tensors_and_back():
 )
 def test_a_range_that_cannot_be_run_is_refused(decoder, bounds, rule):
     with pytest.raises(InvalidInput, match=rule):
-        ChainRange(decoder, *bounds)
+        decoder.chain_range(*bounds)
 
 
 def test_a_range_takes_the_rows_of_its_chains():
-    assert ChainRange(NPAD(Beam(3), chains=50), 10, 20).rows == 30
-    assert ChainRange(NPAD(selector=MostProbable()), 0, 50).rows == 50
+    assert NPAD(Beam(3), chains=50).chain_range(10, 20).rows == 30
+    assert NPAD(selector=MostProbable()).chain_range(0, 50).rows == 50

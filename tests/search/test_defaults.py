@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 import npad
+from cases import make_decoder
 from npad import NPAD, Diverse, Greedy, MostProbable, Noise, Sampling
 from npad.calibrate.decoder_space import DecoderSpace
 from npad.cli.compare import QUICK
-from npad.cli.decoder_choice import make_decoder
-from npad.cli.decoder_line import options_for
-from npad.search.defaults import Defaults
-from npad.search.selected import default_npad
+from npad.cli.decoder_options import options_for
+from npad.search.defaults import Defaults, default_npad
 from npad.selectors import WithCut
 from runs import ROOT
 

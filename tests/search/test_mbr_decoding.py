@@ -9,7 +9,7 @@ import torch
 from test_steered import clean_scores, steered
 
 from attention_cases import SOURCE, build
-from cases import recurrent, summaries
+from cases import make_decoder, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -27,7 +27,6 @@ from npad import (
     load,
     signature,
 )
-from npad.cli.decoder_options import make_decoder
 from npad.metrics.registry import METRICS
 from npad.models.table import TableModel
 from npad.search.defaults import Defaults
@@ -196,8 +195,5 @@ def test_mistakes_are_one_clear_line():
         MBRDecoding(pseudo_references="sampling")
     with pytest.raises(InvalidInput, match="inner must be a decoder: write"):
         MBRDecoding(Beam)
-    nested = NPAD(MBRDecoding(NPAD(chains=2)), 2)
-    with pytest.raises(InvalidInput, match="NPAD cannot be within its own inner decoder"):
-        decode(recurrent(), summaries(1), nested, 3)
     with pytest.raises(InvalidInput, match="--samples does not go with --inner beam"):
         make_decoder("mbr-decoding", {"samples": 9})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cases import p_value, recurrent, summaries
 from npad import Sampling, decode
 from npad.models.table import TableModel
-from npad.search.epsilon import Epsilon
+from npad.search.sampling import Epsilon
 
 DRAWS = 4000
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npad
-from cases import recurrent, summaries, tables
+from cases import make_decoder, recurrent, summaries, tables
 from npad import (
     MBR,
     NPAD,
@@ -26,7 +26,6 @@ from npad import (
     Selected,
     decode,
 )
-from npad.cli.decoder_choice import make_decoder
 from npad.cli.main import main
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS

@@ -78,7 +78,7 @@ def test_mistakes_are_named(text, message):
         ("npad(greedy)", "npad has no field 'greedy'; it has inner=…"),
         ("best-of(decoders=greedy,breadth)", "decoder must be one of greedy, .*, not 'breadth'"),
         ("sampling(top_k=yes)", "decoder sampling's top_k must be a number, not 'yes'"),
-        ("exact(beam=greedy)", "Exact's beam must be a Beam"),
+        ("exact(beam=greedy)", "beam must be a Beam"),
         ("beam(width=3,width=4)", "beam has its field 'width' twice"),
     ],
 )

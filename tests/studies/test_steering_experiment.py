@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 import sacrebleu
@@ -13,11 +12,9 @@ from attention_cases import build
 from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.models.actors import Actor
-from npad.reproduce import reproduce
 from npad.reproduce.data import ParallelText
-from npad.reproduce.record import Record as Results
-from npad.training.recipe import Recipe
-from studies.hypotheses import append_entry, read_entries
+from npad.reproduce.record import Record
+from studies.hypotheses import OutOfTime
 from studies.steering import experiment
 from studies.steering import report as steering_report
 from studies.steering.aims import SYSTEMS, SetResults
@@ -25,7 +22,7 @@ from studies.steering.experiment import Steering, best_variants
 from studies.steering.report import RESULTS, render
 from studies.steering.rows import Chosen, Unjudged, best_per_token, rows
 from studies.steering.scores import by_system, score_outputs
-from studies.steering.steps import OUTPUTS, OutOfTime, Plan, checksum_of
+from studies.steering.steps import OUTPUTS, Plan, checksum_of
 from studies.steering.variant import Variant, without_a_word
 
 ACTOR = Variant("actor", units=8, width=3, epochs=2, rate=0.01, batch=200)
@@ -69,17 +66,17 @@ def ran(corpus, tmp_path_factory, small):
         sittings += 1
         steering, steps = Steering(killed, plan(corpus), 60, quiet), []
 
-        def measure(key, values, steering=steering, steps=steps):
-            new = tuple(key) not in steering.keys
-            record = Steering.measure(steering, key, values)
+        def row(key, measure, steering=steering, steps=steps):
+            new = key not in steering.record.results
+            value = Record.row(steering.record, key, measure)
             steps.extend([key] if new else [])
             if len(steps) == 7:
                 path = killed / OUTPUTS
                 path.write_bytes(path.read_bytes()[:-20])  # the last record is cut off
                 raise Killed
-            return record
+            return value
 
-        steering.measure = measure
+        steering.record.row = row
         try:
             steering.run()
             steering.time(2)
@@ -89,8 +86,8 @@ def ran(corpus, tmp_path_factory, small):
 
 
 def without_time(path):
-    records = read_entries(path / OUTPUTS)
-    return {tuple(r["key"]): r for r in records if r["key"][0] != "seconds"}
+    results = Record(path / OUTPUTS).results
+    return {key: value for key, value in results.items() if key[0] != "seconds"}
 
 
 def test_killed_runs_continue_and_end_with_the_same_outputs(ran):
@@ -110,7 +107,7 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
 
 
 def test_every_row_is_there_with_every_seed(ran):
-    systems = by_system(read_entries(ran[0] / OUTPUTS))
+    systems = by_system(Record(ran[0] / OUTPUTS))
     seeds = {name: sorted(found) for name, found in systems.items()}
     assert seeds["greedy"] == seeds["beam 10, length-normalised"] == [0]
     assert seeds["steered greedy"] == seeds["steered NPAD-5, length-normalised"] == [0, 1]
@@ -125,7 +122,7 @@ def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
     actor = steering.actor(ACTOR, 1)
     found = decode(steering.model, sources, Greedy(), 16)
     steered = decode(Steered(steering.model, actor), sources, Greedy(), 16)
-    recorded = by_system(read_entries(ran[0] / OUTPUTS))
+    recorded = by_system(Record(ran[0] / OUTPUTS))
     for system, seed, outputs in (("greedy", 0, found), ("steered greedy", 1, steered)):
         expected = [best.log_prob for (best, *_) in outputs]
         assert recorded[system][seed]["log_probs"] == pytest.approx(expected, abs=1e-3)
@@ -134,18 +131,18 @@ def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
 def test_out_of_time_begins_nothing_and_leaves_what_is_done(corpus, tmp_path):
     with pytest.raises(OutOfTime):
         Steering(tmp_path, plan(corpus), -1, quiet).run()
-    assert read_entries(tmp_path / OUTPUTS) == []
+    assert not Record(tmp_path / OUTPUTS).results
 
 
 def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     folder = ran[0]
     steering_report.finish(Steering(folder, plan(corpus), 60, quiet))
     readme = (folder / "README.md").read_text()
-    assert render(Results(folder / RESULTS)) == readme
+    assert render(Record(folder / RESULTS)) == readme
     for system in SYSTEMS:
         assert f"| {system} |" in readme
     assert "6 sentences of test" in readme
-    figures = Results(folder / RESULTS).results["figures", "toy", "greedy", 0]
+    figures = Record(folder / RESULTS).results["figures", "toy", "greedy", 0]
     steering = Steering(folder, plan(corpus), 60, quiet)
     texts = without_time(folder)["row", "greedy", 0]["texts"]
     references = [steering.test.references]
@@ -154,10 +151,11 @@ def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
 
 
 def test_times_can_be_added_later(ran, corpus, tmp_path):
-    timed = [r for r in read_entries(ran[0] / OUTPUTS) if r["key"][0] in ("about", "seconds")]
-    for record in timed:
-        append_entry(tmp_path / OUTPUTS, record)
-    results = Results(tmp_path / RESULTS)
+    timed = Record(tmp_path / OUTPUTS)
+    for key, value in Record(ran[0] / OUTPUTS).results.items():
+        if key[0] in ("about", "seconds"):
+            timed.row(key, lambda value=value: value)
+    results = Record(tmp_path / RESULTS)
     text = ParallelText.find(corpus, "src", "tgt")
     steering_report.score_set(results, tmp_path / OUTPUTS, text)
     steering_report.score_set(results, ran[0] / OUTPUTS, text)
@@ -176,21 +174,10 @@ def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
     actor, weights = best_variants([tmp_path])
     assert (actor, weights) == (good, other)
     assert weights.learning_from(bad).data == "seen+varied"
-    results = Results(tmp_path / RESULTS)
+    results = Record(tmp_path / RESULTS)
     text = ParallelText.find(corpus, "src", "tgt")
     steering_report.score_set(results, tmp_path / OUTPUTS, text)
     assert "| toy, `bad` | units 8, data seen+varied, width 3" in render(results)
-
-
-def test_a_model_is_trained_once_whatever_the_device(corpus, tmp_path, monkeypatch):
-    options = {"units": 8, "embedding": 6, "initialisation": "glorot"}
-    recipe = Recipe(batch=2000, epochs=1)
-    training = reproduce.Training(options, recipe, (300, 300))
-    first = Steering(tmp_path, plan(corpus, model=None, training=training), 60, quiet).saved
-    elsewhere = reproduce.Training(options, replace(recipe, precision="bfloat16"), (300, 300))
-    monkeypatch.setattr(reproduce, "trained_model", lambda *rest: pytest.fail("trained twice"))
-    second = Steering(tmp_path, plan(corpus, model=None, training=elsewhere), 60, quiet).saved
-    assert checksum_of(second) == checksum_of(first)
 
 
 # Parts
@@ -290,7 +277,7 @@ def test_outputs_of_another_model_are_not_mixed(ran, corpus, monkeypatch):
 
 
 def test_references_of_another_set_are_refused(ran, tmp_path):
-    results = Results(tmp_path / RESULTS)
+    results = Record(tmp_path / RESULTS)
     with pytest.raises(InvalidInput, match=r"6 sentences of 'test', and the data has news \(9\)"):
         score_outputs(results, ran[0] / OUTPUTS, {"news": ["a"] * 9})
     with pytest.raises(InvalidInput, match="no outputs of the experiment; run it first"):
@@ -306,9 +293,7 @@ def test_the_command_plans_from_its_options(corpus, tmp_path, capsys, monkeypatc
     options = ["--data", str(corpus), "--from", "src", "--to", "tgt", "--device", "cpu"]
     experiment.main([str(tmp_path), *options, "--model", str(corpus / "run"), "--report"])
     assert capsys.readouterr().out == "reported\ncomplete\n"
-    experiment.main([str(tmp_path), *options, "--units", "24", "--seeds", "2"])
-    given, trains = plans
-    assert (given.model, given.training, given.seeds) == (str(corpus / "run"), None, 3)
-    assert (trains.model, trains.training.options["units"], trains.seeds) == (None, 24, 2)
+    (given,) = plans
+    assert (given.model, given.seeds, given.max_source) == (str(corpus / "run"), 3, 50)
     with pytest.raises(SystemExit, match="error: there is no folder"):
-        experiment.main([str(tmp_path), "--data", str(tmp_path / "none")])
+        experiment.main([str(tmp_path), "--data", str(tmp_path / "none"), "--model", "toy"])

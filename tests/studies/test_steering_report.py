@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npad.reproduce.record import Record as Results
+from npad.reproduce.record import Record
 from runs import ROOT
 from studies.steering.aims import SetResults, above_beam, aims, fast, near, reached
 from studies.steering.report import RESULTS, main, render
@@ -13,9 +13,9 @@ GREEDY, STEERED, BEAM = "greedy", "steered greedy", "beam 5"
 NPAD, NORMALISED = "steered NPAD-5, length-normalised", "beam 10, length-normalised"
 
 
-def results(path, titles=("toy",), gap=-0.1, times=(1.0, 1.1), npad=0.0, calls=(60, 90)) -> Results:
-    """Results with a given distance to the beam, times of greedy and steered search, and NPAD."""
-    found = Results(path / RESULTS)
+def results(path, titles=("toy",), gap=-0.1, times=(1.0, 1.1), npad=0.0, calls=(60, 90)) -> Record:
+    """Record with a given distance to the beam, times of greedy and steered search, and NPAD."""
+    found = Record(path / RESULTS)
 
     def add(key, value):
         found.row(key, lambda: value)
@@ -184,4 +184,4 @@ FOLDER = ROOT / "docs/results/steering"
 
 
 def test_the_committed_report_is_what_its_figures_say():
-    assert render(Results(FOLDER / RESULTS)) == (FOLDER / "README.md").read_text()
+    assert render(Record(FOLDER / RESULTS)) == (FOLDER / "README.md").read_text()

@@ -18,15 +18,13 @@ import torch
 
 from media import SMALL as SIZES
 from npad.decoding import decode as decode_all
-from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.captions import Bleu4, Cider
 from npad.metrics.metric import Scorer
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
-from npad.reproduce.measured_task import CAPTION, SPEECH
-from npad.reproduce.record import NotMeasured
+from npad.reproduce.record import NotMeasured, Record
 from npad.search.beam import Beam
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
@@ -37,11 +35,12 @@ from npad.training.media import prepare_media
 from npad.training.recipe import Recipe
 from runs import ROOT
 from speech_cases import corpus as corpus  # a fixture
-from studies.hypotheses import read_entries
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
 from studies.tasks.decoded_bench import DecodedBench
-from studies.tasks.sections import OUTLINE, overall
+from studies.tasks.sections import OUTLINES, overall, unbeaten
+
+CAPTION, SPEECH = (OUTLINES[task].measures for task in ("caption", "speech"))
 
 COLOURS = {"red": (220, 30, 30), "blue": (30, 30, 210)}
 SMALL = ["--device", "cpu", "--seeds", "2", "--budget", "20", "--max-rows", "512"]
@@ -119,7 +118,7 @@ def captioned(pictures, tmp_path_factory):
     file = folder / "h.jsonl.gz"
     stopped = ["--brief", "--minutes", "0.02"]
     decode("caption", folder / "model", pictures, file, "--blind", blind, *stopped)
-    (folder / "stopped").write_text(str(len(read_entries(file))))
+    (folder / "stopped").write_text(str(len(Record(file).results)))
     file.write_bytes(file.read_bytes()[:-50])
     decode("caption", folder / "model", pictures, file, "--blind", blind)
     tasks.main(["report", str(file), str(folder / "report")])
@@ -142,16 +141,15 @@ def text_of(folder):
 
 
 def test_a_run_that_is_stopped_or_killed_continues(captioned):
-    entries = read_entries(captioned / "h.jsonl.gz")
-    assert 2 < int((captioned / "stopped").read_text()) < len(entries)
-    keys = [(e["kind"], e["set"], *e["key"], e["kept"]) for e in entries if "kind" in e]
-    assert len(keys) == len(set(keys))
-    assert [entry["about"]["brief"] for entry in entries if "about" in entry] == [True, False]
+    record = Record(captioned / "h.jsonl.gz").results
+    assert 2 < int((captioned / "stopped").read_text()) < len(record)
+    assert [value["brief"] for key, value in record.items() if key[0] == "about"] == [True, False]
 
 
 @pytest.mark.parametrize("task", ["captioned", "transcribed"])
 def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request):
     folder = request.getfixturevalue(task)
+    outline = OUTLINES["caption" if task == "captioned" else "speech"]
     text = text_of(folder)
     for part in (
         "How much is there to find?",
@@ -164,7 +162,7 @@ def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request
         assert f"## {part}" in text
     for part in ("Equal compute", "Which candidate to return", "Search errors", "diverse decoding"):
         assert f"{part}" in text
-    assert report.render(folder / "report", OUTLINE) == text
+    assert report.render(folder / "report", outline) == text
     for picture in ("sigma", "chains", "calls", "entropy"):
         assert (folder / "report" / f"{picture}.png").stat().st_size > 10_000
 
@@ -192,18 +190,18 @@ def test_descriptions_are_shown_instead_of_references(captioned, tmp_path):
     assert "6. In words: a square, number 5\n" in text
     for name in ("README.md", "results.jsonl"):
         assert "it is red" not in (folder / name).read_text()
-    assert report.render(folder, OUTLINE) == text
+    assert report.render(folder, OUTLINES["caption"]) == text
     words.write_text("only one\n")
     with pytest.raises(SystemExit, match="error: 1 descriptions were given for 6 pictures"):
-        tasks.run(["report", str(file), str(folder), "--descriptions", str(words)])
+        tasks.main(["report", str(file), str(folder), "--descriptions", str(words)])
 
 
 def test_captions_of_other_pictures_are_those_of_their_pictures(captioned):
     bench = bench_of(captioned, CAPTION)
-    texts = {s: [entry[1] for entry in bench._entries(s, Greedy())] for s in bench.sets}
+    texts = {s: [entry[1] for entry in bench.entries(s, Greedy())] for s in bench.sets}
     assert texts["test, other pictures"] == [*texts["test"][1:], texts["test"][0]]
     zero = Difference(0.0, 0.0, 0.0)
-    assert bench.paired_sets(("test", "test"), Greedy()) == (zero,) * 3
+    assert bench.compare_runs(("same",), [("test", Greedy())] * 2) == (zero,) * 3
     seen = [next(name for name in COLOURS if name in text) for text in texts["test"]]
     assert seen == [*COLOURS] * 3
 
@@ -236,11 +234,11 @@ def test_every_row_tells_how_it_was_made(transcribed):
 def test_the_best_of_all_is_unbeaten(captioned):
     bench = bench_of(captioned, CAPTION)
     greedy, wide = Greedy(), Beam(10)
-    scores = [[e[0] for e in bench._entries("test", decoder)] for decoder in (greedy, wide)]
+    scores = [[e[0] for e in bench.entries("test", decoder)] for decoder in (greedy, wide)]
     best = [max(pair) for pair in zip(*scores, strict=True)]
     expected = np.mean([a >= b - 1e-3 for a, b in zip(scores[0], best, strict=True)])
-    assert bench.unbeaten("test", greedy, [greedy, wide]) == expected
-    assert bench.unbeaten("test", wide, [wide]) == 1.0
+    assert unbeaten(bench, "test", greedy, [greedy, wide]) == expected
+    assert unbeaten(bench, "test", wide, [wide]) == 1.0
 
 
 def test_selected_outputs_are_among_the_candidates(captioned):
@@ -260,19 +258,19 @@ def test_what_was_not_decoded_is_not_measured(captioned, tmp_path):
     with pytest.raises(NotMeasured, match=r"h.jsonl.gz has no outputs of .*; decode it first"):
         bench.row("test", Exact(7))
     (tmp_path / "empty.jsonl.gz").touch()
-    with pytest.raises(InvalidInput, match="holds no hypotheses; make it with `decode`"):
+    with pytest.raises(SystemExit, match="holds no hypotheses; make it with `decode`"):
         tasks.main(["report", str(tmp_path / "empty.jsonl.gz"), str(tmp_path / "report")])
 
 
 def test_hypotheses_of_other_references_are_not_continued(captioned, pictures, tmp_path):
     file = tmp_path / "h.jsonl.gz"
     shutil.copy(captioned / "h.jsonl.gz", file)
-    with pytest.raises(InvalidInput, match="has hypotheses of another set valid"):
+    with pytest.raises(SystemExit, match="has hypotheses of another set valid"):
         decode("caption", captioned / "model", pictures, file, "--valid", 5)
 
 
 def test_a_model_of_another_task_is_refused(captioned, corpus, tmp_path):
-    with pytest.raises(InvalidInput, match="is a model of a picture, not of a sound"):
+    with pytest.raises(SystemExit, match="is a model of a picture, not of a sound"):
         decode("speech", captioned / "model", corpus, tmp_path / "h.jsonl.gz")
 
 

@@ -15,12 +15,10 @@ from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.diverse import Diverse
-from npad.search.epsilon import Epsilon
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
-from npad.search.sampling import Sampling
+from npad.search.sampling import Epsilon, Sampling, SharedSampling
 from npad.search.selected import Selected
-from npad.search.shared_sampling import SharedSampling
 from npad.search.steered import SteeredSearch
 from npad.search.stochastic_beam import StochasticBeam
 from npad.selectors import (

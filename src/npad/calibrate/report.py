@@ -18,7 +18,7 @@ from npad.calibrate.calibrate import Calibration
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import RESAMPLES, SIGNIFICANT
 from npad.evaluate.plots import Curve, Panel, Point, curves
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import markdown_table
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import parse_json, read_bytes
 
@@ -271,7 +271,7 @@ def page(data: Data) -> str:
         f"```\n{data['made_by']}\n```",
         " ".join(summary(data)),
         "![quality against cost](frontier.png)",
-        markdown(header(data), table_rows(data)).strip(),
+        markdown_table(header(data), table_rows(data)).strip(),
         "```text\n" + LEGEND.format(level=LEVEL) + "```",
         f"**Recommended: {data['winner']}.** " + " ".join([*verdict(data), method()]),
         f"```\n{data['command']['best']}\n```",

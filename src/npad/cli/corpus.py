@@ -12,11 +12,11 @@ from typing import IO, Any, cast
 
 import typer
 
-from npad.cli.outputs import as_json, as_moses, as_text
 from npad.cli.placement import Placement
 from npad.cli.terminal import SECONDS_PER_NOTE, bar, clock_time, note
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
+from npad.pipelines.outputs import Output
+from npad.pipelines.writers import Writer, as_json, as_moses, as_text
 from npad.scale.corpus import Corpus, translate_corpus
 from npad.scale.formats import is_json_lines, is_parquet
 from npad.scale.worker import ModelSpec
@@ -31,7 +31,7 @@ class OutputForm:
     """What is written for each text."""
 
     name: str
-    write: Callable[[IO[str], int, str, Translation, int], None]
+    write: Writer
 
     @classmethod
     def chosen(cls, output: Path, json: bool, moses: bool, nbest: int) -> OutputForm:
@@ -59,8 +59,8 @@ class OutputForm:
         form = cls.chosen(output, json, moses, nbest)
         ensure_choice("--on-error", on_error, ("skip", "fail"))
 
-        def write(out: IO[str], number: int, text: str, best: Translation) -> None:
-            form.write(out, number, text, best, nbest)
+        def write(out: IO[str], number: int, text: str, best: Output) -> None:
+            out.write(form.write(number, text, best, nbest))
 
         return Corpus(
             source,

@@ -1,25 +1,43 @@
-"""Commands that decode: the options of all registered decoders, made from their fields."""
+"""Decoders on the command line: the fields of all registered ones are options of the commands.
+
+`@decodes()` and `@compares()` give a command these options, and what they describe as an argument.
+The way back, from a decoder to its options, is `options_for`.
+"""
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from npad.cli.decoder_choice import compared_decoders
-from npad.cli.decoder_choice import make_decoder as make_decoder
-from npad.cli.decoder_fields import PANEL, DecoderOption, flag_of, options_of
+from npad.cli.options import MaxLength, MaxRows
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
+from npad.noise.noisy import Noise
 from npad.pipelines.loading import defaults_of
+from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
-from npad.search.selected import is_mbr_on_a_beam
-from npad.specs import name_of_kind
+from npad.search.request import (
+    MAX_LENGTH,
+    MAX_ROWS,
+    SELECTOR,
+    Option,
+    decoding_from,
+    inner_fields,
+    options_of,
+    takes_selector,
+)
+from npad.search.selected import Selected, is_mbr_on_a_beam
+from npad.specs import Registry, default_of, label, name_of_kind, spec
 
+PANEL = "How to decode"  # of the help
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 # BLEU of en-de on its test set, docs/results/en-de/README.md, "Which candidate to return"
 MBR_ON_A_BEAM = (
     "warning: MBR on one beam's list is worse than the beam alone (40.2 BLEU against 43.2 on "
@@ -27,126 +45,314 @@ MBR_ON_A_BEAM = (
 )
 
 
-def all_options() -> list[inspect.Parameter]:
-    """Return the options of all registered decoders as parameters for typer, each once.
+def flag_of(name: str) -> str:
+    """Return the flag of a field: top_k -> --top-k."""
+    return "--" + name.replace("_", "-")
+
+
+def decodes(
+    default: str | None = "beam",
+    max_length: int = MAX_LENGTH,
+    max_rows: int = MAX_ROWS,
+    **instead: str,
+) -> Callable[[Callable[..., None]], DecodingCommand]:
+    """Give a command the options of all decoders, and the request that they describe.
+
+    The command receives `decoding`, and has --max-length and --max-rows; or only `decoder`. What
+    the options leave open is the default of the command's `model`.
+
+    Args:
+        default: the decoder without --decoder; None if the command receives None then.
+        max_length: the default of --max-length.
+        max_rows: the default of --max-rows.
+        instead: the default where another option is given: `confidence="beam"`.
+    """
+    limits = {"max_length": max_length, "max_rows": max_rows}
+    return lambda command: DecodingCommand(command, default, limits, instead)
+
+
+def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingCommand]:
+    """Give a command the options of all decoders, and the compared decoders as `decoders`.
+
+    Args:
+        defaults: options that differ from the decoders' defaults.
+    """
+    return lambda command: ComparingCommand(command, defaults)
+
+
+class DecodingCommand:
+    """A command with the options of the decoders that are registered when it is asked for them."""
+
+    def __init__(
+        self,
+        command: Callable[..., None],
+        default: str | None,
+        limits: Mapping[str, int],
+        instead: Mapping[str, str],
+    ) -> None:
+        self.command, self.default, self.limits, self.instead = command, default, limits, instead
+        self.__name__, self.__doc__ = command.__name__, command.__doc__
+        self.own = inspect.signature(command, eval_str=True).parameters
+        self.limited = "decoding" in self.own
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        extra = [self._choice(), *parameters()]
+        if self.limited:
+            kinds = {"max_length": MaxLength, "max_rows": MaxRows}
+            extra += [
+                inspect.Parameter(name, KEYWORD, default=default, annotation=kinds[name])
+                for name, default in self.limits.items()
+            ]
+        return with_parameters(self.own, extra, {"decoding", "decoder"})
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {p.name: p.annotation for p in self.__signature__.parameters.values()}
+
+    def _choice(self) -> inspect.Parameter:
+        """Return the option --decoder."""
+        others = (f"{other} with {flag_of(option)}" for option, other in self.instead.items())
+        shown = "; ".join([*([] if self.default is None else [self.default]), *others])
+        text = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{shown}]"
+        option = typer.Option("--decoder", "-d", metavar="NAME", help=text, rich_help_panel=PANEL)
+        return inspect.Parameter(
+            "decoder", KEYWORD, default=None, annotation=Annotated[str | None, option]
+        )
+
+    def __call__(self, decoder: str | None = None, **values: Any) -> None:
+        settings = taken(values)
+        if decoder is None:
+            given = (other for option, other in self.instead.items() if values[option] is not None)
+            decoder = next(given, self.default)
+        if "device" in values and values.get("engine") is None:  # workers have their own
+            device_named(values["device"], "--device")  # refused before a model is asked for
+        argument = "decoding" if self.limited else "decoder"
+        if decoder is None:
+            for name in settings:
+                raise InvalidInput(
+                    f"{flag_of(name)} belongs to a decoder; choose it with --decoder"
+                )
+            self.command(**values, **{argument: None})
+            return
+        settings["decoder"] = decoder
+        settings["nbest"] = values.get("nbest")
+        if self.limited:
+            settings |= {name: values.pop(name) for name in self.limits}
+        decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
+        if is_mbr_on_a_beam(decoding.decoder):
+            note(MBR_ON_A_BEAM)
+        self.command(**values, **{argument: decoding if self.limited else decoding.decoder})
+
+
+CHOSEN = inspect.Parameter(
+    "decoder",
+    KEYWORD,
+    default=None,
+    annotation=Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decoder",
+            "-d",
+            metavar="NAME",
+            help="Only this decoder, by name or as beam(width=3); several times for several. "
+            "The first is what the others are compared with on a test set.",
+            rich_help_panel=PANEL,
+        ),
+    ],
+)
+
+
+class ComparingCommand:
+    """A command with the options of the registered decoders, which it compares."""
+
+    def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
+        self.command, self.defaults = command, defaults
+        self.__name__, self.__doc__ = command.__name__, command.__doc__
+        self.own = inspect.signature(command, eval_str=True).parameters
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return with_parameters(self.own, [CHOSEN, *parameters()], {"decoders"})
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {p.name: p.annotation for p in self.__signature__.parameters.values()}
+
+    def __call__(self, **values: Any) -> None:
+        settings, names = taken(values), values.pop("decoder", None)
+        decoders = compared_decoders(settings, defaults_of(values["model"]), names, self.defaults)
+        self.command(**values, decoders=decoders)
+
+
+def taken(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of decoders out of a command's values, and return those that are set."""
+    names = {option.name for kind in DECODERS for option in options_of(kind)}
+    settings = {name: values.pop(name) for name in names & values.keys()}
+    return {name: value for name, value in sorted(settings.items()) if value is not None}
+
+
+def with_parameters(
+    own: Mapping[str, inspect.Parameter], extra: list[inspect.Parameter], besides: set[str]
+) -> inspect.Signature:
+    """Return the signature of a command without the parameters that it is given."""
+    kept = [p.replace(kind=KEYWORD) for name, p in own.items() if name not in besides]
+    return inspect.Signature([*kept, *extra])
+
+
+def parameters() -> list[inspect.Parameter]:
+    """Return the options of all registered decoders as parameters for typer.
 
     Decoders with options of the same name share the option.
     """
-    first: dict[str, DecoderOption] = {}
+    first: dict[str, Option] = {}
     owners: dict[str, list[str]] = {}
     for kind in DECODERS:
         for option in options_of(kind):
             first.setdefault(option.name, option)
             owners.setdefault(option.name, []).append(name_of_kind(kind))
-    return [option.parameter(owners[name]) for name, option in first.items()]
+    return [_parameter(option, owners[name]) for name, option in first.items()]
 
 
-def decodes(
-    default: str | None = "beam", **instead: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a command that decodes: `with_decoder_options` adds the options of all decoders.
-
-    Args:
-        default: the decoder without --decoder; None if the command receives None then.
-        instead: the default where another option is given: `confidence="beam"`.
-    """
-
-    def mark(command: Callable[..., None]) -> Callable[..., None]:
-        command.default_decoder = default  # type: ignore[attr-defined]
-        command.default_instead = instead  # type: ignore[attr-defined]
-        return command
-
-    return mark
+def _parameter(option: Option, owners: list[str]) -> inspect.Parameter:
+    """Return an option as a parameter for typer; `owners` are the decoders that have it."""
+    metadata, kind = option.field.metadata, _typer_kind(option)
+    flags = [flag_of(option.name), *metadata.get("flags", ())]
+    if kind is bool:
+        negatable = option.default is True or metadata.get("negatable", False)
+        flags = [f"{flags[0]}/--no-{flags[0][2:]}" if negatable else flags[0]]
+    details: dict[str, Any] = {"help": _help(option, owners), "rich_help_panel": PANEL}
+    if kind is not bool:
+        details["metavar"] = "NAME" if kind is str and option.name != "sigma" else "N"
+    annotation: Any = Annotated[kind | None, typer.Option(*flags, **details)]
+    return inspect.Parameter(option.name, KEYWORD, default=None, annotation=annotation)
 
 
-def with_decoder_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all registered decoders to a marked command.
-
-    A command marked by `decodes` receives the decoder that the options describe, as `decoder`; one
-    marked by `compares` receives every compared decoder, as `decoders`. What the options leave open
-    is the default of the command's `model`. Other commands are returned unchanged.
-    """
-    options = all_options()
-    if hasattr(command, "default_decoder"):
-        default, instead = command.default_decoder, command.default_instead  # type: ignore[attr-defined]
-        defaults_shown = "; ".join(
-            [
-                *([] if default is None else [default]),
-                *(f"{other} with {flag_of(option)}" for option, other in instead.items()),
-            ]
-        )
-        listed = (
-            f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{defaults_shown}]"
-        )
-        choice = typer.Option("--decoder", "-d", metavar="NAME", help=listed, rich_help_panel=PANEL)
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        annotation = Annotated[str | None, choice]
-        extra = inspect.Parameter("decoder", keyword, default=None, annotation=annotation)
-
-        @functools.wraps(command)
-        def decoding(decoder: str | None, **values: Any) -> None:
-            if decoder is None:
-                given = [other for option, other in instead.items() if values[option] is not None]
-                decoder = next(iter(given), default)
-            settings = {option.name: values.pop(option.name) for option in options}
-            settings["nbest"] = values.get("nbest")
-            if "device" in values and values.get("engine") is None:  # workers have their own
-                device_named(values["device"], "--device")  # refused before a model is asked for
-            if decoder is None:
-                for name in _without_none(settings):
-                    raise InvalidInput(
-                        f"{flag_of(name)} belongs to a decoder; choose it with --decoder"
-                    )
-                command(decoder=None, **values)
-                return
-            defaults = defaults_of(values["model"])
-            chosen = make_decoder(decoder, _without_none(settings), defaults)
-            if is_mbr_on_a_beam(chosen):
-                note(MBR_ON_A_BEAM)
-            command(decoder=chosen, **values)
-
-        return _with_parameters(decoding, command, [extra, *options], "decoder")
-    if hasattr(command, "compared_defaults"):
-        compared = command.compared_defaults
-
-        @functools.wraps(command)
-        def comparing(**values: Any) -> None:
-            settings = {option.name: values.pop(option.name) for option in options}
-            settings = compared | _without_none(settings)
-            decoders = compared_decoders(settings, defaults_of(values["model"]))
-            command(decoders=decoders, **values)
-
-        return _with_parameters(comparing, command, options, "decoders")
-    return command
+def _typer_kind(option: Option) -> Any:
+    """Return the type that typer parses: a plain one, or text."""
+    if option.name == "sigma":
+        return str
+    kinds = get_args(option.kind) or (option.kind,)
+    return next((kind for kind in (bool, int, float) if kind in kinds), str)
 
 
-def compares(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a command that compares decoders.
+def _help(option: Option, owners: list[str]) -> str:
+    text = f"{', '.join(owners)}: {option.field.metadata['help']}"
+    parts = Registry.for_field(option.kind)
+    if parts is not None and parts is not DECODERS:
+        text += f": {', '.join(map(described, parts))}"
+    default = option.default
+    shown = "" if default in (MISSING, None, False) else label(default)
+    shown = str(option.field.metadata.get("shown", shown))
+    return f"{text}. [{shown}]" if shown else f"{text}."
+
+
+def described(kind: type) -> str:
+    """Return a part's name with its plain fields: power(p=0.5)."""
+    types = get_type_hints(kind)
+    plain = [
+        f"{field.name}={label(field.default)}"
+        for field in fields(kind)
+        if types[field.name] in (int, float) and field.default is not MISSING
+    ]
+    return name_of_kind(kind) + (f"({','.join(plain)})" if plain else "")
+
+
+def compared_decoders(
+    settings: Mapping[str, Any],
+    defaults: Defaults | None = None,
+    chosen: list[str] | None = None,
+    quick: Mapping[str, Any] | None = None,
+) -> dict[str, Decoder]:
+    """Return decoders by their titles, each with those settings that it has an option for.
+
+    A decoder with an inner one, such as NPAD, comes twice, with greedy and with beam search, unless
+    --inner is set.
 
     Args:
-        defaults: options that differ from the decoders' defaults.
+        settings: the options that are set; each must belong to one of the decoders at least.
+        defaults: the model's.
+        chosen: names, or decoders with their fields in brackets; all compared ones by default. One
+            whose title another has is called as it was typed.
+        quick: settings that are options of a decoder only where `settings` leave them open.
     """
+    compared = [name for name, kind in DECODERS.kinds.items() if kind.compared]  # type: ignore[attr-defined]
+    found: dict[str, Decoder] = {}
+    known: set[str] = set()
+    for name in chosen or compared:
+        for inner in _inner_options(name, settings, both=name in compared):
+            offered = _offered(name).union(*map(_offered, inner.values()))
+            known |= offered
+            options = {**({} if "(" in name else quick or {}), **settings}
+            options = {option: value for option, value in options.items() if option in offered}
+            options |= {**inner, "decoder": name}
+            decoder = decoding_from(options, defaults, spell=flag_of).decoder
+            found[name if decoder.title in found else decoder.title] = decoder
+    for name in sorted(set(settings) - known):
+        shown = ", ".join(map(flag_of, sorted(known)))
+        raise InvalidInput(
+            f"{flag_of(name)} does not go with the compared decoders, which have {shown}"
+        )
+    return found
 
-    def mark(command: Callable[..., None]) -> Callable[..., None]:
-        command.compared_defaults = defaults  # type: ignore[attr-defined]
-        return command
 
-    return mark
+def _inner_options(name: str, settings: Mapping[str, Any], both: bool) -> Iterator[dict[str, str]]:
+    """Yield the options that choose a decoder's inner one: two if `both` and none is set."""
+    kind = DECODERS.kinds.get(name)
+    inner = next(iter([] if kind is None else inner_fields(kind)), None)
+    if inner is None:
+        yield {}
+    elif inner.name in settings:
+        yield {inner.name: settings[inner.name]}
+    elif both:
+        yield from ({inner.name: "greedy"}, {inner.name: "beam"})
+    else:
+        yield {inner.name: name_of_kind(type(default_of(inner)))}
 
 
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _offered(name: str) -> set[str]:
+    """Return the names of the options that a decoder has beside its name, or beside its fields."""
+    kind = DECODERS.kind_of(name)
+    if kind is None:
+        return set()
+    if "(" in name:
+        return {SELECTOR.name} if takes_selector(kind) else set()
+    return {option.name for option in options_of(kind)}
 
 
-def _with_parameters(
-    wrapped: Callable[..., None],
-    command: Callable[..., None],
-    extra: list[inspect.Parameter],
-    replaced: str,
-) -> Callable[..., None]:
-    """Give `wrapped` the parameters of `command` without `replaced`, and the extra ones."""
-    signature = inspect.signature(command, eval_str=True)
-    parameters = [p for p in signature.parameters.values() if p.name != replaced] + extra
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+def options_for(decoder: Decoder, defaults: Defaults | None = None) -> str:
+    """Return the options that make a decoder: NPAD's σ₀, and all that are not the defaults.
+
+    With the same defaults, which are the model's, these options make the same decoder.
+    """
+    defaults = Defaults() if defaults is None else defaults
+    chosen = decoder.inner if isinstance(decoder, Selected) else decoder
+    words = ["--decoder", name_of_kind(type(chosen))]
+    kind: Any = type(chosen)
+    plain = kind(**kind.defaults_on(defaults))
+    noises = [(n, value) for n, value in vars(chosen).items() if isinstance(value, Noise)]
+    for _, noise in noises:
+        words += ["--sigma", label(noise.sigma)]
+    words += _changed(chosen, plain)
+    for name, noise in noises:
+        words += _changed(noise, getattr(plain, name), "sigma")
+    selector = getattr(decoder, "selector", None)
+    if takes_selector(kind) and (selector or SELECTOR.default) != defaults.selector:
+        words += [flag_of(SELECTOR.name), spec(selector or SELECTOR.default)]
+    return shlex.join(words)
+
+
+def _changed(value: Decoder | Noise, default: Any, *besides: str) -> list[str]:
+    """Return the options of the fields that differ, but for some."""
+    words: list[str] = []
+    for option in options_of(type(value)):
+        name = option.field.name
+        chosen = getattr(value, name, MISSING)
+        if name in besides or chosen is MISSING or chosen == getattr(default, name):
+            continue
+        if isinstance(chosen, bool):
+            words.append(flag_of(option.name) if chosen else f"--no-{flag_of(option.name)[2:]}")
+        else:
+            flags = (*option.field.metadata.get("flags", ()), flag_of(option.name))
+            words += [flags[0], spec(chosen)]
+    return words

@@ -1,86 +1,88 @@
-"""Output formats: lines of text, Moses' n-best format, and JSON."""
+"""Decode the sources of a command one after another, and write their outputs."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeVar
 
+from npad.cli.terminal import Decoded
+from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
-from npad.search.hypotheses import Hypothesis
+from npad.pipelines.outputs import Output
+from npad.pipelines.overlap import ReadAhead
+from npad.pipelines.pipeline import Pipeline, on_decoded
+from npad.pipelines.writers import one_line as one_line
+from npad.search.request import Decoding
+from npad.signatures import signature
 from npad.text.files import open_output
 
+OUTPUTS_PER_UPDATE = 1024  # written before the progress bar moves, if more have been read
+OUTPUTS_PER_TRIM = 4096  # written before free memory is returned to the system
 
-def as_text(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    """Write the best translation, one line per sentence."""
-    out.write(one_line(best.text) + "\n")
-
-
-def as_manifest(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    """Write the name of a file, a tab and the best output, as manifests have them."""
-    out.write(f"{one_line(source)}\t{one_line(best.text)}\n")
+Name = TypeVar("Name", str, Path)
 
 
-def as_moses(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    """Write an n-best list in Moses' format: number ||| text ||| features ||| score."""
-    for translation in _distinct(best, nbest):
-        hypothesis = translation.hypothesis
-        features = {"logp": translation.log_prob, "length": len(hypothesis.tokens)}
-        if hypothesis.noisy_log_prob is not None:
-            features |= {"noisy": hypothesis.noisy_log_prob, "chain": hypothesis.chain}
-        shown = " ".join(f"{name}= {value:.6g}" for name, value in features.items())
-        text = one_line(translation.text).replace("|", "&#124;")
-        out.write(f"{number} ||| {text} ||| {shown} ||| {translation.log_prob:.6f}\n")
+def write_outputs(
+    pipeline: Pipeline,
+    names: Iterable[Name],
+    decoding: Decoding,
+    write: Callable[[int, Name, Output], object],
+    decoded: Decoded,
+    *,
+    read: Callable[[Name], object] = lambda name: name,
+    flush: Callable[[], None] = lambda: None,
+    refuse: Callable[[int, InvalidInput], None] | None = None,
+    window: int | None = None,
+    ahead: bool = False,
+) -> int:
+    """Decode sources and write the output of each in its place; return how many were refused.
 
+    Args:
+        pipeline: the pipeline.
+        names: the texts, or the files of the sources.
+        decoding: how they are decoded.
+        write: called with the number of each source, from 0, its name and its output.
+        decoded: the progress, told of every batch.
+        read: returns the source by its name.
+        flush: called before reading may wait.
+        refuse: called with the number, from 1, of each source that cannot be decoded, and why; its
+            output is empty. By default that is an error.
+        window: sources read before their outputs are written.
+        ahead: sources can be read at any time, without waiting for a producer.
+    """
+    pending: deque[Name] = deque()  # read and not yet written
 
-def as_json(out: IO[str], number: int, source: str, best: Translation, nbest: int) -> None:
-    """Write one JSON object per sentence."""
-    first, *alternatives = (_record(translation) for translation in _distinct(best, nbest))
-    record = {"id": number, "source": source, **first}
-    record |= {"confidence": best.confidence, "signature": best.signature}
-    if nbest > 1:
-        record["alternatives"] = alternatives
-    out.write(json.dumps(record, ensure_ascii=False) + "\n")
+    def sources() -> Iterator[object]:
+        for name in names:
+            pending.append(name)
+            yield read(name)
 
-
-def _record(translation: Translation) -> dict[str, Any]:
-    hypothesis = translation.hypothesis
-    scored = math.isfinite(translation.log_prob)  # what is not decoded is not
-    return {
-        "text": translation.text,
-        "log_prob": translation.log_prob if scored else None,
-        "noisy_log_prob": hypothesis.noisy_log_prob,
-        "chain": hypothesis.chain,
-        "finished": hypothesis.finished,
-    }
-
-
-def _distinct(best: Translation, nbest: int) -> list[Translation]:
-    """Return the first `nbest` distinct texts, each in its best segmentation."""
-    distinct: dict[str, Translation] = {}
-    for translation in (best, *best.alternatives):
-        distinct.setdefault(translation.text, translation)
-    return list(distinct.values())[:nbest]
-
-
-def one_line(text: str) -> str:
-    """Replace line breaks, which a model may generate, by spaces."""
-    return text.replace("\n", " ").replace("\r", " ")
+    refused = trimmed = 0
+    opened_sources = ReadAhead(sources()) if ahead else sources()
+    stream = pipeline.run(opened_sources, decoding, window, skip=refuse is not None)
+    with on_decoded(decoded.add), closing(stream) as outcomes:
+        for done, outcome in enumerate(outcomes, start=1):
+            if isinstance(outcome, InvalidInput):
+                assert refuse is not None
+                refuse(done, outcome)
+                refused += 1
+                outcome = Output.empty(signature(decoding.decoder, pipeline.model), refused=True)
+            write(done - 1, pending.popleft(), outcome)
+            if not pending or done % OUTPUTS_PER_UPDATE == 0:
+                flush()  # reading the next source may block
+                decoded.reach(done)
+                if done - trimmed >= OUTPUTS_PER_TRIM:
+                    return_free_memory()
+                    trimmed = done
+    return refused
 
 
 def opened(output: Path | None) -> AbstractContextManager[IO[str] | None]:
     """Open a file to write, if there is one."""
     return nullcontext() if output is None else open_output(output)
-
-
-def not_decoded(signature: str) -> Translation:
-    """Return the empty output of an input that is refused; −inf tells it from a blank one's."""
-    return Translation("", -math.inf, Hypothesis((), 0.0, finished=True), signature)
 
 
 def files_in(folder: Path, inputs: Sequence[Path], suffix: str) -> list[Path]:

@@ -25,6 +25,8 @@ from npad.models.cgru.model import PRESETS
 from npad.reproduce import reproduce as experiment
 from npad.reproduce import tables
 from npad.reproduce.data import ParallelText
+from npad.search.greedy import Greedy
+from npad.search.request import Decoding
 from npad.validation import ensure_choice
 
 TRAINING = "Training, without --model"  # panel of the help
@@ -114,7 +116,7 @@ def command(
         raise InvalidInput(
             "--train-sigmas compares models that are trained here; leave out --model"
         )
-    plan = experiment.Plan(
+    plan = experiment.Reproduction(
         text=text,
         title=title or folder.resolve().name,
         command=shlex.join(["npad", *sys.argv[1:]]),
@@ -124,8 +126,7 @@ def command(
         seeds=seeds,
         brief=brief,
         exact=(exact, budget),
-        max_length=max_length,
-        max_rows=max_rows,
+        limits=Decoding(Greedy(), max_length, max_rows),
         device=resolved,
         precision=precision,
         engine=where.description,

@@ -143,3 +143,12 @@ def bar(
         yield lambda description, done, total: progress.update(
             task, description=description, completed=done, total=total or None
         )
+
+
+@contextmanager
+def counting_bar(
+    description: str, total: int = 0, inputs: Iterable[str | Path] = ()
+) -> Iterator[Decoded]:
+    """Show progress as `bar` does; yields what counts the sources that have been decoded."""
+    with bar(description, total or None, inputs) as progress:
+        yield Decoded(progress, description, total)

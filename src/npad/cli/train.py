@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.decoder_fields import flag_of
+from npad.cli.decoder_options import flag_of
 from npad.cli.display import Display, resumable
 from npad.cli.options import Device
 from npad.cli.plot import loss_title

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 from torch import Tensor
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows
-from npad.cli.outputs import as_json as write_json
-from npad.cli.outputs import files_in
-from npad.cli.terminal import Decoded, bar, note
+from npad.cli.outputs import files_in, write_outputs
+from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_transcript
-from npad.pipelines.audio import Length, length, read
+from npad.pipelines.audio import length, read
 from npad.pipelines.loading import load_as
-from npad.pipelines.outputs import Window
-from npad.pipelines.pipeline import on_decoded
-from npad.pipelines.subtitles import FORMATS, SUFFIXES
+from npad.pipelines.outputs import Output
 from npad.pipelines.transcription import Transcriber
+from npad.pipelines.writers import SUFFIXES, TRANSCRIPTS, as_windows
 from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.text.files import open_output
 from npad.validation import ensure_choice
 
@@ -62,7 +61,7 @@ def command(
         ),
     ] = "text",
     device: Device = "auto",
-    as_json: Annotated[
+    json: Annotated[
         bool,
         typer.Option(
             "--json", help="One JSON object per window: output, scores.", rich_help_panel=OUTPUT
@@ -98,56 +97,48 @@ def command(
 
         npad transcribe -m hf:openai/whisper-small --language de -d npad -M 10 --relative *.wav
     """
-    ensure_choice("--format", form, tuple(FORMATS))
-    if as_json and form != "text":
+    decoding = Decoding(decoder, max_length, max_rows)
+    ensure_choice("--format", form, tuple(TRANSCRIPTS))
+    if json and form != "text":
         raise InvalidInput(f"choose one of --json and --format {form}")
-    targets = _targets(file, output, form)
+    writer = as_windows if json else TRANSCRIPTS[form]
+    targets = _targets(file, output, "json" if json else form)
     if overlay is not None and len(file) > 1:
         raise InvalidInput(f"--overlay shows one recording, and there are {len(file)}")
-    lengths = [length(path) for path in file]
-    for path, duration in zip(file, lengths, strict=True):
-        _mention_truncation(path, duration)
-    total = math.ceil(sum(duration.present for duration in lengths))
-    transcriber = load_as(
-        Transcriber,
-        model,
-        device_named(device, "--device"),
-        language=language,
-        timestamps=form != "text",
-    )
-    with ExitStack() as stack:
-        common = stack.enter_context(open_output(output)) if targets is None else None
-        progress = stack.enter_context(bar("transcribing, seconds", total))
-        decoded = Decoded(progress, "transcribing, seconds", total)
-        stack.enter_context(on_decoded(decoded.add))
-        recordings = _recordings(file, transcriber.rate)
-        finished, seconds = transcriber.stream(recordings, decoder, max_length, max_rows), 0.0
-        for i, (path, found) in enumerate(zip(file, finished, strict=True)):
-            windows = found.windows
-            seconds += windows[-1].end
-            if as_json:
-                assert common is not None
-                for window in windows:
-                    write_json(common, i, str(path), window.output, 1)
-            else:
-                text = FORMATS[form](str(path), windows[-1].end, found.segments)
-                _write(text, common, None if targets is None else targets[i])
-            if common is not None:
+    total = math.ceil(sum(_present_seconds(path) for path in file))
+    on, times = device_named(device, "--device"), form != "text"
+    transcriber = load_as(Transcriber, model, on, language=language, timestamps=times)
+    seconds = 0.0
+    with (
+        nullcontext() if targets is not None else open_output(output) as common,
+        counting_bar("transcribing, seconds", total) as decoded,
+    ):
+
+        def write(number: int, path: Path, found: Output) -> None:
+            nonlocal seconds
+            text = writer(number, str(path), found, 1)
+            if targets is not None:
+                with open_output(targets[number]) as own:
+                    own.write(text)
+            elif common is not None:
+                common.write(text)
                 common.flush()
+            seconds += found.windows[-1].end
             decoded.reach(min(total, round(seconds)))
             if overlay is not None:
-                _draw(transcriber, path, windows, overlay)
+                _draw(transcriber, path, found, overlay)
+
+        def read_file(path: Path) -> Tensor:
+            return read(path, transcriber.rate)
+
+        write_outputs(transcriber, file, decoding, write, decoded, read=read_file)
 
 
-def _recordings(files: Sequence[Path], rate: int) -> Iterator[Tensor]:
-    return (read(path, rate) for path in files)
-
-
-def _draw(transcriber: Transcriber, path: Path, windows: Sequence[Window], overlay: Path) -> None:
-    if len(windows) > 1:
-        rule = f"--overlay shows one window, and {path} has {len(windows)}"
+def _draw(transcriber: Transcriber, path: Path, output: Output, overlay: Path) -> None:
+    if len(output.windows) > 1:
+        rule = f"--overlay shows one window, and {path} has {len(output.windows)}"
         raise InvalidInput(f"{rule} of at most {transcriber.longest:g} seconds; cut it")
-    overlay_transcript(transcriber, read(path, transcriber.rate), windows[0].output, overlay)
+    overlay_transcript(transcriber, read(path, transcriber.rate), output, overlay)
 
 
 def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path] | None:
@@ -164,15 +155,9 @@ def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path
     return None
 
 
-def _mention_truncation(path: Path, duration: Length) -> None:
-    announced, present = duration
+def _present_seconds(path: Path) -> float:
+    """Return the length of a recording in seconds; mention one that ends early."""
+    announced, present = length(path)
     if math.isfinite(announced) and announced - present > MISSING_SECONDS:
         note(f"{path} ends early: {present:.1f} of {announced:.1f} seconds are there")
-
-
-def _write(text: str, common: IO[str] | None, target: Path | None) -> None:
-    if common is not None:
-        common.write(text)
-        return
-    with open_output(target) as file:
-        file.write(text)
+    return present

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,6 @@ import typer
 
 from npad.cli.corpus import OutputForm, run_corpus
 from npad.cli.decoder_options import decodes
-from npad.cli.line_stream import input_lines, write_translations
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
@@ -23,18 +22,19 @@ from npad.cli.options import (
     Precision,
     source_limit,
 )
-from npad.cli.outputs import as_json as write_json
-from npad.cli.outputs import as_moses, as_text
+from npad.cli.outputs import write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed
-from npad.cli.terminal import bar, is_terminal, note
+from npad.cli.terminal import counting_bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import TooLong
+from npad.pipelines.translation import Translator
+from npad.pipelines.writers import as_json, as_moses, as_text
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding
-from npad.text.files import open_output
+from npad.text.files import open_output, read_lines
 
 
 @decodes()
@@ -59,7 +59,7 @@ def command(
             help="Outputs per text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
         ),
     ] = 1,
-    as_json: Annotated[
+    json: Annotated[
         bool,
         typer.Option(
             "--json",
@@ -114,9 +114,10 @@ def command(
 
         npad translate -i corpus.en -o corpus.de --engine ray --address 10.0.0.1:6379 -d npad
     """
+    decoding = Decoding(decoder, max_length, max_rows)
     if text and input is not None:
         raise InvalidInput("give texts or --input, not both")
-    if as_json and moses:
+    if json and moses:
         raise InvalidInput("choose one of --json and --moses")
     for path in filter(_is_file, text or ()):
         note(
@@ -124,47 +125,51 @@ def command(
         )
     if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
-        corpus = OutputForm.corpus(input, output, as_json, moses, nbest, field, on_error)
-        run_corpus(where, spec, corpus, Decoding(decoder, max_length, max_rows), window)
+        corpus = OutputForm.corpus(input, output, json, moses, nbest, field, on_error)
+        run_corpus(where, spec, corpus, decoding, window)
         return
     where.ensure_unused(on_error != "skip", field != "text")
-    translator = load(model, device_named(device, "--device"), precision).limited_to(max_source)
-    write = write_json if as_json else as_moses if moses or nbest > 1 else as_text
-    lines, total = input_lines(text, input)
+    translator = load_as(Translator, model, device_named(device, "--device"), precision)
+    translator = translator.limited_to(max_source)
+    writer = as_json if json else as_moses if moses or nbest > 1 else as_text
+    lines, total = _lines(text, input)
     files = [] if text else [input or Path("-")]
     if any(map(is_terminal, files)):
         note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
 
-    def report_long(line: int, reason: InvalidInput) -> None:
-        rule = str(reason)
-        if isinstance(reason, TooLong):
-            rule = (
-                f"line {line} has {reason.size}, more than {source_limit(translator, max_source)}"
-            )
-        note(f"{rule}; it is left empty")
+    def refuse(line: int, error: InvalidInput) -> None:
+        if isinstance(error, TooLong):
+            limit = source_limit(translator, max_source)
+            note(f"line {line} has {error.size}, more than {limit}; it is left empty")
 
     with (
         _continuable(input, output),
         open_output(output) as out,
-        bar("translating", total, files) as progress,
+        counting_bar("translating", total or 0, files) as decoded,
     ):
-        skipped = write_translations(
+        refused = write_outputs(
             translator,
             lines,
-            total,
-            out,
-            write,
-            progress,
-            report_long,
-            decoder=decoder,
-            nbest=nbest,
-            max_length=max_length,
-            max_rows=max_rows,
+            decoding,
+            lambda number, line, found: out.write(writer(number, line, found, nbest)),
+            decoded,
+            flush=out.flush,
+            refuse=refuse,
             window=window,
+            ahead=total is not None,
         )
-    if skipped:
+    if refused:
         raise typer.Exit(1)
+
+
+def _lines(text: list[str] | None, file: Path | None) -> tuple[Iterable[str], int | None]:
+    """Return the texts, or the lines of a file or standard input, and their number if known."""
+    if text:
+        return text, len(text)
+    if file is not None and file.is_file():
+        return read_lines(file), sum(1 for _ in read_lines(file))
+    return read_lines(file or "-"), None
 
 
 @contextmanager

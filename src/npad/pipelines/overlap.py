@@ -1,4 +1,4 @@
-"""Decode in a background thread while the caller's thread reads, tokenises and writes texts.
+"""Decode in a background thread while the caller's thread reads, encodes and writes.
 
 Only decoding leaves the caller's thread: there the user's iterator is read, and `encode` and
 `detokenise` are called, as without overlap.
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class ReadAhead:
-    """Texts that can be read at any time without waiting for a producer, as a file's lines can.
+    """Sources that can be read at any time without waiting for a producer, as a file's lines can.
 
-    `Translator.stream` may read them one window ahead of what it yields.
+    `Pipeline.stream` may read them one window ahead of what it yields.
     """
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = texts
+    def __init__(self, sources: Iterable[Any]) -> None:
+        self.sources = sources
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.texts)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.sources)
 
 
 class Runner(Protocol):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, ClassVar, cast
 
@@ -19,10 +19,8 @@ from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.overlap import Inline, ReadAhead, Runner, runner_for
 from npad.search.decoder import Decoder
-from npad.search.fallback import Fallback
 from npad.search.hypotheses import Hypothesis
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
-from npad.search.selected import decoder_with_texts
 from npad.signatures import signature
 from npad.validation import brief, ensure_callable, ensure_integer
 
@@ -294,12 +292,9 @@ class Pipeline(ABC):
 
     def _search(self, decoder: Decoder) -> Decoder:
         """Return the decoder with the functions from tokens to text that it needs."""
-        search = decoder_with_texts(
-            decoder, lambda tokens: self.comparable(self.detokenise(tokens))
+        return decoder.with_texts(
+            lambda tokens: self.comparable(self.detokenise(tokens)), self.detokenise
         )
-        if isinstance(search, Fallback) and search.text is None:
-            return replace(search, text=self.detokenise)
-        return search
 
     def comparable(self, text: str) -> str:
         """Return the form of a text in which outputs and references are compared."""

@@ -1,6 +1,6 @@
 """Figures of decoders on test sets, looked up in a record or measured and recorded.
 
-A report asks a `Bench` for every figure it shows, so that rendering it again measures nothing.
+A report asks a `Bench` for every figure that it shows, so that rendering it again measures nothing.
 """
 
 from __future__ import annotations
@@ -8,54 +8,129 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from npad.errors import StorageError
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import decode_timed, distinct_texts
-from npad.metrics.metric import TIE, LogProb, Metric, Scorer
+from npad.metrics.bleu import Bleu
+from npad.metrics.metric import TIE, FloatArray, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
-from npad.reproduce.measured_task import TRANSLATION, Task
-from npad.reproduce.record import Record
-from npad.reproduce.rows import (
-    Counted,
-    Decoded,
-    Figures,
-    Output,
-    Row,
-    are_differences,
-    are_pairs,
-    are_texts,
-    is_number,
-    is_row,
-)
-from npad.search.best_of import BestOf
+from npad.reproduce.record import Form, Key, Record, has_form, is_number, is_text
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
-from npad.search.npad import NPAD
+from npad.search.greedy import Greedy
 from npad.search.request import Decoding
-from npad.search.sampling import Sampling
 from npad.signatures import signature
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import parse_json, read_bytes
 
 MAX_OUTPUT_BYTES = 1 << 30
+LIMITS = Decoding(Greedy())  # the default limits of all decoders; its decoder is replaced
+Row = Mapping[str, Any]  # the figures of a decoder with one seed on a test set, and its metrics
+FIGURES: dict[str, Form] = {
+    "sentences": lambda value: is_number(value) and value > 0,
+    "nll": is_number,  # mean over sentences, clean, end token included
+    "length_ratio": is_number,  # output words over reference words
+    "distinct": is_number,  # mean number of distinct texts among a sentence's hypotheses
+    "won": is_number,  # share of sentences whose output a noisy chain found, not the clean one
+    "finished": is_number,  # share of outputs that ended with the end token
+    "calls": is_number,  # model calls of the search
+    "rescored": is_number,  # model calls of re-scoring
+    "seconds": is_number,
+    "signature": is_text,
+}
+PAIRS: Form = [(is_number, lambda value: value is not None)]
+DIFFERENCE: Form = {field.name: is_number for field in fields(Difference)}
 
 
 @dataclass(frozen=True)
-class Pairs:
+class EvaluationSet:
     """The sources of a test set and their references, one by one."""
 
     sources: Sequence[Any]  # texts; the sources of other tasks are their models'
-    references: Sequence[Any]  # texts, or several for each source, as the task's metrics take them
+    references: Sequence[Any]  # texts, or several for each source, as the metrics take them
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What decoders are measured by.
+
+    Attributes:
+        unit: a source, in words.
+        metrics: the first is the one that choices are made by.
+        legend: what the metrics are, in words.
+        valid_seeds: seeds on the validation set; as many as on the others if None. Choices are
+            made with the first.
+    """
+
+    unit: str
+    metrics: tuple[Metric, ...]
+    legend: str
+    valid_seeds: int | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """NLL and the titles of the metrics."""
+        return ["NLL", *(metric.title for metric in self.metrics)]
+
+
+# The committed reports contain this legend: keep its lines as they are.
+TRANSLATION = Measures(
+    "sentence", (Bleu(),), "BLEU is sacrebleu's,\nof detokenised text, with its defaults."
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The rows of one decoder, one per seed."""
+
+    rows: Sequence[Row]
+
+    def __getitem__(self, name: str) -> float:
+        """Return the mean of a figure over seeds."""
+        return statistics.fmean(row[name] for row in self.rows)
+
+    def per_sentence(self, name: str) -> float:
+        """Return the mean of a figure over seeds, divided by the number of sentences."""
+        return self[name] / float(self.rows[0]["sentences"])
+
+    def spread(self, name: str) -> float:
+        """Return the standard deviation of a figure over seeds; 0 for a single row."""
+        values = [row[name] for row in self.rows]
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+
+    def format(self, name: str, digits: int = 2) -> str:
+        """Format a figure as `7.31 ± 0.02`, or as `7.31` for a single row."""
+        spread = f" ± {self.spread(name):.{digits}f}" if len(self.rows) > 1 else ""
+        return f"{self[name]:.{digits}f}{spread}"
+
+
+class BestOutput(NamedTuple):
+    """The best output of a decoder for one sentence."""
+
+    text: str
+    log_prob: float
+    finished: bool
+    chain: int  # that found it; 0 is the clean one
+    distinct: int  # texts among the sentence's hypotheses
+
+
+@dataclass(frozen=True)
+class DecodedSet:
+    """The outputs of one decoder with one seed on one test set, and their cost."""
+
+    outputs: Sequence[BestOutput]
+    calls: int
+    rescored: int
+    seconds: float
+    signature: str
 
 
 class Bench:
@@ -68,42 +143,39 @@ class Bench:
         translator: returns the model trained with noise of a given σ₀; 0.0 is the model that the
             report is about. Called on the first measurement; None if every result is recorded.
         seeds: number of seeds for decoders that draw random numbers.
-        max_length: longest output in tokens, end token included.
-        max_rows: most rows in a batch.
+        limits: a request whose limits all decoders have.
         progress: called before each measurement with its key and the number of recorded results.
-        task: the metrics to measure by.
+        measures: the metrics to measure by.
     """
 
     def __init__(
         self,
         folder: Path,
-        sets: Mapping[str, Pairs] | Sequence[str],
+        sets: Mapping[str, EvaluationSet] | Sequence[str],
         translator: Callable[[float], Translator] | None = None,
         seeds: int = 3,
-        max_length: int = 200,
-        max_rows: int = 1024,
+        limits: Decoding = LIMITS,
         progress: Callable[[str, int], None] = lambda key, recorded: None,
-        task: Task = TRANSLATION,
+        measures: Measures = TRANSLATION,
     ) -> None:
-        self.task = task
-        self.folder = folder
+        self.folder, self.measures, self.seeds, self.limits = folder, measures, seeds, limits
         self.record = Record(
             folder / "results.jsonl",
             lambda key: progress(" · ".join(map(str, key)), len(self.record.results)),
         )
         self.set_names = list(sets)
-        self.sets: dict[str, Pairs] = dict(sets) if isinstance(sets, Mapping) else {}
-        self.seeds, self.max_length, self.max_rows = seeds, max_length, max_rows
+        self.sets: dict[str, EvaluationSet] = dict(sets) if isinstance(sets, Mapping) else {}
         self.translator = cache(translator) if translator else None
         self.scorers = cache(self._scorers)
+        self.row_form: Form = FIGURES | {metric.name: is_number for metric in measures.metrics}
 
     @property
     def metric(self) -> Metric:
         """The metric that choices are made by."""
-        return self.task.metrics[0]
+        return self.measures.metrics[0]
 
     @property
-    def measures(self) -> bool:
+    def can_measure(self) -> bool:
         """Whether there is a model for results that are not recorded."""
         return self.translator is not None
 
@@ -128,18 +200,22 @@ class Bench:
         prefix = ("trained", training_sigma) if training_sigma else ("row",)
         key = (*prefix, set_name, decoder_signature(decoder))
         measure = partial(self._measure, set_name, decoder, training_sigma)
-        return Row.of_dict(self._get_or_measure(key, measure, self._is_row))
+        row: Row = self.result(key, measure, self.row_form)
+        return row
 
     def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
         """Return the figures of a decoder with every seed; a single row if it draws nothing."""
-        seeds = self.task.valid_seeds or self.seeds if set_name == self.valid else self.seeds
-        decoders = dict.fromkeys(with_seed(decoder, seed) for seed in range(seeds))
-        return Figures([self.row(set_name, seeded, training_sigma) for seeded in decoders])
+        seeded = self.seeded(set_name, decoder)
+        return Figures([self.row(set_name, each, training_sigma) for each in seeded])
+
+    def seeded(self, set_name: str, decoder: Decoder) -> list[Decoder]:
+        """Return a decoder with each seed that it has on a set; itself if it draws nothing."""
+        seeds = (self.measures.valid_seeds if set_name == self.valid else None) or self.seeds
+        return list(dict.fromkeys(with_seed(decoder, seed) for seed in range(seeds)))
 
     def entropy(self, set_name: str) -> list[tuple[float, int]]:
         """Return the mean entropy in nats at each step of the greedy outputs, and their number."""
-        measure = partial(self._entropy, set_name)
-        steps = self._get_or_measure(("entropy", set_name), measure, are_pairs)
+        steps = self.result(("entropy", set_name), partial(self._entropy, set_name), PAIRS)
         return [(mean, count) for mean, count in steps]
 
     def paired(
@@ -147,35 +223,33 @@ class Bench:
     ) -> tuple[Difference, ...]:
         """Return the bootstrapped differences in NLL and in each metric, first minus second."""
         key = ("paired", set_name, *map(decoder_signature, decoders))
-        return self._paired(key, [(set_name, decoder) for decoder in decoders], weights)
+        return self.compare_runs(key, [(set_name, decoder) for decoder in decoders], weights)
 
-    def paired_sets(self, set_names: tuple[str, str], decoder: Decoder) -> tuple[Difference, ...]:
-        """Return the differences between two sets of sources that have the same references."""
-        key = ("paired sets", *set_names, decoder_signature(decoder))
-        return self._paired(key, [(set_name, decoder) for set_name in set_names], (1, -1))
-
-    def _paired(
-        self, key: tuple[Any, ...], runs: Sequence[tuple[str, Decoder]], weights: Sequence[int]
+    def compare_runs(
+        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int] = (1, -1)
     ) -> tuple[Difference, ...]:
-        def measure() -> list[dict[str, float]]:
-            compared = [self._outputs(set_name, decoder) for set_name, decoder in runs]
-            log_prob = LogProb()
-            probabilities = [LogProb.of(each.log_prob) for each in compared]
-            differences = [paired(log_prob, probabilities, [-weight for weight in weights])]
-            for i, metric in enumerate(self.task.metrics):
-                statistics = [system.statistics[i] for system in compared]
-                differences.append(paired(metric, statistics, weights))
-            return [vars(difference) for difference in differences]
+        """Return the differences in NLL and in each metric of decoders, each on a set of its own.
 
-        count = 1 + len(self.task.metrics)
-        values = self._get_or_measure(key, measure, lambda value: are_differences(value, count))
-        return tuple(Difference(**value) for value in values)
+        Args:
+            key: of the result in the record.
+            runs: sets with the same references, and decoders.
+            weights: of the runs in the difference.
+        """
+
+        def measure() -> list[dict[str, float]]:
+            compared = [self._statistics(set_name, decoder) for set_name, decoder in runs]
+            metrics = (LogProb(), *self.measures.metrics)
+            signed = [[-weight for weight in weights], *[weights] * len(self.measures.metrics)]
+            by_metric = zip(metrics, zip(*compared, strict=True), signed, strict=True)
+            return [vars(paired(*arguments)) for arguments in by_metric]
+
+        form = (DIFFERENCE,) * (1 + len(self.measures.metrics))
+        return tuple(Difference(**value) for value in self.result(key, measure, form))
 
     def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         """Return the best log-probability of the first sentences, and whether it is proven."""
         measure = partial(self._exact, set_name, sentences, budget)
-        key = ("exact", set_name, sentences, budget)
-        optima = self._get_or_measure(key, measure, are_pairs)
+        optima = self.result(("exact", set_name, sentences, budget), measure, PAIRS)
         return [(log_prob, proven) for log_prob, proven in optima]
 
     def search_errors(
@@ -187,97 +261,41 @@ class Bench:
         """
 
         def measure() -> float | None:
-            outputs = self._outputs(set_name, decoder)
+            outputs = self.entries(set_name, decoder)
             optima = self.exact(set_name, sentences, budget)
             missed = [
                 not finished or log_prob < optimum - TIE
-                for (optimum, proven), log_prob, finished in zip(
-                    optima, outputs.log_prob, outputs.finished, strict=False
-                )
+                for (optimum, proven), (log_prob, _, finished) in zip(optima, outputs, strict=False)
                 if proven
             ]
             return float(sum(missed)) / len(missed) if missed else None
 
         key = ("errors", set_name, decoder_signature(decoder), sentences, budget)
-        share: float | None = self._get_or_measure(
+        share: float | None = self.result(
             key, measure, lambda value: value is None or is_number(value)
         )
         return share
 
-    def unbeaten(self, set_name: str, decoder: Decoder, rivals: Sequence[Decoder]) -> float:
-        """Return the share of sources for which no rival found a more probable output."""
-
-        def measure() -> float:
-            def scores(decoder: Decoder) -> NDArray[np.float64]:
-                entries = self._entries(set_name, decoder)
-                return np.array([score if done else -np.inf for score, _, done in entries])
-
-            best = np.max([scores(rival) for rival in rivals], axis=0)
-            return float(np.mean(scores(decoder) >= best - TIE))
-
-        key = ("unbeaten", set_name, *map(decoder_signature, (decoder, *rivals)))
-        share: float = self._get_or_measure(key, measure, is_number)
-        return share
-
-    def examples(
-        self, set_name: str, decoders: Mapping[str, Decoder], count: int
-    ) -> list[dict[str, str]]:
-        """Return the outputs of decoders, by name, for some sources, evenly spread over a set."""
-
-        def measure() -> list[dict[str, str]]:
-            texts = {name: self._entries(set_name, d) for name, d in decoders.items()}
-            return [
-                {name: entries[place][1] for name, entries in texts.items()}
-                for place in self._spread(set_name, count)
-            ]
-
-        key = ("examples", set_name, count, *map(decoder_signature, decoders.values()))
-        shown: list[dict[str, str]] = self._get_or_measure(key, measure, are_texts)
-        return shown
-
-    def references(self, set_name: str, count: int) -> list[dict[str, str]]:
-        """Return the references of the sources of `examples`, by number."""
-
-        def measure() -> list[dict[str, str]]:
-            references = self.sets[set_name].references
-            return [
-                {str(number): text for number, text in enumerate(references[place])}
-                for place in self._spread(set_name, count)
-            ]
-
-        shown: list[dict[str, str]] = self._get_or_measure(
-            ("references", set_name, count), measure, are_texts
-        )
-        return shown
-
-    def _spread(self, set_name: str, count: int) -> range:
-        size = len(self.sets[set_name].references)
-        return range(0, size, max(1, size // count))[:count]
-
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
-        shares = []
-        for key in self.record.results:
-            if key[:1] in (("row",), ("trained",)):
-                shares.append(float(self.record.row(key, valid=self._is_row)["finished"]))
-        return min(shares)
+        rows = [key for key in self.record.results if key[0] in ("row", "trained")]
+        return min(float(self.result(key, None, self.row_form)["finished"]) for key in rows)
 
-    def _get_or_measure(
-        self, key: tuple[Any, ...], measure: Callable[[], Any], valid: Callable[[Any], bool]
-    ) -> Any:
-        """Return the result of a key, measured if it is not recorded; `valid` checks its form."""
-        return self.record.row(key, measure if self.measures else None, valid)
+    def result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
+        """Return the result of a key, measured if it is not recorded."""
+        valid = partial(has_form, form=form)
+        return self.record.row(key, measure if self.can_measure else None, valid)
 
     def _model(self, training_sigma: float = 0.0) -> Translator:
-        assert self.translator is not None  # _get_or_measure has checked
+        assert self.translator is not None  # result() has checked
         return self.translator(training_sigma)
 
-    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> Decoded:
+    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> DecodedSet:
         model, sources = self._model(training_sigma), self.sets[set_name].sources
-        decoding = Decoding(decoder, self.max_length, self.max_rows)
+        decoding = replace(self.limits, decoder=decoder)
         decoded = decode_timed(model, sources, decoding, window=max(1, len(sources)))
         outputs = [
-            Output(
+            BestOutput(
                 output.text,
                 output.log_prob,
                 output.hypothesis.finished,
@@ -287,73 +305,67 @@ class Bench:
             for output in decoded.outputs
         ]
         signed = decoded.outputs[0].signature
-        return Decoded(outputs, decoded.calls, decoded.rescored, decoded.seconds, signed)
+        return DecodedSet(outputs, decoded.calls, decoded.rescored, decoded.seconds, signed)
 
     def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         sources = self.sets[set_name].sources[:sentences]
-        translations = self._model().translate(sources, Exact(budget), self.max_length)
+        translations = self._model().translate(sources, Exact(budget), self.limits.max_length)
         return [
             (translation.log_prob, bool(translation.hypothesis.proven))
             for translation in translations
         ]
 
     def _entropy(self, set_name: str) -> list[tuple[float, int]]:
-        return entropy_by_step(self._model(), self.sets[set_name].sources, self.max_length)
+        return entropy_by_step(self._model(), self.sets[set_name].sources, self.limits.max_length)
 
     def _scorers(self, set_name: str) -> list[Scorer]:
         references = self.sets[set_name].references
-        return [Scorer(metric, references) for metric in self.task.metrics]
-
-    def _is_row(self, value: Any) -> bool:
-        return is_row(value, self.task.metrics)
+        return [Scorer(metric, references) for metric in self.measures.metrics]
 
     def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
         decoded = self._decode(set_name, decoder, training_sigma)
-        outputs = decoded.outputs
+        outputs, n = decoded.outputs, len(decoded.outputs)
         texts = [output.text for output in outputs]
         counted = [scorer.statistics(texts) for scorer in self.scorers(set_name)]
-        n = len(outputs)
         if not training_sigma:
             path = self._path(set_name, decoder)
             path.parent.mkdir(parents=True, exist_ok=True)
             entries = [[output.log_prob, output.text, output.finished] for output in outputs]
             write_atomic(path, json.dumps(entries, ensure_ascii=False))
-        return Row(
-            sentences=n,
-            nll=-sum(output.log_prob for output in outputs) / n,
-            length_ratio=self.metric.length_ratio(counted[0].sum(0)),
-            distinct=sum(output.distinct for output in outputs) / n,
-            won=sum(output.chain > 0 for output in outputs) / n,
-            finished=sum(output.finished for output in outputs) / n,
-            calls=decoded.calls,
-            rescored=decoded.rescored,
-            seconds=decoded.seconds,
-            signature=decoded.signature,
-            quality={
-                metric.name: metric.score(statistics)
-                for metric, statistics in zip(self.task.metrics, counted, strict=True)
-            },
-        ).to_dict()
+        quality = zip(self.measures.metrics, counted, strict=True)
+        return {
+            "sentences": n,
+            "nll": -sum(output.log_prob for output in outputs) / n,
+            "length_ratio": self.metric.length_ratio(counted[0].sum(0)),
+            "distinct": sum(output.distinct for output in outputs) / n,
+            "won": sum(output.chain > 0 for output in outputs) / n,
+            "finished": sum(output.finished for output in outputs) / n,
+            "calls": decoded.calls,
+            "rescored": decoded.rescored,
+            "seconds": decoded.seconds,
+            "signature": decoded.signature,
+        } | {metric.name: metric.score(statistics) for metric, statistics in quality}
 
-    def _outputs(self, set_name: str, decoder: Decoder) -> Counted:
-        """Return a decoder's outputs on a set; decode again if their file was deleted."""
-        log_prob, texts, finished = zip(*self._entries(set_name, decoder), strict=True)
-        statistics = [scorer.statistics(texts) for scorer in self.scorers(set_name)]
-        return Counted(np.array(log_prob), np.array(finished), statistics)
+    def _statistics(self, set_name: str, decoder: Decoder) -> list[FloatArray]:
+        """Return the statistics of a decoder's outputs by log-probability and by each metric."""
+        log_probs, texts, _ = zip(*self.entries(set_name, decoder), strict=True)
+        return [
+            LogProb.of(log_probs),
+            *(scorer.statistics(texts) for scorer in self.scorers(set_name)),
+        ]
 
-    def _entries(self, set_name: str, decoder: Decoder) -> list[tuple[float, str, bool]]:
-        """Return log-probability, text and whether it is finished, of each output."""
+    def entries(self, set_name: str, decoder: Decoder) -> list[tuple[float, str, bool]]:
+        """Return log-probability, text and whether it is finished, of each output.
+
+        Decodes again if the file of the outputs was deleted.
+        """
         self.row(set_name, decoder)
         path = self._path(set_name, decoder)
         if not os.path.lexists(path):
             self._measure(set_name, decoder, 0.0)
-        try:
-            entries = parse_json(read_bytes(path, MAX_OUTPUT_BYTES), str(path))
-            log_prob, texts, _ = zip(*entries, strict=True)
-            if not all(map(is_number, log_prob)) or not all(isinstance(t, str) for t in texts):
-                raise TypeError("no log-probabilities and texts")
-        except (StorageError, TypeError, ValueError) as error:
-            raise StorageError(f"{path} is damaged; delete it to measure it again") from error
+        entries = parse_json(read_bytes(path, MAX_OUTPUT_BYTES), str(path))
+        if not has_form(entries, [(is_number, is_text, lambda value: True)]):
+            raise StorageError(f"{path} is damaged; delete it to measure it again")
         return list(map(tuple, entries))
 
     def _path(self, set_name: str, decoder: Decoder) -> Path:
@@ -368,10 +380,7 @@ def decoder_signature(decoder: Decoder) -> str:
 
 def with_seed(decoder: Decoder, seed: int) -> Decoder:
     """Return the decoder with another seed; unchanged if it draws no random numbers."""
-    if isinstance(decoder, NPAD):
-        inner = with_seed(decoder.inner, seed)
-        noisy = decoder.chains > 1 and decoder.noise.sigma != 0
-        return replace(decoder, inner=inner, seed=seed if noisy else decoder.seed)
-    if isinstance(decoder, BestOf):
-        return BestOf(tuple(with_seed(member, seed) for member in decoder.decoders))
-    return replace(decoder, seed=seed) if isinstance(decoder, Sampling) else decoder
+    if decoder.chains == 1:  # the clean one, in which only the inner decoder may draw
+        (inner,) = decoder.parts
+        return replace(decoder, inner=inner.with_seed(seed))  # type: ignore[type-var]
+    return decoder.with_seed(seed)

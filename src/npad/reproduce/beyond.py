@@ -10,7 +10,8 @@ from npad.noise.noisy import Noise
 from npad.reproduce import chosen
 from npad.reproduce.bench import Bench
 from npad.reproduce.chosen import BEAM_CHAINS, SIGMAS, WIDTHS
-from npad.reproduce.tables import LabelledDecoders, comparison, markdown, quality_cells
+from npad.reproduce.markdown import markdown_table
+from npad.reproduce.tables import LabelledDecoders, comparison, quality_cells
 from npad.schedules import SCHEDULES, Constant
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
@@ -94,7 +95,6 @@ def _noises(bench: Bench, noises: Iterable[Noise], part: str) -> str:
             NPAD(Greedy(), NOISE_CHAINS, replace(noise, sigma=sigma)) for sigma in NOISE_SIGMAS
         )
         best = chosen.most_probable(bench, decoders)
-        assert isinstance(best, NPAD)
         rows.append(((label(getattr(noise, part)), f"{best.noise.sigma}"), best))
     return comparison(bench, (part, "σ₀"), rows)
 
@@ -132,9 +132,9 @@ def selection(bench: Bench) -> str:
         normalised = replace(decoder, selector=LengthNormalised())
         _, *differences = bench.paired(set_name, (normalised, decoder))
         gains.append([name, *map(str, differences)])
-    names = [metric.title for metric in bench.task.metrics]
+    names = [metric.title for metric in bench.measures.metrics]
     header = [f"{set_name}: what dividing by length gains", *names]
-    return f"{table}\n{markdown(header, gains)}"
+    return f"{table}\n{markdown_table(header, gains)}"
 
 
 def n_best(decoder: Decoder) -> NPAD:
@@ -178,10 +178,8 @@ def search_errors(bench: Bench, sentences: int, budget: int) -> str:
         for name, decoder in strategies.items()
     }
     rows = ([name, "–" if share is None else f"{share:.1%}"] for name, share in shares.items())
-    return markdown(
-        [f"{set_name}, {proven_count} of {len(optima)} {bench.task.unit}s proven", "search errors"],
-        rows,
-    )
+    proven = f"{set_name}, {proven_count} of {len(optima)} {bench.measures.unit}s proven"
+    return markdown_table([proven, "search errors"], rows)
 
 
 def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:
@@ -198,4 +196,4 @@ def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:
         row = [bench.figures(set_name, decoder, training_sigma) for decoder in decoders.values()]
         cells = (" / ".join(quality_cells(bench, figures)) for figures in row)
         rows.append([f"{training_sigma}", *cells])
-    return markdown([f"σ₀ in training; {set_name}: NLL / BLEU", *decoders], rows)
+    return markdown_table([f"σ₀ in training; {set_name}: NLL / BLEU", *decoders], rows)

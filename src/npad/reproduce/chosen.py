@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TypeVar
 
 from npad.noise.noisy import Noise
 from npad.reproduce.bench import Bench
@@ -22,16 +23,17 @@ WIDTHS = (5, 10)  # of beams
 ETAS = (0.001, 0.01, 0.1, 1.0)  # penalties of diverse decoding
 
 
-def most_probable(bench: Bench, decoders: Iterable[Decoder]) -> Decoder:
+D = TypeVar("D", bound=Decoder)
+
+
+def most_probable(bench: Bench, decoders: Iterable[D]) -> D:
     """Return the decoder with the lowest validation NLL."""
-    return min(decoders, key=lambda decoder: bench.row(bench.valid, decoder).nll)
+    return min(decoders, key=lambda decoder: bench.row(bench.valid, decoder)["nll"])
 
 
 def npad(bench: Bench, inner: Decoder, chains: int) -> NPAD:
     """Return NPAD over `inner` with σ₀ chosen by validation NLL, as in the paper's Table 3."""
-    best = most_probable(bench, (NPAD(inner, chains, Noise(sigma)) for sigma in SIGMAS))
-    assert isinstance(best, NPAD)
-    return best
+    return most_probable(bench, (NPAD(inner, chains, Noise(sigma)) for sigma in SIGMAS))
 
 
 def npad_greedy(bench: Bench, chains: int = 50) -> NPAD:

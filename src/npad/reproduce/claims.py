@@ -14,9 +14,8 @@ from itertools import pairwise
 from npad.evaluate.bootstrap import Difference
 from npad.noise.noisy import Noise
 from npad.reproduce import chosen
-from npad.reproduce.bench import Bench
+from npad.reproduce.bench import TRANSLATION, Bench, Measures
 from npad.reproduce.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
-from npad.reproduce.measured_task import TRANSLATION, Task
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
@@ -65,7 +64,7 @@ def findings(bench: Bench, set_name: str, brief: bool = False) -> list[Finding]:
         claim: _compare(bench, set_name, decoders) for claim, decoders in comparisons.items()
     }
     verdicts |= {claim: check(bench, set_name) for claim, check in checks.items()}
-    too_few = bench.row(set_name, Greedy()).sentences < MIN_SENTENCES
+    too_few = bench.row(set_name, Greedy())["sentences"] < MIN_SENTENCES
     return [
         Finding(claim, "too few sentences" if too_few else words, figures)
         for claim, (words, figures) in sorted(
@@ -121,10 +120,10 @@ def _comparisons(bench: Bench) -> dict[str, tuple[Decoder, ...]]:
     }
 
 
-def verdict(differences: Sequence[Difference], task: Task = TRANSLATION) -> str:
+def verdict(differences: Sequence[Difference], measures: Measures = TRANSLATION) -> str:
     """Say in which of NLL and the metrics the first system is better, and in which it is worse."""
     better, worse = [], []
-    signs = {"NLL": -1} | {metric.title: metric.sign for metric in task.metrics}
+    signs = {"NLL": -1} | {metric.title: metric.sign for metric in measures.metrics}
     for (name, sign), difference in zip(signs.items(), differences, strict=True):
         bounds = sorted((sign * difference.low, sign * difference.high))
         better += [name] if bounds[0] > 0 else []
@@ -139,13 +138,12 @@ def _compare(bench: Bench, set_name: str, decoders: tuple[Decoder, ...]) -> Verd
     """Compare two decoders, or two gains: of four, (first − second) − (third − fourth)."""
     weights = (1, -1) if len(decoders) == 2 else (1, -1, -1, 1)
     differences = bench.paired(set_name, decoders, weights)
-    return verdict(differences, bench.task), in_words(differences, bench.task)
+    return verdict(differences, bench.measures), in_words(differences, bench.measures)
 
 
-def in_words(differences: Sequence[Difference], task: Task) -> str:
+def in_words(differences: Sequence[Difference], measures: Measures) -> str:
     """Format the differences in NLL and in each metric."""
-    names = ["NLL", *(metric.title for metric in task.metrics)]
-    parts = zip(names, differences, strict=True)
+    parts = zip(measures.names, differences, strict=True)
     return ", ".join(f"{name} {difference}" for name, difference in parts)
 
 
@@ -156,7 +154,8 @@ def _cost(bench: Bench, set_name: str) -> Verdict:
     for name, inner, chains in (("greedy search", Greedy(), 50), ("a beam of 5", Beam(5), 10)):
         plain = bench.row(set_name, inner)
         noisy = bench.row(set_name, chosen.npad(bench, inner, chains))
-        search, rescoring = noisy.calls / chains / plain.calls, greedy.calls / plain.calls
+        search = noisy["calls"] / chains / plain["calls"]
+        rescoring = greedy["calls"] / plain["calls"]
         highest = max(highest, search + rescoring)
         parts.append(f"over {name} {search:.2f} to search and {rescoring:.2f} to re-score")
     figures = f"model calls of a chain, those of its inner decoder being 1: {'; '.join(parts)}"
@@ -184,7 +183,7 @@ def _entropy(bench: Bench, set_name: str) -> Verdict:
 
 def _every_sigma(bench: Bench, set_name: str) -> Verdict:
     """Check at each σ₀ whether NLL and the metrics improve with every added number of chains."""
-    measures = {"nll": ("NLL", -1)} | {m.name: (m.title, m.sign) for m in bench.task.metrics}
+    measures = {"nll": ("NLL", -1)} | {m.name: (m.title, m.sign) for m in bench.measures.metrics}
     improves, parts = [], []
     for sigma in SIGMAS:
         decoders = (NPAD(Greedy(), chains, Noise(sigma)) for chains in CHAINS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npad.errors import InvalidInput
-from npad.reproduce.bench import Pairs
+from npad.reproduce.bench import EvaluationSet
 from npad.text.files import open_output, read_lines
 
 COMPRESSED = (".gz", ".xz")
@@ -93,7 +93,7 @@ class ParallelText:
             )
         return cls(splits["train"], splits["valid"], splits["test"])
 
-    def sets(self) -> dict[str, Pairs]:
+    def sets(self) -> dict[str, EvaluationSet]:
         """Read the validation set and the test sets.
 
         Returns:
@@ -105,13 +105,13 @@ class ParallelText:
         return {short[name] if unique else name: read(*pair) for name, pair in files.items()}
 
 
-def read(source: Path, target: Path) -> Pairs:
+def read(source: Path, target: Path) -> EvaluationSet:
     """Read two files as pairs of lines.
 
     Raises:
         InvalidInput: the numbers of lines differ, or the source is blank.
     """
-    pairs = Pairs(list(read_lines(source)), list(read_lines(target)))
+    pairs = EvaluationSet(list(read_lines(source)), list(read_lines(target)))
     if len(pairs.sources) != len(pairs.references):
         raise InvalidInput(
             f"{source} has {len(pairs.sources):,} lines and {target} has "

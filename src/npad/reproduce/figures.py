@@ -10,10 +10,9 @@ from npad.evaluate import plots
 from npad.evaluate.plots import Curve, Panel, Point
 from npad.noise.noisy import Noise
 from npad.reproduce import chosen
-from npad.reproduce.bench import Bench
+from npad.reproduce.bench import Bench, Figures
 from npad.reproduce.beyond import WIDE_BEAMS, tempered
 from npad.reproduce.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
-from npad.reproduce.rows import Figures
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
@@ -71,7 +70,7 @@ def draw(bench: Bench, folder: Path, brief: bool, title: str = "") -> None:
     figure.draw(
         folder / "calls.png",
         _by_model_calls(bench, brief),
-        f"model calls a {bench.task.unit}, re-scoring included",
+        f"model calls a {bench.measures.unit}, re-scoring included",
         x_of=model_calls,
         log=True,
     )
@@ -145,7 +144,7 @@ class Figure:
     def _axes(self) -> list[tuple[str, str, float]]:
         """Return the figures to draw: name, label of the axis, and its least span."""
         axes = [("nll", "NLL (lower is better)", NLL_SPAN)]
-        for metric in self.bench.task.metrics:
+        for metric in self.bench.measures.metrics:
             better = "lower" if metric.lower_is_better else "higher"
             axes.append((metric.name, f"{metric.title} ({better} is better)", metric.min_span))
         return axes

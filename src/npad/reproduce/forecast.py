@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from npad.evaluate.bootstrap import Difference
-from npad.reproduce.bench import Bench
-from npad.reproduce.rows import FIGURES, Row
+from npad.reproduce.bench import Bench, Row
+from npad.reproduce.record import Form, Key, has_form
 from npad.search.decoder import Decoder
 
 PAUSE = 10  # times what a forecast took, before the next: it takes a tenth of a second or more
@@ -37,10 +37,8 @@ class Rehearsal(Bench):
     """
 
     def __init__(self, bench: Bench) -> None:
-        self.record, self.folder, self.task = bench.record, bench.folder, bench.task
-        self.set_names, self.sets = bench.set_names, bench.sets
-        self.seeds, self.max_length, self.max_rows = bench.seeds, bench.max_length, bench.max_rows
-        self.work: dict[tuple[Any, ...], float] = {}  # rows of a search, by key
+        vars(self).update(vars(bench))
+        self.work: dict[Key, float] = {}  # rows of a search, by key
         self._rows = 0.0  # of the measurement that is being asked for
 
     def row(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Row:
@@ -57,33 +55,26 @@ class Rehearsal(Bench):
     def _sentences(self, set_name: str) -> int:
         return len(self.sets[set_name].sources)
 
-    def _get_or_measure(
-        self, key: tuple[Any, ...], measure: Callable[[], Any], valid: Callable[[Any], bool]
-    ) -> Any:
+    def result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
         self.work.setdefault(key, self._rows)
         self._rows = 0.0
         recorded = self.record.results.get(key)
-        if recorded is not None and valid(recorded):
-            return recorded
-        return self._placeholder(key)
+        return recorded if has_form(recorded, form) else self._placeholder(key)
 
-    def _placeholder(self, key: tuple[Any, ...]) -> Any:
+    def _placeholder(self, key: Key) -> Any:
         """Return a result in the form that a measurement has; it asks for what it rests on."""
         match key[0]:
             case "entropy":
                 return [[1.0, 1]]
             case "paired" | "paired sets":
-                count = 1 + len(self.task.metrics)
+                count = 1 + len(self.measures.metrics)
                 return [{field.name: 0.0 for field in fields(Difference)}] * count
             case "exact":
                 return [[-1.0, True]] * int(key[2])
             case "errors":
                 self.exact(key[1], key[3], key[4])
                 return None
-        names = *FIGURES, *(metric.name for metric in self.task.metrics)
-        row = dict.fromkeys(names, 1) | {"signature": ""}
-        assert self._is_row(row)
-        return row
+        return dict.fromkeys(self.row_form, 1) | {"signature": ""}
 
 
 class Forecast:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import os
 import zlib
 from collections.abc import Callable
@@ -20,6 +21,30 @@ from npad.storage.regular import parse_json, read_bytes
 MAX_RECORD_BYTES = 1 << 30
 
 Key = tuple[Any, ...]  # of values that JSON has
+Form = Any  # a predicate; [form] for a list; a tuple or a dict of forms
+
+
+def has_form(value: Any, form: Form) -> bool:
+    """Return whether a value from a file has a form: {"nll": is_number, "pairs": [(f, g)]}."""
+    if isinstance(form, dict):
+        matches = isinstance(value, dict) and value.keys() == form.keys()
+        return matches and all(has_form(value[name], form[name]) for name in form)
+    if isinstance(form, tuple):
+        matches = isinstance(value, list) and len(value) == len(form)
+        return matches and all(map(has_form, value, form))
+    if isinstance(form, list):
+        return isinstance(value, list) and all(has_form(entry, form[0]) for entry in value)
+    return bool(form(value))
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value from a file is a finite number."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value from a file is a text."""
+    return isinstance(value, str)
 
 
 class NotMeasured(NpadError):

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from npad.errors import InvalidInput, StorageError
 from npad.reproduce import beyond, figures, tables
-from npad.reproduce.bench import Bench
+from npad.reproduce.bench import TRANSLATION, Bench, Measures
 from npad.reproduce.claims import Finding, findings
-from npad.reproduce.measured_task import TASKS
-from npad.reproduce.rows import is_number
-from npad.reproduce.tables import markdown
+from npad.reproduce.markdown import document, markdown_table
+from npad.reproduce.record import Form, has_form, is_number, is_text
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import read_json
+from npad.version import __version__
 
 MAX_SEEDS = 1000
 
@@ -49,7 +52,7 @@ class Setup:
     sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
-    task: str = "translation"  # a name in TASKS
+    task: str = "translation"  # the name of the outline
     controls: Sequence[str] = ()  # sets of the task's controls
     descriptions: Sequence[str] = ()  # of the pictures that are shown; else their references are
 
@@ -71,45 +74,66 @@ class Setup:
         if not os.path.lexists(path):
             raise InvalidInput(f"{folder} holds no results: it has no setup.json")
         values = read_json(path)
+        for name, value in values.items():
+            if name not in FORMS or not has_form(value, FORMS[name]):
+                raise StorageError(f"{path} is damaged: {name!r:.60} cannot be {value!r:.60}")
         try:
-            setup = cls.of(values)
-        except (ValueError, TypeError, KeyError) as error:
+            return cls.of(values)
+        except TypeError as error:  # a field is missing
             raise StorageError(f"{path} is damaged: {error}") from error
-        setup._check(path)
-        return setup
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Setup:
         """Return the setup of values that JSON has made lists of tuples in."""
-        tuples = {name: tuple(values[name]) for name in ("exact", "sigmas")}
-        for name in ("controls", "descriptions"):
-            tuples[name] = tuple(values.get(name, ()))
-        return cls(**(dict(values) | tuples))
-
-    def _check(self, path: Path) -> None:
-        """Raise StorageError unless every field is of its type."""
-        rules = {
-            "title": isinstance(self.title, str),
-            "command": isinstance(self.command, str),
-            "model": isinstance(self.model, str),
-            "sets": isinstance(self.sets, dict)
-            and len(self.sets) >= 2
-            and all(is_number(size) for size in self.sets.values()),
-            "seeds": type(self.seeds) is int and 1 <= self.seeds <= MAX_SEEDS,
-            "max_length": is_number(self.max_length),
-            "brief": isinstance(self.brief, bool),
-            "exact": len(self.exact) == 2 and all(type(number) is int for number in self.exact),
-            "sigmas": all(map(is_number, self.sigmas)),
-            "about": isinstance(self.about, dict),
-            "digests": isinstance(self.digests, dict),
-            "task": self.task in TASKS,
-            "controls": all(isinstance(name, str) for name in self.controls),
-            "descriptions": all(isinstance(text, str) for text in self.descriptions),
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
         }
-        for name, kept in rules.items():
-            if not kept:
-                value = f"{getattr(self, name)!r:.60}"
-                raise StorageError(f"{path} is damaged: {name} cannot be {value}")
+        return cls(**fields)
+
+
+FORMS: dict[str, Form] = {
+    "title": is_text,
+    "command": is_text,
+    "model": is_text,
+    "sets": lambda sets: (
+        isinstance(sets, dict) and len(sets) >= 2 and all(map(is_number, sets.values()))
+    ),
+    "seeds": lambda number: type(number) is int and 1 <= number <= MAX_SEEDS,
+    "max_length": is_number,
+    "brief": lambda value: isinstance(value, bool),
+    "exact": (is_number, is_number),
+    "sigmas": [is_number],
+    "about": lambda value: isinstance(value, dict),
+    "digests": lambda value: isinstance(value, dict),
+    "task": is_text,
+    "controls": [is_text],
+    "descriptions": [is_text],
+}
+
+
+def about_model(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a model and its training, from its config.json."""
+    about = {"sizes": _in_words(config["model"])}
+    if "training" in config:
+        training = config["training"]
+        recipe = {k: v for k, v in training["recipe"].items() if v not in (None, False)}
+        about["training"] = _in_words(recipe)
+        pairs, updates = training["data"]["train"]["kept"], training["update"]
+        about["trained on"] = f"{pairs:,} pairs, {updates:,} updates"
+        about["validation perplexity"] = f"{training['perplexity']:.3f}"
+    return about
+
+
+def machine(device: torch.device, rows: str) -> str:
+    """Describe a machine and how many rows it decodes at a time."""
+    cuda = device.type == "cuda"
+    processor = torch.cuda.get_device_name(device) if cuda else platform.machine()
+    return f"{processor}, {rows}, torch {torch.__version__}, npad {__version__}"
+
+
+def _in_words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
 Sections = dict[str, Callable[[Bench], str]]  # what renders each section, by heading
@@ -119,7 +143,14 @@ class Outline:
     """What a report says: the paper's claims and tables, and experiments beyond the paper.
 
     Reports on other tasks than translation override what differs.
+
+    Attributes:
+        task: the name of what is measured, as in setup.json.
+        measures: the metrics to measure by.
     """
+
+    task: str = "translation"
+    measures: Measures = TRANSLATION
 
     def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
         """Return sections that precede the paper's claims, by heading.
@@ -139,7 +170,8 @@ class Outline:
 
     def paper(self, setup: Setup) -> Sections:
         """Return the paper's tables."""
-        measures = TASKS[setup.task].measures
+        *names, last = self.measures.names
+        measures = f"{', '.join(names)} and {last}"
         return {
             "Beside the paper": lambda bench: (
                 f"{tables.beside_paper(bench)}\n![{measures} against model calls](calls.png)\n"
@@ -183,22 +215,22 @@ def render(folder: Path, outline: Outline = OUTLINE) -> str:
         outline: what the report says.
 
     Raises:
-        InvalidInput: the folder has no setup.json.
+        InvalidInput: the folder has no setup.json, or that of a report with another outline.
         NotMeasured: a result is missing.
     """
     setup = Setup.load(folder)
-    return markdown_of(_recorded(folder, setup), setup, outline)
+    return markdown_of(recorded(folder, setup, outline), setup, outline)
 
 
-def _recorded(folder: Path, setup: Setup) -> Bench:
-    """Return a bench of recorded results, which measures nothing."""
-    return Bench(
-        folder,
-        list(setup.sets),
-        seeds=setup.seeds,
-        max_length=setup.max_length,
-        task=TASKS[setup.task],
-    )
+def recorded(folder: Path, setup: Setup, outline: Outline = OUTLINE) -> Bench:
+    """Return a bench of a folder's recorded results, which measures nothing.
+
+    Raises:
+        InvalidInput: the results are of a report with another outline.
+    """
+    if setup.task != outline.task:
+        raise InvalidInput(f"{folder} holds results on {setup.task}, not on {outline.task}")
+    return Bench(folder, list(setup.sets), seeds=setup.seeds, measures=outline.measures)
 
 
 def write(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> None:
@@ -210,12 +242,12 @@ def write(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> None:
 def draw(bench: Bench, setup: Setup) -> None:
     """Draw the report's plots into the bench's folder; measure missing results."""
     set_name = bench.tests[0]
-    sentences = f"{setup.sets[set_name]:,} {bench.task.unit}s of {set_name}"
+    sentences = f"{setup.sets[set_name]:,} {bench.measures.unit}s of {set_name}"
     title = f"{setup.title}: {setup.model} on {sentences}"
     figures.draw(bench, bench.folder, setup.brief, title)
 
 
-def redraw(folder: Path) -> None:
+def redraw(folder: Path, outline: Outline = OUTLINE) -> None:
     """Draw the plots of a folder's recorded results again; no model is needed.
 
     Raises:
@@ -223,7 +255,7 @@ def redraw(folder: Path) -> None:
         NotMeasured: a result is missing.
     """
     setup = Setup.load(folder)
-    draw(_recorded(folder, setup), setup)
+    draw(recorded(folder, setup, outline), setup)
 
 
 def markdown_of(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> str:
@@ -233,29 +265,29 @@ def markdown_of(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> str:
     by_set = {name: findings(bench, name, setup.brief) for name in bench.tests}
     claims = {f"The paper's claims, {name}": _claims(by_set[name]) for name in bench.tests}
     claims = outline.summary(bench, by_set) | claims
-    body = "".join(f"\n## {name}\n\n{text}" for name, text in (claims | sections).items())
     seeds = (
         f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
     )
-    if bench.task.valid_seeds == 1:
+    if bench.measures.valid_seeds == 1:
         seeds += " On the validation set it is that of the first seed."
     legend = LEGEND.format(
         seeds=seeds if setup.seeds > 1 else "",
         max_length=setup.max_length,
         finished=bench.finished(),
-        unit=bench.task.unit,
-        metrics=bench.task.legend,
+        unit=bench.measures.unit,
+        metrics=bench.measures.legend,
     )
-    return f"# {setup.title}\n\n{_about(setup)}\n{legend}{body}"
+    lead = f"{_about(setup, bench.measures.unit)}\n{legend}"
+    return document(setup.title, lead, claims | sections)
 
 
 def _claims(verdicts: Sequence[Finding]) -> str:
     rows = ([finding.claim, finding.verdict, finding.figures] for finding in verdicts)
-    return markdown(["claim", "verdict", "figures"], rows).replace("---:", "---")
+    return markdown_table(["claim", "verdict", "figures"], rows, words=True)
 
 
-def _about(setup: Setup) -> str:
-    unit = TASKS[setup.task].unit
+def _about(setup: Setup, unit: str) -> str:
+    """Return where the results come from: the command, the model, the sets, the machine."""
     sets = ", ".join(f"{name} ({size:,} {unit}s)" for name, size in setup.sets.items())
     settings = {
         "command": f"`{setup.command}`",
@@ -263,5 +295,5 @@ def _about(setup: Setup) -> str:
         "sets": sets,
         **setup.about,
     }
-    table = markdown(["", ""], ([name, str(value)] for name, value in settings.items()))
-    return table.replace("---:", "---")
+    rows = ([name, str(value)] for name, value in settings.items())
+    return markdown_table(["", ""], rows, words=True)

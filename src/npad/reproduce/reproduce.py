@@ -26,11 +26,11 @@ from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import Translator
 from npad.reproduce import report
-from npad.reproduce.bench import Bench, Pairs
+from npad.reproduce.bench import LIMITS, Bench, EvaluationSet
 from npad.reproduce.data import ParallelText, concatenate
 from npad.reproduce.forecast import Forecast, Outlook
-from npad.reproduce.provenance import about_model, machine
-from npad.reproduce.report import Setup
+from npad.reproduce.report import Setup, about_model, machine
+from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.storage.atomic import exclusive_lock
 from npad.training import run
@@ -67,7 +67,7 @@ def recipe_for(options: Mapping[str, Any], device: torch.device) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Reproduction:
     """What to measure, and with which model."""
 
     text: ParallelText
@@ -79,8 +79,7 @@ class Plan:
     seeds: int = 3
     brief: bool = False  # only the paper's tables and the claims that rest on them
     exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
-    max_length: int = 200
-    max_rows: int = 1024
+    limits: Decoding = LIMITS  # a request whose limits all decoders have
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "float32"  # of NPAD's noisy chains
     engine: str = ""  # where translations run, in words; this process if empty
@@ -90,7 +89,7 @@ class Plan:
 
 def reproduce(
     folder: Path,
-    plan: Plan,
+    plan: Reproduction,
     training_watch: Watch | None = None,
     progress: Callable[[str, Outlook], None] = lambda key, outlook: None,
 ) -> Bench:
@@ -127,8 +126,7 @@ def reproduce(
             sets,
             lambda sigma: _translator(plan, models[sigma], sets),
             plan.seeds,
-            plan.max_length,
-            plan.max_rows,
+            plan.limits,
             lambda key, recorded: progress(key, forecast.outlook()),
         )
         forecast = Forecast(bench, partial(report.markdown_of, setup=setup))
@@ -148,7 +146,7 @@ def _continuable(bench: Bench) -> Iterator[None]:
         raise
 
 
-def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translator:
+def _translator(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -> Translator:
     """Load a model, check that it can read every source, and warm it up."""
     translator = plan.place(load(model, plan.device, plan.precision), model).caching()
     for name, pairs in sets.items():
@@ -162,7 +160,7 @@ def _translator(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Translato
     return translator
 
 
-def trained_model(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -> Path:
+def trained_model(folder: Path, plan: Reproduction, sigma: float, watch: Watch | None) -> Path:
     """Train a model as planned, or resume its training.
 
     Args:
@@ -204,7 +202,7 @@ def trained_model(folder: Path, plan: Plan, sigma: float, watch: Watch | None) -
     return model_folder
 
 
-def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
+def _setup(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -> Setup:
     folder = checkpoint.resolve(model)
     digests = {"weights": _digest((folder / "model.safetensors").read_bytes())}
     digests |= {name: _digest(repr(pairs).encode()) for name, pairs in sets.items()}
@@ -216,7 +214,7 @@ def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
         model=name,
         sets={name: len(pairs.sources) for name, pairs in sets.items()},
         seeds=plan.seeds,
-        max_length=plan.max_length,
+        max_length=plan.limits.max_length,
         brief=plan.brief,
         exact=plan.exact,
         sigmas=plan.sigmas,
@@ -225,10 +223,10 @@ def _setup(plan: Plan, model: Path, sets: Mapping[str, Pairs]) -> Setup:
     )
 
 
-def _about(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
+def _about(plan: Reproduction, config: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a model, its training and the machine in words."""
     about = about_model(config)
-    rows = f"{plan.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
+    rows = f"{plan.limits.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
     about["machine"] = machine(plan.device, rows)
     return about
 

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from types import SimpleNamespace
-from typing import Any
 
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import WINDOW_BATCHES
-from npad.search.chain_range import ChainRange, merge
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
 from npad.search.request import Decoding
-from npad.selectors import MostProbable, WithCut, cut_competes, with_texts
+from npad.selectors import MostProbable, WithCut, cut_competes
 from npad.signatures import signature
 from npad.specs import label
 from npad.validation import ensure_integer
@@ -212,15 +210,14 @@ def chain_ranges(decoder: Decoder, parts: int) -> list[Chains | None]:
         )
     if parts == 1:
         return [None]
-    npad: Any = decoder
-    if getattr(npad, "chains", 0) < parts:
+    if decoder.chains < parts:
         raise InvalidInput(
             f"{parts} parts of chains need NPAD with at least {parts} chains, not {decoder.title}"
         )
-    bounds = [npad.chains * part // parts for part in range(parts + 1)]
+    bounds = [decoder.chains * part // parts for part in range(parts + 1)]
     ranges = list(pairwise(bounds))
     for chains in ranges:
-        ChainRange(npad, *chains)  # refuses a selector that needs all chains in one place
+        decoder.chain_range(*chains)  # refuses a selector that needs all chains in one place
     return [*ranges]
 
 
@@ -256,9 +253,8 @@ def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outco
     candidates = candidates_of(joined)
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
     confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
-    npad: Any = whole
-    npad = replace(npad, selector=with_texts(npad.selector, texts.__getitem__))
-    hypotheses = merge(npad, [candidate.hypothesis for candidate in candidates])
+    by_text = whole.with_texts(texts.__getitem__)
+    hypotheses = by_text.merge([candidate.hypothesis for candidate in candidates])
     return Output.of(
         hypotheses,
         (texts[h.tokens] for h in hypotheses),

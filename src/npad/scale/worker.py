@@ -27,7 +27,6 @@ from npad.scale.units import (
     is_near_tie,
     without_alternatives,
 )
-from npad.search.chain_range import ChainRange
 from npad.search.request import Decoding
 from npad.storage import actors, checkpoint, confidence
 from npad.storage.regular import file_digest
@@ -120,7 +119,7 @@ class Worker:
     def _run(self, unit: Unit) -> Result:
         decoder = unit.decoding.decoder
         if unit.chains is not None:
-            decoder = ChainRange(decoder, *unit.chains)  # type: ignore[arg-type]
+            decoder = decoder.chain_range(*unit.chains)
         texts = [text for text in unit.texts if isinstance(text, str)]
         with count_calls() as calls:
             translated = iter(self._outcomes(texts, replace(unit.decoding, decoder=decoder)))

@@ -21,7 +21,6 @@ from npad.search.history import History
 from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
 from npad.search.rows import Problems, descending, rows_from
-from npad.validation import ensure_choice, ensure_integer
 
 Finish = Literal["shrink", "compete", "pool"]
 
@@ -41,23 +40,27 @@ class Beam(Decoder):
     Cost: `width` rows per step, one at the first.
     """
 
-    width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
+    width: int = field(
+        default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}
+    )
     finish: Finish = field(
         default="shrink",
         metadata={"help": "what a finished hypothesis does: shrink, compete or pool"},
     )
-    nbest: int = 1
+    nbest: int = field(default=1, metadata={"minimum": 1})
 
     def __post_init__(self) -> None:
-        ensure_integer("width", self.width, 1)
-        ensure_choice("finish", self.finish, tuple(RULES))
-        ensure_integer("nbest", self.nbest, 1)
+        super().__post_init__()
         if self.nbest > self.width:
             raise InvalidInput(f"nbest must be at most the width, {self.width}, not {self.nbest}")
 
     @property
     def rows(self) -> int:
         return self.width
+
+    @property
+    def from_one_beam(self) -> bool:
+        return True
 
     def all_candidates(self) -> Beam:
         return replace(self, nbest=self.width)

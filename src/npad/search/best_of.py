@@ -10,7 +10,6 @@ from npad.model import Model
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses, join
-from npad.search.npad import NPAD
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
 from npad.validation import brief
@@ -40,12 +39,11 @@ class BestOf(Decoder):
             )
         for decoder in self.decoders:
             ensure_decoder(decoder, "each of BestOf's decoders")
-            if isinstance(decoder, NPAD):
-                raise InvalidInput("BestOf cannot hold NPAD; put it inside: NPAD(BestOf(…))")
+        super().__post_init__()
 
-    @property
-    def rows(self) -> int:
-        return max(decoder.rows for decoder in self.decoders)
+    def ensure_allows(self, part: Decoder) -> None:
+        if part.chains:
+            raise InvalidInput("BestOf cannot hold NPAD; put it inside: NPAD(BestOf(…))")
 
     def all_candidates(self) -> BestOf:
         return BestOf(tuple(decoder.all_candidates() for decoder in self.decoders))

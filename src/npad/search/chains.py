@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -19,19 +19,12 @@ from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
+from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses, join
 from npad.search.loop import CAPTURED_ROWS
 from npad.search.paired_clean import MAX_PAIRED_ROWS, PairedClean
 from npad.search.rows import Problems, repeat
 from npad.search.shared_prefixes import SharedPrefixes, can_share
-
-
-class Inner(Protocol):
-    """The inner decoder: any decoder."""
-
-    @property
-    def rows(self) -> int: ...
-    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class ChainRunner:
         pairs: step clean rows beside noisy ones where that is faster than re-scoring.
     """
 
-    inner: Inner
+    inner: Decoder
     perturbed: Callable[[Model[Any]], Noisy[Any]]
     pairs: bool = True
 
@@ -66,54 +59,51 @@ class ChainRunner:
         """Return the candidates of all chains, [sentences, n], on the CPU.
 
         Noisy chains run on the model's low-precision copy, if it offers one; the clean chain never
-        does.
+        does. All run together, or half of them at a time if they do not fit in memory.
         """
-        capabilities = Capabilities.of(model)
-        if capabilities.low_precision is None:
-            # A Transformer, whose state grows, re-scores in one pass, which is faster than pairs.
-            in_one_pass = capabilities.reserve is not None and capabilities.forced is not None
-            alone = capabilities.judge is None and not in_one_pass
-            pairable = self.pairs and capabilities.capturable and alone
-            return self._run_within_memory(model, state, problems, chains, pairable)
-        clean = chains.numbers == 0
+        capabilities, budget = Capabilities.of(model), RowBudget(problems.max_rows)
+        runs = [(model, state, chains)]
+        # A Transformer, whose state grows, re-scores in one pass, which is faster than pairs.
+        in_one_pass = capabilities.reserve is not None and capabilities.forced is not None
+        alone = capabilities.judge is None and capabilities.low_precision is None
+        pairable = self.pairs and capabilities.capturable and alone and not in_one_pass
+        if capabilities.low_precision is not None:
+            clean = chains.numbers == 0
+            runs = [(model, state, chains.at(clean))] if clean.any() else []
+            if not clean.all():
+                runs.append((*capabilities.low_precision(state), chains.at(~clean)))
         candidates = []
-        if clean.any():
-            candidates.append(self._run_within_memory(model, state, problems, chains.at(clean)))
-        if not clean.all():
-            fast, fast_state = capabilities.low_precision(state)
-            noisy = self._run_within_memory(fast, fast_state, problems, chains.at(~clean))
-            candidates.append(noisy)
+        for of_model, of_state, of_chains in runs:
+            work = partial(self._run_part, of_model, of_state, problems, of_chains, pairable)
+            rows_each = len(problems) * self.inner.rows
+            candidates += budget.run(work, range(len(of_chains)), rows_each)
         return join(candidates, model.special.pad)
 
-    def _run_within_memory(
+    def _run_part(
         self,
         model: Model[Any],
         state: Any,
         problems: Problems,
-        chains: Chains,
-        pairable: bool = False,
-    ) -> Hypotheses:
-        """Run all chains together, or half of them at a time if they do not fit in memory.
+        all_chains: Chains,
+        pairable: bool,
+        numbers: Sequence[int],
+    ) -> list[Hypotheses]:
+        """Run some of the chains together.
 
-        pairable: `model` also re-scores, so noisy rows may be paired with its clean rows.
+        Args:
+            model: the model that they run on.
+            state: one row per problem.
+            problems: one per sentence.
+            all_chains: the chains.
+            pairable: whether few noisy rows may each have a clean row beside them.
+            numbers: consecutive places among the chains.
         """
-
-        def run_together(numbers: Sequence[int]) -> list[Hypotheses]:
-            part = chains.at(slice(numbers[0], numbers[-1] + 1))
-            return [self._run_together(model, state, problems, part, pairable)]
-
-        budget = RowBudget(problems.max_rows)
-        rows_each = len(problems) * self.inner.rows
-        return join(budget.run(run_together, range(len(chains)), rows_each), model.special.pad)
-
-    def _run_together(
-        self, model: Model[Any], state: Any, problems: Problems, chains: Chains, pairable: bool
-    ) -> Hypotheses:
+        chains = all_chains.at(slice(numbers[0], numbers[-1] + 1))
         noisy: Any = self.perturbed(model)
+        rows = len(problems) * len(chains)
         if problems.per_sentence == 1 and can_share(model, noisy.noise.site):
             model = SharedPrefixes(model)
             state, noisy = model.attach(state, len(problems)), self.perturbed(model)
-        rows = len(problems) * len(chains)
         if pairable and 0 < rows * self.inner.rows <= MAX_PAIRED_ROWS:
             noisy = PairedClean(noisy)
         device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
@@ -125,17 +115,19 @@ class ChainRunner:
         )
         with graphs_of(noisy) as graphs:
             if graphs is None or rows > CAPTURED_ROWS:
-                noisy_state, ids, numbers = start(*arguments)
+                noisy_state, ids, numbers_of_rows = start(*arguments)
             else:
                 key = "start chains", problems.per_sentence
-                noisy_state, ids, numbers = graphs.call(start, noisy, key, *arguments, private=True)
+                noisy_state, ids, numbers_of_rows = graphs.call(
+                    start, noisy, key, *arguments, private=True
+                )
             per_sentence = problems.per_sentence * len(chains)
-            expanded = replace(problems, ids=ids, chains=numbers, per_sentence=per_sentence)
+            expanded = replace(problems, ids=ids, chains=numbers_of_rows, per_sentence=per_sentence)
             candidates = self.inner.search(noisy, noisy_state, expanded).cpu()
         chain = chains.numbers.repeat(len(problems))[:, None].expand_as(candidates.lengths)
         noisy_log_prob = candidates.log_prob
         candidates = replace(candidates, chain=chain, noisy_log_prob=noisy_log_prob, proven=None)
-        return candidates.regroup(len(chains))
+        return [candidates.regroup(len(chains))]
 
 
 def start_chains(

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from npad.model import Capabilities
+from npad.model import Capabilities, Model
 from npad.noise.noisy import Noise
+from npad.search.beam import Beam
+from npad.search.decoder import Decoder
+from npad.search.npad import CHAINS, NPAD, SIGMA, TRANSFORMER_CHAINS
+from npad.search.selected import with_selector
 from npad.selectors import MostProbable, Selector, WithCut
-
-CHAINS = 50  # the most that the paper runs
-TRANSFORMER_CHAINS = 10  # a row of a transformer costs more, in time and in memory
-SIGMA = 0.3  # σ₀
 
 
 @dataclass(frozen=True)
@@ -45,3 +45,13 @@ class Defaults:
         if relative_noise is None:
             return cls(selector=selector)
         return cls(Noise(relative_noise, relative=True), selector, TRANSFORMER_CHAINS)
+
+
+def default_decoder(model: Model[Any]) -> Decoder:
+    """Return `Beam()`, with cut hypotheses among the finished ones if that is the model's order."""
+    return with_selector(Beam(), Defaults.of(model).selector)
+
+
+def default_npad(model: Model[Any]) -> NPAD:
+    """Return NPAD over greedy search with the model's default chains, noise and selector."""
+    return NPAD(**NPAD.defaults_on(Defaults.of(model)))

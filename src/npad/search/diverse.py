@@ -13,7 +13,6 @@ from npad.search.beam import Beam, beam_search
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses
 from npad.search.rows import Problems
-from npad.validation import ensure_number
 
 
 @dataclass(frozen=True)
@@ -24,19 +23,26 @@ class Diverse(Decoder):
     model's own. Cost: that of `Beam`.
     """
 
-    width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
-    eta: float = field(
-        default=0.001, metadata={"help": "penalty on the rank among siblings", "title": "η={:g}"}
+    width: int = field(
+        default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}
     )
-    nbest: int = 1
+    eta: float = field(
+        default=0.001,
+        metadata={"help": "penalty on the rank among siblings", "title": "η={:g}", "minimum": 0},
+    )
+    nbest: int = field(default=1, metadata={"minimum": 1})
 
     def __post_init__(self) -> None:
-        ensure_number("eta", self.eta, minimum=0)
-        self._beam()  # checks width and nbest
+        super().__post_init__()
+        self._beam()  # checks that nbest is at most the width
 
     @property
     def rows(self) -> int:
         return self.width
+
+    @property
+    def from_one_beam(self) -> bool:
+        return True
 
     def all_candidates(self) -> Diverse:
         return replace(self, nbest=self.width)

@@ -14,14 +14,12 @@ from torch import Tensor
 from npad.engine.cost import add_calls
 from npad.engine.deadline import check_deadline
 from npad.engine.next_token import Prediction
-from npad.errors import InvalidInput
 from npad.model import Capabilities, Model, device_of, reserve
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder
+from npad.search.decoder import Cost, Decoder
 from npad.search.hypotheses import Hypotheses
 from npad.search.loop import ensure_sound
 from npad.search.rows import Problems, rows_of
-from npad.validation import brief, ensure_integer
 
 # Sibling prefixes read per step: larger batches run faster, but waste more calls when the bound
 # improves.
@@ -40,22 +38,29 @@ class Exact(Decoder):
     """
 
     compared: ClassVar[bool] = False
+    proves: ClassVar[bool] = True
 
     budget: int = field(
-        default=100_000, metadata={"help": "model calls per sentence before giving up"}
+        default=100_000,
+        metadata={"help": "model calls per sentence before giving up", "minimum": 1},
     )
-    beam: Beam = field(default_factory=Beam)
-
-    def __post_init__(self) -> None:
-        ensure_integer("budget", self.budget, 1)
-        if not isinstance(self.beam, Beam):
-            raise InvalidInput(
-                f"Exact's beam must be a Beam, such as Beam(5), not {brief(self.beam)}"
-            )
+    beam: Beam = field(default_factory=Beam, metadata={"rule": "a Beam, such as Beam(5)"})
 
     @property
     def rows(self) -> int:
         return max(SIBLINGS, self.beam.rows)
+
+    @property
+    def observed_rows(self) -> int:
+        return self.beam.rows
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.rows, budget=self.budget)
+
+    @property
+    def sequential(self) -> bool:
+        return True
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         device = problems.ids.device

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.model import Model
-from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.decoder import Cost, Decoder, TextOf
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses, join_groups
 from npad.search.rows import Problems, rows_of
 from npad.search.sampling import Sampling
 from npad.selectors import LengthNormalised
-from npad.validation import MAX_SEED, brief, ensure_callable, ensure_integer, ensure_number
+from npad.validation import MAX_SEED, brief
 
 SEED_STRIDE = 1_000_003  # between the seeds of two temperatures
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -53,37 +53,35 @@ class Fallback(Decoder):
     first: Decoder = field(
         default_factory=Greedy, metadata={"help": "the decoder before any sampling"}
     )
-    samples: int = field(default=5, metadata={"help": "samples at each temperature"})
+    samples: int = field(default=5, metadata={"help": "samples at each temperature", "minimum": 1})
     temperatures: tuple[float, ...] = field(
-        default=TEMPERATURES, metadata={"help": "temperatures, in the order they are tried"}
+        default=TEMPERATURES,
+        metadata={"help": "temperatures, in the order they are tried", "above": 0},
     )
     min_log_prob: float = field(
         default=-1.0, metadata={"help": "mean log-probability below which an output fails"}
     )
     max_compression: float = field(
-        default=2.4, metadata={"help": "compression ratio above which an output fails"}
+        default=2.4,
+        metadata={"help": "compression ratio above which an output fails", "above": 0},
     )
-    seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
-    text: Callable[[tuple[int, ...]], str] | None = None
-
-    def __post_init__(self) -> None:
-        ensure_decoder(self.first, "first")
-        ensure_integer("samples", self.samples, 1)
-        ensure_integer("seed", self.seed, maximum=MAX_SEED)
-        ensure_number("max_compression", self.max_compression, above=0)
-        ensure_number("min_log_prob", self.min_log_prob)
-        if not isinstance(self.temperatures, tuple):
-            raise InvalidInput(
-                f"temperatures must be a tuple of numbers above 0, not {brief(self.temperatures)}"
-            )
-        for temperature in self.temperatures:
-            ensure_number("temperatures: each", temperature, above=0)
-        if self.text is not None:
-            ensure_callable("text", self.text, "a function from tokens to text, or None")
+    seed: int = field(
+        default=0, metadata={"help": "another seed draws other randomness", "maximum": MAX_SEED}
+    )
+    text: Callable[[tuple[int, ...]], str] | None = field(
+        default=None, metadata={"rule": "a function from tokens to text, or None"}
+    )
 
     @property
     def rows(self) -> int:
         return max(self.first.rows, self.samples)
+
+    @property
+    def cost(self) -> Cost:
+        return self.first.cost + Cost(self.samples * len(self.temperatures))
+
+    def with_texts(self, compared: TextOf, output: TextOf | None = None) -> Fallback:
+        return replace(self, text=output) if self.text is None and output is not None else self
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         found = _best(self.first.search(model, state, problems).cpu())

@@ -71,10 +71,11 @@ def run(
             steps.count_calls(frontier, count, rows)
             if steps.capabilities.reserve is not None:
                 state = steps.capabilities.reserve(state, step + count)
-            small = len(groups) * rows <= CAPTURED_ROWS
-            state, frontier, status = _steps(
-                graphs if small else None, steps, count, state, frontier, status
-            )
+            if graphs is None or len(groups) * rows > CAPTURED_ROWS:
+                state, frontier, status = steps(count, state, frontier, status)
+            else:
+                several, key = partial(steps, count), (Steps, count, steps.per_sentence)
+                state, frontier, status = graphs.call(several, model, key, state, frontier, status)
             step += count
             broken, all_done, drop = status.tolist()
             ensure_sound(model, broken, step)
@@ -96,19 +97,6 @@ def run(
     if pieces:
         hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
     return hypotheses
-
-
-def _steps(
-    graphs: GraphCache | None, steps: Steps, count: int, state: Any, frontier: Any, status: Tensor
-) -> tuple[Any, Any, Tensor]:
-    """Take `count` steps, as a CUDA graph if `graphs` are available."""
-    if graphs is None:
-        return steps(count, state, frontier, status)
-    key = Steps, count, steps.per_sentence
-    state, frontier, status = graphs.call(
-        partial(steps, count), steps.model, key, state, frontier, status
-    )
-    return state, frontier, status
 
 
 def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
@@ -148,29 +136,27 @@ class Steps:
         self, count: int, state: Any, frontier: Any, status: Tensor
     ) -> tuple[Any, Any, Tensor]:
         for _ in range(count):
-            state, frontier = self._step(state, frontier)
+            groups, width = frontier.tokens.shape
+            clean = None
+            if self.step_pair is None:
+                logits, state = self.model.step(state, frontier.tokens.flatten())
+                predicted = self._predicted(logits, groups * width).view(groups, width)
+            else:
+                sentences = state.layout.sentences
+                logits, state = self.step_pair(state, frontier.tokens.flatten())
+                pair = self._predicted(logits, 2 * groups * width)
+                pair = pair.view(sentences, 2, groups // sentences, width)
+                predicted = pair.map(lambda x: x[:, 0].flatten(0, 1))
+                clean = pair.map(lambda x: x[:, 1].flatten(0, 1))
+            frontier, rows = frontier.advance(predicted)
+            if clean is not None:
+                eos = self.model.special.eos
+                frontier.history.record_clean(clean, frontier.tokens, rows, eos)
+            if rows is not None:
+                state = self.model.select(state, rows)
         done = frontier.done().view(-1, self.per_sentence).all(1)  # by sentence
         status = torch.stack(Status(frontier.broken, done.all(), worth_dropping(done)))
         return state, frontier, status
-
-    def _step(self, state: Any, frontier: Any) -> tuple[Any, Any]:
-        groups, width = frontier.tokens.shape
-        clean = None
-        if self.step_pair is None:
-            logits, state = self.model.step(state, frontier.tokens.flatten())
-            predicted = self._predicted(logits, groups * width).view(groups, width)
-        else:
-            sentences = state.layout.sentences
-            logits, state = self.step_pair(state, frontier.tokens.flatten())
-            pair = self._predicted(logits, 2 * groups * width)
-            pair = pair.view(sentences, 2, groups // sentences, width)
-            predicted = pair.map(lambda x: x[:, 0].flatten(0, 1))
-            clean = pair.map(lambda x: x[:, 1].flatten(0, 1))
-        frontier, rows = frontier.advance(predicted)
-        if clean is not None:
-            eos = self.model.special.eos
-            frontier.history.record_clean(clean, frontier.tokens, rows, eos)
-        return (state if rows is None else self.model.select(state, rows)), frontier
 
     def _predicted(self, logits: object, rows: int) -> Prediction:
         predicted = Prediction.of(self.model, logits, rows, self.normalised, self.vocabulary)

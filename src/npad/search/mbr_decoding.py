@@ -15,11 +15,11 @@ from npad.errors import InvalidInput
 from npad.model import Capabilities, Model
 from npad.rescoring.strategies import rescore
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.decoder import Cost, Decoder
 from npad.search.hypotheses import Hypotheses
-from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
 from npad.search.sampling import Sampling
+from npad.search.selected import AllFinished
 from npad.selectors import MBR, Selector, cut_competes, innermost_selector, rank
 from npad.specs import name_of_kind
 from npad.validation import brief
@@ -56,8 +56,7 @@ class MBRDecoding(Decoder):
     )
 
     def __post_init__(self) -> None:
-        ensure_decoder(self.inner, "inner")
-        ensure_decoder(self.pseudo_references, "pseudo_references")
+        super().__post_init__()
         if not isinstance(innermost_selector(self.selector), MBR):
             raise InvalidInput(
                 "MBRDecoding compares candidates with references: its selector must be MBR() or "
@@ -65,8 +64,9 @@ class MBRDecoding(Decoder):
             )
 
     @property
-    def rows(self) -> int:
-        return max(self.inner.rows, self.pseudo_references.rows)
+    def cost(self) -> Cost:
+        utilities = self.inner.rows * self.pseudo_references.rows
+        return super().cost + Cost(utilities=utilities)
 
     @property
     def title(self) -> str:
@@ -74,11 +74,6 @@ class MBRDecoding(Decoder):
         return f"{self.inner.title}, {kind} by {self.pseudo_references.title}"
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        if Capabilities.of(model).noisy and NPAD in (
-            type(self.inner),
-            type(self.pseudo_references),
-        ):
-            raise InvalidInput("NPAD cannot be within its own inner decoder; use more chains")
         candidates = self._found(self.inner, model, state, problems)
         references = self._found(self.pseudo_references, model, state, problems)
         return rank(candidates, AgainstReferences(self.selector, references))

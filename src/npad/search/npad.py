@@ -5,6 +5,7 @@ Chains of any inner decoder, with noise in the model's state.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -15,23 +16,24 @@ from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rescoring.strategies import rescore
 from npad.search.chains import ChainRunner, Chains
-from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.defaults import CHAINS, SIGMA, TRANSFORMER_CHAINS
-from npad.search.exact import Exact
+from npad.search.decoder import Cost, Decoder
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypotheses
+from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.rows import Problems
+from npad.search.selected import AllFinished, comparisons
 from npad.selectors import (
-    GNMTLength,
-    LengthNormalised,
     MostProbable,
     Selector,
     cut_competes,
     innermost_selector,
-    needs_attention,
     rank,
 )
-from npad.validation import MAX_SEED, brief, ensure_bool, ensure_choice, ensure_integer, ensure_part
+from npad.specs import changed_fields, label
+from npad.validation import MAX_SEED, brief, ensure_integer
+
+CHAINS = 50  # the most that the paper runs
+TRANSFORMER_CHAINS = 10  # a row of a transformer costs more, in time and in memory
+SIGMA = 0.3  # σ₀
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,22 @@ class NPAD(Decoder):
             "help": "chains per sentence, the clean one included",
             "flags": ("-M",),
             "shown": f"{CHAINS}; {TRANSFORMER_CHAINS} for hf: models",
+            "minimum": 1,
         },
     )
-    noise: Noise = field(default_factory=lambda: Noise(SIGMA))
+    noise: Noise = field(
+        default_factory=lambda: Noise(SIGMA), metadata={"rule": "a Noise, such as Noise(0.3)"}
+    )
     clean_chain: bool = field(default=True, metadata={"help": "chain 0 runs without noise"})
-    seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
+    seed: int = field(
+        default=0, metadata={"help": "another seed draws other randomness", "maximum": MAX_SEED}
+    )
     selector: Selector = field(
-        default_factory=MostProbable, metadata={"help": "which candidate is returned"}
+        default_factory=MostProbable,
+        metadata={
+            "help": "which candidate is returned",
+            "rule": "a function of the candidates, such as MostProbable()",
+        },
     )
     candidates: Literal["best", "all"] = field(
         default="best",
@@ -85,38 +96,26 @@ class NPAD(Decoder):
     returns_several: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        ensure_integer("chains", self.chains, 1)
-        ensure_integer("seed", self.seed, maximum=MAX_SEED)
-        ensure_choice("candidates", self.candidates, ("best", "all"))
-        ensure_decoder(self.inner, "inner")
-        if not isinstance(self.noise, Noise):
+        super().__post_init__()
+        if isinstance(self.noise.sigma, tuple) and len(self.noise.sigma) != self.chains:
             raise InvalidInput(
-                f"noise must be a Noise, such as Noise(0.3), not {brief(self.noise)}"
+                f"sigma must be one number, or one for each of {self.chains} chains, "
+                f"not {brief(self.noise.sigma)}"
             )
-        ensure_bool("clean_chain", self.clean_chain)
-        ensure_bool("share_noise", self.share_noise)
-        ensure_part(
-            "selector", self.selector, "a function of the candidates, such as MostProbable()"
-        )
-        if isinstance(self.inner, NPAD):
+
+    def ensure_allows(self, part: Decoder) -> None:
+        if any(inner.chains for inner in part.within()):
             raise InvalidInput("NPAD cannot be its own inner decoder; use more chains")
-        if getattr(self.inner, "needs_coverage", False):
+        if any(inner.needs_coverage for inner in part.within()):
             raise InvalidInput(
                 "a selector that reads attention ranks clean hypotheses: give it to NPAD, "
                 "not to its inner decoder"
             )
         selector = innermost_selector(self.selector)
-        by_length = isinstance(selector, LengthNormalised | GNMTLength)
-        if isinstance(self.inner, Exact) and by_length:
-            kind = type(selector).__name__
+        if part.proves and getattr(selector, "by_length", False):
             raise InvalidInput(
-                f"Exact proves the most probable hypothesis, not the best by {kind}; "
-                "use MostProbable()"
-            )
-        if isinstance(self.noise.sigma, tuple) and len(self.noise.sigma) != self.chains:
-            raise InvalidInput(
-                f"sigma must be one number, or one for each of {self.chains} chains, "
-                f"not {brief(self.noise.sigma)}"
+                f"{type(part).__name__} proves the most probable hypothesis, not the best by "
+                f"{type(selector).__name__}; use MostProbable()"
             )
 
     @property
@@ -124,33 +123,78 @@ class NPAD(Decoder):
         return self.chains * self.inner.rows
 
     @property
+    def observed_rows(self) -> int:
+        return self.chains
+
+    @property
+    def cost(self) -> Cost:
+        return self.inner.cost * self.chains + comparisons(self.selector, self.rows)
+
+    @property
     def title(self) -> str:
         return f"NPAD-{self.chains} + {self.inner.title.replace(',', '')}"
 
+    @property
+    def signature(self) -> list[str]:
+        """The main hyper-parameters, and those others that differ from their defaults."""
+        noise = self.noise
+        main = {
+            "inner": self.inner,
+            "chains": self.chains,
+            "sigma": noise.sigma,
+            "schedule": noise.schedule,
+            "noise": noise.distribution,
+            "site": noise.site,
+            "seed": self.seed,
+        }
+        shown = main | {
+            name: value for name, value in changed_fields(self).items() if name not in main
+        }
+        if noise.relative:
+            shown["relative"] = True
+        return ["npad", *(f"{name}:{label(value)}" for name, value in shown.items())]
+
+    @property
+    def from_one_beam(self) -> bool:
+        return self.chains == 1 and self.candidates == "all" and self.inner.from_one_beam
+
+    @property
+    def divisible(self) -> bool:
+        return not self.needs_coverage
+
+    def chain_range(self, start: int, stop: int, distinct: bool = True) -> ChainRange:
+        return ChainRange(self, start, stop, distinct)
+
+    def check(self, model: Model[Any]) -> None:
+        self.noise.check(model)
+        super().check(model)
+
+    def with_seed(self, seed: int) -> NPAD:
+        noisy = self.chains > 1 and self.noise.sigma != 0
+        return replace(self, inner=self.inner.with_seed(seed), seed=seed if noisy else self.seed)
+
+    @classmethod
+    def defaults_on(cls, defaults: Any) -> dict[str, Any]:
+        return {
+            "chains": defaults.chains,
+            "noise": defaults.noise,
+            "selector": defaults.selector,
+        }
+
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        candidates = self.search_chains(model, state, problems, self._chains())
-        return rank(candidates, self.selector)
+        candidates = self.runner.run(model, state, problems, self.numbered())
+        distinct = candidates.distinct().hypotheses
+        return rank(rescore(model, state, distinct, self.needs_coverage), self.selector)
 
-    def search_chains(
-        self, model: Model[Any], state: Any, problems: Problems, chains: Chains
-    ) -> Hypotheses:
-        """Return the distinct candidates of some chains, re-scored, in the order of the chains."""
-        distinct = self.run_chains(model, state, problems, chains).distinct().hypotheses
-        return rescore(model, state, distinct, coverage=self.needs_coverage)
-
-    def run_chains(
-        self, model: Model[Any], state: Any, problems: Problems, chains: Chains
-    ) -> Hypotheses:
-        """Return all candidates of some chains, duplicates kept, with their noisy scores."""
-        return self._runner().run(model, state, problems, chains)
-
-    def _chains(self) -> Chains:
+    def numbered(self) -> Chains:
         """Return the chains' numbers, 0 for the clean chain, and their σ₀."""
         numbers = torch.arange(self.chains) + (0 if self.clean_chain else 1)
         sigma = torch.tensor(self.noise.sigma, dtype=torch.float32).expand(self.chains)
         return Chains(numbers, sigma.masked_fill(numbers == 0, 0))
 
-    def _runner(self) -> ChainRunner:
+    @property
+    def runner(self) -> ChainRunner:
+        """What runs the chains."""
         inner, competes = self.inner, cut_competes(self.selector)
         if self.candidates == "all":
             inner = inner.all_candidates()
@@ -162,27 +206,62 @@ class NPAD(Decoder):
     def _perturbed(self, model: Model[Any]) -> Noisy[Any]:
         return Noisy(model, self.noise, self.seed, self.share_noise)
 
-    @property
-    def needs_coverage(self) -> bool:
-        """Whether the selector reads the attention of the candidates."""
-        return needs_attention(self.selector)
+    def merge(self, candidates: Iterable[Hypothesis]) -> list[Hypothesis]:
+        distinct: dict[tuple[tuple[int, ...], bool], Hypothesis] = {}
+        for candidate in candidates:
+            key = candidate.tokens, candidate.finished
+            first = distinct.get(key)
+            distinct[key] = (
+                candidate if first is None else replace(first, count=first.count + candidate.count)
+            )
+        ranked = rank(Hypotheses.from_list(list(distinct.values())), self.selector)
+        return ranked.to_lists()[0]
 
 
 @dataclass(frozen=True)
-class AllFinished(Decoder):
-    """Drop the hypotheses cut at max_length from each group that has finished ones."""
+class ChainRange(Decoder):
+    """Run some consecutive chains of NPAD, as for one sentence on different workers.
 
-    inner: Decoder
+    A chain's noise is keyed by its number, so a range finds what the same chains find in a whole
+    search. Returns the candidates with clean scores, in the order of the chains, for `NPAD.merge`.
+
+    Attributes:
+        npad: the whole decoder; its selector is not called.
+        start: the first chain, counted from 0.
+        stop: the chain after the last one, at most `npad.chains`.
+        distinct: merge equal candidates; otherwise return the candidates of each chain.
+    """
+
+    rescores: ClassVar[bool] = True
+    returns_several: ClassVar[bool] = True
+    compared: ClassVar[bool] = False
+
+    npad: NPAD
+    start: int
+    stop: int
+    distinct: bool = True
+
+    def __post_init__(self) -> None:
+        if self.npad.needs_coverage:
+            raise InvalidInput(
+                "a selector that reads attention needs all chains in one place; "
+                "set beta=0, or divide the sentences and not the chains"
+            )
+        ensure_integer("start", self.start, 0, self.npad.chains - 1)
+        ensure_integer("stop", self.stop, self.start + 1, self.npad.chains)
 
     @property
     def rows(self) -> int:
-        return self.inner.rows
+        return (self.stop - self.start) * self.npad.inner.rows
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        hypotheses = self.inner.search(model, state, problems)
-        ended = hypotheses.finished & hypotheses.exists
-        cut = ~ended & ended.any(1, keepdim=True)
-        return replace(hypotheses, lengths=hypotheses.lengths.masked_fill(cut, -1))
+        chains = self.npad.numbered().at(slice(self.start, self.stop))
+        candidates = self.npad.runner.run(model, state, problems, chains)
+        distinct, places = candidates.distinct()
+        scored = rescore(model, state, distinct)
+        if self.distinct:
+            return scored
+        return replace(candidates, log_prob=scored.log_prob.gather(1, places))
 
 
 @dataclass(frozen=True)
@@ -190,10 +269,6 @@ class CutCompeting(Decoder):
     """Return as many hypotheses as the inner decoder, by log-probability alone, cut ones too."""
 
     inner: Decoder
-
-    @property
-    def rows(self) -> int:
-        return self.inner.rows
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         every = self.inner.all_candidates().search(model, state, problems)

@@ -1,4 +1,4 @@
-"""Stochastic sampling from the output distribution (Cho, 2016, section 4.1)."""
+"""Stochastic sampling from the output distribution (Cho, 2016, section 4.1), and variants."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput
-from npad.model import Model
+from npad.model import Capabilities, Model
 from npad.noise.random import Keys, fold, one_uniform
 from npad.search.decoder import Decoder
 from npad.search.hypotheses import Hypotheses
 from npad.search.independent import walk
 from npad.search.rows import Problems
-from npad.validation import MAX_SEED, ensure_integer, ensure_number
+from npad.search.shared_prefixes import SharedPrefixes
+from npad.validation import MAX_SEED
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,27 @@ class Sampling(Decoder):
 
     returns_several: ClassVar[bool] = True
 
-    samples: int = field(default=50, metadata={"help": "samples per sentence", "title": "{}"})
+    samples: int = field(
+        default=50, metadata={"help": "samples per sentence", "title": "{}", "minimum": 1}
+    )
     temperature: float = field(
-        default=1.0, metadata={"help": "below 1 sharpens the distribution, above 1 flattens it"}
+        default=1.0,
+        metadata={"help": "below 1 sharpens the distribution, above 1 flattens it", "above": 0},
     )
     top_k: int | None = field(
-        default=None, metadata={"help": "draw from the N most probable tokens"}
+        default=None, metadata={"help": "draw from the N most probable tokens", "minimum": 1}
     )
     top_p: float | None = field(
-        default=None, metadata={"help": "draw from the fewest tokens that reach N together"}
+        default=None,
+        metadata={
+            "help": "draw from the fewest tokens that reach N together",
+            "above": 0,
+            "maximum": 1,
+        },
     )
-    seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
-
-    def __post_init__(self) -> None:
-        ensure_integer("samples", self.samples, 1)
-        ensure_number("temperature", self.temperature, above=0)
-        ensure_integer("seed", self.seed, maximum=MAX_SEED)
-        if self.top_k is not None:
-            ensure_integer("top_k", self.top_k, 1)
-        if self.top_p is not None:
-            ensure_number("top_p", self.top_p, above=0)
-            if self.top_p > 1:
-                raise InvalidInput(f"top_p must be a share of at most 1, not {self.top_p!r}")
+    seed: int = field(
+        default=0, metadata={"help": "another seed draws other randomness", "maximum": MAX_SEED}
+    )
 
     @property
     def rows(self) -> int:
@@ -120,3 +119,61 @@ class Draw:
 
     def groups(self, index: Tensor) -> Draw:
         return replace(self, streams=self.streams[index])
+
+
+@dataclass(frozen=True)
+class SharedSampling(Sampling):
+    """Draw what `Sampling` draws, with one row per distinct prefix of a sentence.
+
+    A sample's state depends on its prefix alone: while samples agree, they are one row. Needs a
+    model that is a `PrefixSharer`; over others, and over noisy ones, it is `Sampling`. The host
+    plans the rows of every step, so that on a GPU it pays where rows cost more than launches.
+    Cost: the distinct prefixes of the samples.
+    """
+
+    compared: ClassVar[bool] = False
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        if Capabilities.of(model).prefix_sharer is None or problems.per_sentence > 1:
+            return super().search(model, state, problems)
+        shared = SharedPrefixes(model)
+        return super().search(shared, shared.attach(state, len(problems)), problems)
+
+
+@dataclass(frozen=True)
+class Epsilon(Sampling):
+    """Epsilon sampling (Hewitt, Manning & Liang, 2022): improbable tokens are never drawn.
+
+    Draws from the tokens whose probability is at least `epsilon`, and the most probable one.
+
+    The other fields, the keys of the draws and the cost are those of `Sampling`; the cut comes
+    after the temperature, and before `top_k` and `top_p`.
+
+    Attributes:
+        epsilon: the least probability of a token that may be drawn.
+    """
+
+    compared: ClassVar[bool] = False
+
+    epsilon: float = field(
+        default=0.02,
+        metadata={
+            "help": "draw from the tokens of probability N and more",
+            "above": 0,
+            "below": 1,
+        },
+    )
+
+    def _draws(self, problems: Problems) -> EpsilonDraw:
+        return EpsilonDraw(self, self._streams(problems))
+
+
+@dataclass(frozen=True)
+class EpsilonDraw(Draw):
+    """Draw without the tokens of probability below epsilon."""
+
+    def _restricted(self, logits: Tensor) -> Tensor:
+        assert isinstance(self.sampling, Epsilon)
+        p = logits.softmax(-1)
+        rare = (p < self.sampling.epsilon) & (p < p.amax(-1, keepdim=True))
+        return logits.masked_fill(rare, -torch.inf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -10,25 +9,11 @@ from npad.errors import InvalidInput
 from npad.model import Capabilities, Model
 from npad.rescoring.strategies import rescore
 from npad.search.beam import Beam
-from npad.search.decoder import Decoder, ensure_decoder, has_candidates
-from npad.search.defaults import Defaults
-from npad.search.diverse import Diverse
+from npad.search.decoder import Cost, Decoder, has_candidates
 from npad.search.hypotheses import Hypotheses
-from npad.search.mbr_decoding import MBRDecoding
-from npad.search.npad import NPAD, AllFinished
 from npad.search.rows import Problems
-from npad.selectors import (
-    MBR,
-    MostProbable,
-    Selector,
-    cut_competes,
-    innermost_selector,
-    needs_attention,
-    rank,
-    with_texts,
-)
+from npad.selectors import MBR, MostProbable, Selector, cut_competes, innermost_selector, rank
 from npad.specs import name_of_kind
-from npad.validation import ensure_part
 
 
 @dataclass(frozen=True)
@@ -53,34 +38,41 @@ class Selected(Decoder):
         default_factory=Beam, metadata={"help": "the decoder whose candidates are ranked"}
     )
     selector: Selector = field(
-        default_factory=MostProbable, metadata={"help": "which candidate is returned"}
+        default_factory=MostProbable,
+        metadata={
+            "help": "which candidate is returned",
+            "rule": "a function of the candidates, such as LengthNormalised()",
+        },
     )
 
-    def __post_init__(self) -> None:
-        ensure_decoder(self.inner, "inner")
-        ensure_part(
-            "selector", self.selector, "a function of the candidates, such as LengthNormalised()"
-        )
-        if isinstance(self.inner, NPAD):
+    def ensure_allows(self, part: Decoder) -> None:
+        if part.chains:
             raise InvalidInput("NPAD has a selector of its own: write NPAD(…, selector=…)")
-        if not has_candidates(type(self.inner)):
+        if not has_candidates(type(part)):
             raise InvalidInput(
-                f"{type(self.inner).__name__} returns one hypothesis, so there is nothing to "
+                f"{type(part).__name__} returns one hypothesis, so there is nothing to "
                 "select from; use Beam(5) or Sampling()"
             )
 
     @property
-    def rows(self) -> int:
-        return self.inner.rows
+    def cost(self) -> Cost:
+        return self.inner.cost + comparisons(self.selector, self.rows)
+
+    @property
+    def observed_rows(self) -> int:
+        return self.inner.observed_rows
+
+    @property
+    def from_one_beam(self) -> bool:
+        return self.inner.from_one_beam
+
+    @classmethod
+    def defaults_on(cls, defaults: Any) -> dict[str, Any]:
+        return {"selector": defaults.selector}
 
     @property
     def title(self) -> str:
         return f"{self.inner.title}, {name_of_kind(type(innermost_selector(self.selector)))}"
-
-    @property
-    def needs_coverage(self) -> bool:
-        """Whether the selector reads the attention of the candidates."""
-        return needs_attention(self.selector)
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         inner = self.inner.all_candidates()
@@ -92,32 +84,34 @@ class Selected(Decoder):
         return rank(candidates, self.selector)
 
 
-def default_decoder(model: Model[Any]) -> Decoder:
-    """Return `Beam()`, with cut hypotheses among the finished ones if that is the model's order."""
-    selector = Defaults.of(model).selector
-    return Beam() if isinstance(selector, MostProbable) else Selected(Beam(), selector)
+@dataclass(frozen=True)
+class AllFinished(Decoder):
+    """Drop the hypotheses cut at max_length from each group that has finished ones."""
+
+    inner: Decoder
+
+    def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
+        hypotheses = self.inner.search(model, state, problems)
+        ended = hypotheses.finished & hypotheses.exists
+        cut = ~ended & ended.any(1, keepdim=True)
+        return replace(hypotheses, lengths=hypotheses.lengths.masked_fill(cut, -1))
 
 
-def default_npad(model: Model[Any]) -> NPAD:
-    """Return NPAD over greedy search with the model's default chains, noise and selector."""
-    defaults = Defaults.of(model)
-    return NPAD(chains=defaults.chains, noise=defaults.noise, selector=defaults.selector)
+def with_selector(decoder: Decoder, selector: Selector) -> Decoder:
+    """Return a decoder whose candidates a selector ranks, unless that is its own order.
+
+    A decoder with a selector of its own, and one without candidates, is returned as it is.
+    """
+    own = isinstance(selector, MostProbable) or hasattr(decoder, "selector")
+    return decoder if own or not has_candidates(type(decoder)) else Selected(decoder, selector)
 
 
-def decoder_with_texts(decoder: Decoder, text: Callable[[tuple[int, ...]], str]) -> Decoder:
-    """Let a decoder's MBR compare texts instead of tokens; return other decoders as they are."""
-    if not isinstance(decoder, NPAD | Selected | MBRDecoding):
-        return decoder
-    selector = with_texts(decoder.selector, text)
-    return decoder if selector is decoder.selector else replace(decoder, selector=selector)
+def comparisons(selector: Selector, candidates: int) -> Cost:
+    """Return the cost of ranking some candidates: MBR compares each with each."""
+    by_mbr = isinstance(innermost_selector(selector), MBR)
+    return Cost(utilities=candidates**2 if by_mbr else 0)
 
 
 def is_mbr_on_a_beam(decoder: Decoder) -> bool:
     """Return whether MBR selects from the list of one beam, whose candidates are too much alike."""
-    if isinstance(decoder, NPAD):
-        if decoder.chains > 1 or decoder.candidates != "all":
-            return False
-    elif not isinstance(decoder, Selected):
-        return False
-    by_mbr = isinstance(innermost_selector(decoder.selector), MBR)
-    return by_mbr and isinstance(decoder.inner, Beam | Diverse)
+    return decoder.from_one_beam and decoder.cost.utilities > 0

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Model
 from npad.rescoring.strategies import rescore
-from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.hypotheses import Hypotheses
-from npad.search.npad import NPAD
 from npad.search.rows import Problems
 
 
@@ -31,15 +30,13 @@ class SteeredSearch(Decoder):
         default_factory=Greedy, metadata={"help": "what runs with the model's actor"}
     )
 
-    def __post_init__(self) -> None:
-        ensure_decoder(self.inner, "inner")
-        if isinstance(self.inner, NPAD | SteeredSearch):
-            kind = type(self.inner).__name__
-            raise InvalidInput(f"SteeredSearch cannot hold {kind}; write NPAD(SteeredSearch(…))")
-
-    @property
-    def rows(self) -> int:
-        return self.inner.rows
+    def ensure_allows(self, part: Decoder) -> None:
+        for inner in part.within():
+            if inner.chains or isinstance(inner, type(self)):
+                kind = type(inner).__name__
+                raise InvalidInput(
+                    f"SteeredSearch cannot hold {kind}; write NPAD(SteeredSearch(…))"
+                )
 
     @property
     def title(self) -> str:

@@ -21,7 +21,7 @@ from npad.search.history import History
 from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
 from npad.search.rows import Problems, rows_from
-from npad.validation import MAX_SEED, ensure_integer
+from npad.validation import MAX_SEED
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class StochasticBeam(Decoder):
     returns_several: ClassVar[bool] = True
     compared: ClassVar[bool] = False
 
-    width: int = field(default=5, metadata={"help": "hypotheses kept at each step", "title": "{}"})
-    seed: int = field(default=0, metadata={"help": "another seed draws other randomness"})
-
-    def __post_init__(self) -> None:
-        ensure_integer("width", self.width, 1)
-        ensure_integer("seed", self.seed, maximum=MAX_SEED)
+    width: int = field(
+        default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}
+    )
+    seed: int = field(
+        default=0, metadata={"help": "another seed draws other randomness", "maximum": MAX_SEED}
+    )
 
     @property
     def rows(self) -> int:
