@@ -15,8 +15,7 @@ from npad.evaluate.report import decode_timed
 from npad.metrics.metric import FloatArray, Metric, Reference
 from npad.pipelines.pipeline import Pipeline
 from npad.reproduce.bench import decoder_signature
-from npad.reproduce.record import Record
-from npad.reproduce.rows import is_number
+from npad.reproduce.record import Record, is_number
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding
 

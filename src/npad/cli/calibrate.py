@@ -33,8 +33,7 @@ from npad.calibrate.report import (
 )
 from npad.calibrate.trials import Unit
 from npad.cli.confidence import write_confidence
-from npad.cli.decoder_line import options_for
-from npad.cli.decoder_options import decodes
+from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
