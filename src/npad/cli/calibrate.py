@@ -49,9 +49,9 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.plots import ensure_plottable
 from npad.metrics.registry import METRICS
-from npad.pipelines.audio import read
 from npad.pipelines.loading import load_as
 from npad.pipelines.pipeline import Pipeline
+from npad.pipelines.sound import read
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
 from npad.reproduce.record import Record
