@@ -174,7 +174,7 @@ class Capabilities:
     """
 
     name: str  # for messages and signatures: the model's `name`, or its class
-    # where its tensors are; for a `torch.nn.Module`, by default its parameters' device
+    # where its tensors are; by default the device of its parameters or buffers
     device: torch.device
     # forced(state, tokens [rows, T]) -> logits [rows, T, V]: teacher forcing in one pass
     forced: Callable[[Any, Tensor], Tensor] | None = None
@@ -227,8 +227,7 @@ class Capabilities:
             prefix_sharer=model if _shares(model) else None,
             attention=_method(model, "attention"),
             judge=getattr(model, "judge", None),
-            # `hasty` is its name in npad 0.1, read until 0.3
-            low_precision=_method(model, "low_precision") or _method(model, "hasty"),
+            low_precision=_method(model, "low_precision"),
             steer=_method(model, "steer"),
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),
@@ -374,11 +373,24 @@ def name_of(model: Any) -> str:
 
 
 def device_of(model: Any) -> torch.device:
-    """Return a model's device: its `device`, its parameters' device, or the CPU."""
+    """Return a model's device: its `device`, that of its parameters or buffers, or the CPU."""
     device = getattr(model, "device", None)
-    if device is None and isinstance(model, torch.nn.Module):
-        device = next((parameter.device for parameter in model.parameters()), None)
+    if device is None:
+        device = next((tensor.device for tensor in tensors_of(model)), None)
     return torch.device(device if device is not None else "cpu")
+
+
+def tensors_of(model: Any) -> Iterator[Tensor]:
+    """Yield the parameters and buffers of a model, and of the modules among its attributes."""
+    if isinstance(model, torch.nn.Module):
+        yield from model.parameters()
+        yield from model.buffers()
+        return
+    for value in list(getattr(model, "__dict__", {}).values()):
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, torch.nn.Module):
+            yield from tensors_of(value)
 
 
 def covers(site: str, call: str) -> bool:
