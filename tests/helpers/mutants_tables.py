@@ -195,8 +195,8 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
         "if frontier.tokens.is_cuda and frontier.tokens.numel() <= CPU_RESULT_ROWS:",
     ): [("frontier.tokens.numel() < CPU_RESULT_ROWS", "runs on a GPU only")],
     ("search/loop.py", "frontier = to_cpu(frontier)"): [("pass", "runs on a GPU only")],
-    ("search/loop.py", "small = len(groups) * rows <= CAPTURED_ROWS"): [
-        ("len(groups) * rows < CAPTURED_ROWS", "when capturing pays: speed, not the result")
+    ("search/loop.py", "if graphs is None or len(groups) * rows > CAPTURED_ROWS:"): [
+        ("len(groups) * rows >= CAPTURED_ROWS", "when capturing pays: speed, not the result")
     ],
     ("search/loop.py", "while step < problems.max_length:"): [
         ("step <= problems.max_length", "the loop breaks off at max_length itself")
