@@ -17,11 +17,14 @@ from npad.errors import InvalidInput
 from npad.kernels import fused
 from npad.noise.random import Keys, draw, fold, normal, uniform
 from npad.specs import Registry
-from npad.validation import brief, ensure_integer, ensure_number
+from npad.validation import ensure_fields
 
 
 class Distribution:
     """A distribution of noise. A new additive distribution only implements `unit`."""
+
+    def __post_init__(self) -> None:
+        ensure_fields(self, owned=True)
 
     @property
     def relative_only(self) -> bool:
@@ -74,14 +77,7 @@ def rms(x: Tensor, site: str) -> Tensor:
     return norm / count.sqrt().to(x.dtype)
 
 
-def ensure_distribution(name: str, value: object) -> None:
-    """Require an instance of a distribution, not its class or its name."""
-    if isinstance(value, type):
-        raise InvalidInput(
-            f"{name} must be a distribution: write {value.__name__}(), not {value.__name__}"
-        )
-    if not isinstance(value, Distribution):
-        raise InvalidInput(f"{name} must be a distribution, such as Gaussian(), not {brief(value)}")
+RULE = "a distribution, such as Gaussian()"
 
 
 @dataclass(frozen=True)
@@ -124,10 +120,7 @@ class StudentT(Distribution):
     The tails grow heavier as ν falls to 2, below which the variance is not finite.
     """
 
-    nu: float = 5.0
-
-    def __post_init__(self) -> None:
-        ensure_number("StudentT's nu", self.nu, above=2)
+    nu: float = field(default=5.0, metadata={"above": 2})
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         return draw(
@@ -165,10 +158,7 @@ class Dropout(Distribution):
 class Wrapping(Distribution):
     """A distribution that changes how another one is drawn."""
 
-    base: Distribution = field(default_factory=Gaussian)
-
-    def __post_init__(self) -> None:
-        ensure_distribution(f"{type(self).__name__}'s base", self.base)
+    base: Distribution = field(default_factory=Gaussian, metadata={"rule": RULE})
 
     @property
     def relative_only(self) -> bool:
@@ -225,10 +215,7 @@ class Orthogonal(Distribution):
     blocks that are present.
     """
 
-    block: int = 16
-
-    def __post_init__(self) -> None:
-        ensure_integer("Orthogonal's block", self.block, 1, 16)
+    block: int = field(default=16, metadata={"minimum": 1, "maximum": 16})
 
     @property
     def capturable(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from npad.decoding import decode
 from npad.engine.memory import ensure_fits
@@ -43,7 +44,7 @@ INSTEAD = {
     "answers as they improve",
     "assistant_model": "npad decodes without one; leave it out",
 }
-STEERING = "or call model.generate(…, custom_generate=npad.hf.npad)"
+PROCESSING = "or call model.generate(…, custom_generate=npad.hf.npad)"
 # arguments of transformers' `generate` that are no fields of its generation config
 ARGUMENTS = (
     *("streamer", "assistant_model", "generation_config", "logits_processor", "stopping_criteria"),
@@ -53,17 +54,18 @@ ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Generated:
-    """The best sequences of each input, best first, `num_return_sequences` rows an input.
+    """The best sequences found for each input.
 
-    If fewer distinct sequences were found, the last one is repeated.
+    Tensors of sequences have `num_return_sequences` consecutive rows per input, best first. If
+    fewer distinct sequences were found, the last one is repeated.
     """
 
     sequences: Tensor  # [inputs · n, length], as `generate` returns them: with prefix, padded
     sequences_scores: Tensor  # [inputs · n], clean log-probability, the end token included
     noisy_scores: Tensor  # [inputs · n], log-probability in its noisy chain; NaN outside NPAD
-    chains: Tensor  # [inputs · n], the first chain that found it; 0 is the clean one
-    finished: Tensor  # [inputs · n], whether it ended with the end token
-    clean_won: Tensor  # [inputs], whether the best sequence is the clean chain's
+    chains: Tensor  # [inputs · n], the first chain that found the sequence; 0 is the clean chain
+    finished: Tensor  # [inputs · n], whether the sequence ended with the end token
+    clean_won: Tensor  # [inputs], whether the clean chain found the best sequence
     signature: str = field(repr=False, default="")
 
 
@@ -84,13 +86,13 @@ def generate(
         model: a `PreTrainedModel` that generates.
         *unnamed: refused; inputs have names.
         decoder: by default ten chains of greedy search with the model's default noise, 0.1 of the
-            RMS; of a decoder-only model, sequences cut at the limit compete with finished ones.
-        num_return_sequences: rows of the result an input.
+            RMS; with a decoder-only model, sequences cut at the limit compete with finished ones.
+        num_return_sequences: sequences to return per input.
         max_new_tokens: the generation config's by default, or else 20.
-        ids: an integer an input, which keys its noise; its position by default.
+        ids: one integer per input, which seeds its noise; its position by default.
         max_rows: rows decoded at a time, which changes memory and speed but no result.
         persist: keep the noise in the cache; otherwise a step costs up to two.
-        **inputs: tensors, one row an input.
+        **inputs: tensors with one row per input.
 
     Raises:
         InvalidInput: the model, the decoder or an input is not valid.
@@ -114,7 +116,7 @@ def _refuse_options(inputs: dict[str, Any]) -> None:
     for name, value in inputs.items():
         known = hasattr(GenerationConfig(), name) or (name in ARGUMENTS and value is not None)
         if known and not isinstance(value, Tensor):
-            instead = INSTEAD.get(name, STEERING)
+            instead = INSTEAD.get(name, PROCESSING)
             raise InvalidInput(f"{name} is no argument of npad.hf.generate; {instead}")
 
 
@@ -126,19 +128,22 @@ def _generated(
     n: int,
 ) -> Generated:
     """Return the `n` best hypotheses of each input as `generate` returns them."""
-    chosen = [[hypotheses[min(i, len(hypotheses) - 1)] for i in range(n)] for hypotheses in results]
-    flat = [hypothesis for hypotheses in chosen for hypothesis in hypotheses]
-    noisy = [math.nan if h.noisy_log_prob is None else h.noisy_log_prob for h in flat]
-    device = adapter.device
+    best = [found[min(i, len(found) - 1)] for found in results for i in range(n)]
+    noisy = [math.nan if h.noisy_log_prob is None else h.noisy_log_prob for h in best]
+    eos, pad = adapter.special.eos, adapter.model.generation_config.pad_token_id
+    rows = [torch.tensor([*h.tokens, *([eos] if h.finished else [])]) for h in best]
+    written = pad_sequence(rows, batch_first=True, padding_value=eos if pad is None else pad)
+
+    def tensor(values: list[Any]) -> Tensor:
+        return torch.tensor(values, device=adapter.device)
+
     return Generated(
-        sequences=torch.cat(
-            [prefix.repeat_interleave(n, 0), _padded_tokens(adapter, flat).to(device)], 1
-        ),
-        sequences_scores=torch.tensor([h.log_prob for h in flat], device=device),
-        noisy_scores=torch.tensor(noisy, device=device),
-        chains=torch.tensor([h.chain for h in flat], device=device),
-        finished=torch.tensor([h.finished for h in flat], device=device),
-        clean_won=torch.tensor([best.chain == 0 for best, *_ in chosen], device=device),
+        sequences=torch.cat([prefix.repeat_interleave(n, 0), written.to(adapter.device)], 1),
+        sequences_scores=tensor([h.log_prob for h in best]),
+        noisy_scores=tensor(noisy),
+        chains=tensor([h.chain for h in best]),
+        finished=tensor([h.finished for h in best]),
+        clean_won=tensor([h.chain == 0 for h in best[::n]]),
         signature=signature(decoder, adapter),
     )
 
@@ -174,7 +179,7 @@ def npad(
         logits_processor: changes the scores of each step.
         stopping_criteria: stop rows.
         generation_config: of this call.
-        npad_chains: chains an input, the clean one included.
+        npad_chains: chains per input, the clean one included.
         npad_sigma: σ₀, relative to the RMS of the perturbed vector.
         npad_site: where noise enters.
         npad_seed: of the noise.
@@ -214,9 +219,8 @@ def npad(
         rule = Processed(logits_processor or None, criterion, prefix)
         constrained = Constrained(adapter, rule, normalised=beams > 1)
     max_length = generation_config.max_length - prefix.shape[1]
-    results = decode(
-        constrained, Inputs(**tensors), npad_decoder, max_length, max_rows=npad_max_rows
-    )
+    source = Inputs(**tensors)
+    results = decode(constrained, source, npad_decoder, max_length, max_rows=npad_max_rows)
     output = _generated(adapter, prefix, npad_decoder, results, n)
     if not generation_config.return_dict_in_generate:
         return output.sequences
@@ -225,21 +229,15 @@ def npad(
 
 def _refuse_unused(config: Any, model_kwargs: dict[str, Any]) -> None:
     """Refuse options of `generate` that NPAD would ignore."""
-    if config.do_sample:
-        raise InvalidInput(
-            "do_sample does not go with npad.hf.npad, which explores by noise; pass do_sample=False"
-        )
-    if (getattr(config, "num_beam_groups", None) or 1) > 1:
-        raise InvalidInput(
-            "num_beam_groups does not go with npad.hf.npad; "
-            "pass npad_decoder=Diverse(5, eta=0.5), or leave it out"
-        )
-    if getattr(config, "penalty_alpha", None):
-        raise InvalidInput(
-            "penalty_alpha, of contrastive search, does not go with npad.hf.npad; leave it out"
-        )
-    if model_kwargs.get("inputs_embeds") is not None:
-        raise InvalidInput("npad.hf.npad reads no inputs_embeds; pass input_ids")
+    groups = getattr(config, "num_beam_groups", None) or 1
+    for option, used, way_out in (
+        ("do_sample", config.do_sample, "it explores by noise: pass do_sample=False"),
+        ("num_beam_groups", groups > 1, "pass npad_decoder=Diverse(5, eta=0.5), or leave it out"),
+        ("penalty_alpha", getattr(config, "penalty_alpha", None), "leave it out"),
+        ("inputs_embeds", model_kwargs.get("inputs_embeds") is not None, "pass input_ids"),
+    ):
+        if used:
+            raise InvalidInput(f"{option} does not go with npad.hf.npad; {way_out}")
 
 
 def _combined_criteria(criteria: Any) -> Any:
@@ -249,11 +247,9 @@ def _combined_criteria(criteria: Any) -> Any:
     if not custom:
         return None
 
-    def stop(tokens: Tensor, scores: Tensor) -> Tensor:
-        stops = [criterion(tokens, scores).expand(len(tokens)) for criterion in custom]
-        return torch.stack(stops).any(0)
-
-    return stop
+    return lambda tokens, scores: torch.stack(
+        [criterion(tokens, scores).expand(len(tokens)) for criterion in custom]
+    ).any(0)
 
 
 def _max_new_tokens(adapter: HuggingFace, max_new_tokens: int | None, prefix_length: int) -> int:
@@ -267,12 +263,3 @@ def _max_new_tokens(adapter: HuggingFace, max_new_tokens: int | None, prefix_len
     if config.max_length is not None and config.max_length > prefix_length:
         return int(config.max_length) - prefix_length
     return DEFAULT_NEW_TOKENS
-
-
-def _padded_tokens(adapter: HuggingFace, hypotheses: list[Hypothesis]) -> Tensor:
-    """Return token ids with their end tokens, padded: [hypotheses, longest]."""
-    eos, pad = adapter.special.eos, adapter.model.generation_config.pad_token_id
-    pad = eos if pad is None else pad
-    rows = [[*h.tokens, *([eos] if h.finished else [])] for h in hypotheses]
-    longest = max(map(len, rows))
-    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])

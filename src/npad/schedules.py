@@ -9,14 +9,14 @@ which saves a pass over the logits. To add one, write its class here and list it
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from npad.specs import Registry
-from npad.validation import ensure_integer, ensure_number
+from npad.validation import ensure_fields
 
 
 class Schedule(Protocol):
@@ -26,11 +26,19 @@ class Schedule(Protocol):
         """Return σ_t / σ₀ [rows], given step [rows] from 1 and entropy [rows] in [0, 1]."""
 
 
-@dataclass(frozen=True)
-class Annealed:
-    """σ_t = σ₀ / t, the paper's schedule: strong at first, then fading."""
+class Checked:
+    """A schedule whose fields keep the bounds in their metadata; by default of the step alone."""
 
     uses_entropy: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        ensure_fields(self, owned=True)
+
+
+@dataclass(frozen=True)
+class Annealed(Checked):
+    """σ_t = σ₀ / t, the paper's schedule: strong at first, then fading."""
+
     label: ClassVar[str] = "1/t"
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
@@ -38,52 +46,38 @@ class Annealed:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Checked):
     """σ_t = σ₀ at every step."""
-
-    uses_entropy: ClassVar[bool] = False
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return torch.ones_like(entropy)
 
 
 @dataclass(frozen=True)
-class Power:
+class Power(Checked):
     """σ_t = σ₀ · t^−p: `Power(1)` is the paper's, `Power(0.5)` fades more slowly."""
 
-    p: float = 0.5
-    uses_entropy: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ensure_number("Power's p", self.p, minimum=0)
+    p: float = field(default=0.5, metadata={"minimum": 0})
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return step**-self.p
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Checked):
     """Fall linearly from σ₀ at the first step to 0 after `steps` steps."""
 
-    steps: int = 20
-    uses_entropy: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ensure_integer("Linear's steps", self.steps, 1)
+    steps: int = field(default=20, metadata={"minimum": 1})
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return (1 - (step - 1) / self.steps).clamp(min=0)
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Checked):
     """Fall as half a cosine wave from σ₀ at the first step to 0 after `steps` steps."""
 
-    steps: int = 20
-    uses_entropy: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ensure_integer("Cosine's steps", self.steps, 1)
+    steps: int = field(default=20, metadata={"minimum": 1})
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         progress = ((step - 1) / self.steps).clamp(max=1)
@@ -91,46 +85,35 @@ class Cosine:
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Checked):
     """σ_t = σ₀ · decay^(t−1)."""
 
-    decay: float = 0.8
-    uses_entropy: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ensure_number("Exponential's decay", self.decay, above=0)
+    decay: float = field(default=0.8, metadata={"above": 0})
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return self.decay ** (step - 1)
 
 
 @dataclass(frozen=True)
-class FirstSteps:
+class FirstSteps(Checked):
     """σ₀ for the first n steps, then no noise: vary the beginning, then follow the model."""
 
-    n: int = 3
-    uses_entropy: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        ensure_integer("FirstSteps' n", self.n, 1)
+    n: int = field(default=3, metadata={"minimum": 1})
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return (step <= self.n).to(entropy.dtype)
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(Checked):
     """σ_t = σ₀ · (entropy / log V)^power: more noise where the model is uncertain.
 
     The entropy is that of the last output distribution; before the first token the factor is 1.
     Cost: a softmax over the vocabulary per step.
     """
 
-    power: float = 1.0
+    power: float = field(default=1.0, metadata={"above": 0})
     uses_entropy: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        ensure_number("Adaptive's power", self.power, above=0)
 
     def __call__(self, step: Tensor, entropy: Tensor) -> Tensor:
         return entropy**self.power

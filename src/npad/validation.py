@@ -201,5 +201,8 @@ def _ensure_part(name: str, value: object, kind: Any, rule: str) -> None:
         ensure_callable(name, value, rule)
     elif getattr(kind, "_is_protocol", False):
         ensure_part(name, value, rule)
+    elif isinstance(value, type):
+        way_out = f"write {value.__name__}(), not {value.__name__}"
+        raise InvalidInput(f"{name} must be {rule}: {way_out}")
     elif not isinstance(value, kind):
         raise InvalidInput(f"{name} must be {rule}, not {brief(value)}")

@@ -11,7 +11,7 @@ import torch
 from transformers import WhisperForConditionalGeneration
 
 import openai_whisper
-from npad.models.huggingface.whisper import suppressed_tokens, write_folder
+from npad.models.huggingface.whisper import write_folder
 from openai_whisper import SIZES, SPECIAL
 
 
@@ -59,17 +59,6 @@ def test_code_in_a_checkpoint_is_never_run(files):
     with pytest.raises(pickle.UnpicklingError):
         write(files)
     assert not (files / "ran").exists()
-
-
-def test_marks_that_are_no_speech_are_suppressed_and_letters_are_not(tmp_path):
-    tokenizer = openai_whisper.tokenizer(tmp_path / "tokenizer.json")
-    bytes_alone = {*'"#()*+/:;<=>@[\\]^_`{|}~', "--", "Ġ("}
-    first_byte = "â"  # of every note, as byte-level tokenizers write 0xE2
-    space = "Ġ"  # of " -", " '" and " ♪", where no token holds both
-    tasks = {token for token in SPECIAL if token not in (SPECIAL[0], "<|en|>", SPECIAL[-1])}
-    expected = bytes_alone | {first_byte, space} | tasks
-    found = suppressed_tokens(tokenizer)
-    assert set(found) == {tokenizer.token_to_id(token) for token in expected}
 
 
 def test_a_transcript_begins_with_neither_its_end_nor_a_space(files):

@@ -6,16 +6,16 @@ it finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
-from npad.model import Capabilities, Perturb, Wrapper, ensure_model, name_of, reserve
+from npad.model import Perturb, ensure_model, name_of
 from npad.models.actors import Actor, ActorState, Push
-from npad.models.clean import Clean, WrappingState
+from npad.models.clean import Judged, WrappingState
 from npad.validation import brief
 
 
@@ -26,7 +26,7 @@ class SteeredState(WrappingState):
     actor: ActorState
 
 
-class Steered(Wrapper[Any]):
+class Steered(Judged):
     """A model whose `step` pushes the state by an actor. Hypotheses get the clean model's scores.
 
     Noise goes on top of the push: `NPAD(Greedy())` over a steered model perturbs what the actor
@@ -60,26 +60,8 @@ class Steered(Wrapper[Any]):
     def _identity(self) -> tuple[Any, ...]:
         return self.model, self.actor, self.actor.weight.data_ptr()
 
-    @property
-    def capabilities(self) -> Capabilities:
-        inner = Capabilities.of(self.model)
-        return replace(
-            super().capabilities,
-            judge=Clean(self.model if inner.judge is None else inner.judge),
-            modified_scores=True,
-            capturable=inner.capturable,
-            start_search=None if inner.start_search is None else self.start_search,
-            reserve=None if inner.reserve is None else self.reserve,
-        )
-
-    def start(self, source: Any) -> SteeredState:
-        return self.attach(self.model.start(source), len(source))
-
-    def start_search(self, source: Any) -> SteeredState:
-        """Start a search that reserves what it needs."""
-        start = Capabilities.of(self.model).start_search
-        assert start is not None
-        return self.attach(start(source), len(source))
+    def wrapped(self, inner: Any, source: Any) -> SteeredState:
+        return self.attach(inner, len(source))
 
     def attach(self, state: Any, rows: int) -> SteeredState:
         """Return a state of the model, before its first step, with what the actor remembers."""
@@ -95,7 +77,3 @@ class Steered(Wrapper[Any]):
     def select(self, state: SteeredState, rows: Tensor) -> SteeredState:
         remembered = tree_map(lambda x: x[rows], state.actor)
         return SteeredState(self.model.select(state.inner, rows), remembered)
-
-    def reserve(self, state: SteeredState, steps: int) -> SteeredState:
-        """Return a state with room for `steps` steps since the start."""
-        return replace(state, inner=reserve(self.model, state.inner, steps))

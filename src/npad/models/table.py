@@ -6,7 +6,6 @@ import random
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,19 +13,12 @@ from torch import Tensor
 from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
 from npad.model import Perturb, Special
+from npad.search.hypotheses import Hypothesis
 from npad.validation import MAX_SEED, brief, ensure_integer
 
 History = tuple[int, ...]
 Table = Mapping[History, Sequence[float]]
 MAX_RANDOM_PROBABILITIES = 10**8  # of `TableModel.random`: a few gigabytes of Python floats
-
-
-class Output(NamedTuple):
-    """A possible output and its exact log-probability, the end token included if finished."""
-
-    tokens: History
-    log_prob: float
-    finished: bool
 
 
 @dataclass(frozen=True)
@@ -185,7 +177,7 @@ class TableModel:
     def select(self, state: TableState, rows: Tensor) -> TableState:
         return TableState(state.node[rows], None if state.drift is None else state.drift[rows])
 
-    def outputs(self, key: Hashable, max_length: int) -> Iterator[Output]:
+    def outputs(self, key: Hashable, max_length: int) -> Iterator[Hypothesis]:
         """Yield every possible output of at most `max_length` tokens, the end token counted."""
         table, eos = self.tables[key], self.special.eos
         stack: list[tuple[History, float]] = [((), 0.0)]
@@ -196,13 +188,13 @@ class TableModel:
             for token in p.nonzero().flatten().tolist():
                 log_prob = history_log_prob + p[token].log().item()
                 if token == eos:
-                    yield Output(history, log_prob, True)
+                    yield Hypothesis(history, log_prob, True)
                 elif len(history) + 1 == max_length:
-                    yield Output((*history, token), log_prob, False)
+                    yield Hypothesis((*history, token), log_prob, False)
                 else:
                     stack.append(((*history, token), log_prob))
 
-    def best(self, key: Hashable, max_length: int) -> Output:
+    def best(self, key: Hashable, max_length: int) -> Hypothesis:
         """Return the best output in the order (finished, log_prob)."""
         return max(
             self.outputs(key, max_length), key=lambda output: (output.finished, output.log_prob)
@@ -213,10 +205,6 @@ def _one_hot(token: int, vocabulary: int) -> list[float]:
     return [float(i == token) for i in range(vocabulary)]
 
 
-def _is_non_negative(x: object) -> bool:
-    return isinstance(x, Real) and float(x) >= 0
-
-
 def _check_tables(tables: object) -> None:
     """Require tables by source, histories as tuples, and probabilities as sequences."""
     if not isinstance(tables, Mapping) or not tables or not all(tables.values()):
@@ -224,19 +212,14 @@ def _check_tables(tables: object) -> None:
             "tables must hold at least one source, and each source at least the empty history ()"
         )
     for key, table in tables.items():
+        name = f"tables[{brief(key)}]"
         if not isinstance(table, Mapping):
-            raise InvalidInput(
-                f"tables[{brief(key)}] must map histories to probabilities, not be {brief(table)}"
-            )
+            raise InvalidInput(f"{name} must map histories to probabilities, not be {brief(table)}")
         if () not in table:
-            raise InvalidInput(
-                f"tables[{brief(key)}] has no probabilities for the empty history ()"
-            )
+            raise InvalidInput(f"{name} has no probabilities for the empty history ()")
         for history, p in table.items():
             if not isinstance(history, tuple) or not isinstance(p, Sequence):
-                rule = (
-                    "histories must be tuples of tokens, and their probabilities lists of numbers"
-                )
+                rule = "histories must be tuples of tokens, and probabilities lists of numbers"
                 raise InvalidInput(f"{rule}, not {brief(history)} and {brief(p)}")
 
 
@@ -254,5 +237,9 @@ def _check_row(name: str, p: Sequence[float], vocabulary: int) -> None:
     """Require a distribution over the vocabulary."""
     if len(p) != vocabulary:
         raise InvalidInput(f"{name} has {len(p)} probabilities; all must have {vocabulary}")
-    if not all(map(_is_non_negative, p)) or not abs(sum(p) - 1) <= 1e-6:
+    values: Sequence[object] = p
+    if (
+        not all(isinstance(x, Real) and float(x) >= 0 for x in values)
+        or not abs(sum(p) - 1) <= 1e-6
+    ):
         raise InvalidInput(f"{name} must be probabilities that add up to 1, not {brief(list(p))}")

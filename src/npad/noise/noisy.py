@@ -16,7 +16,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from npad.distributions import DISTRIBUTIONS, Distribution, Gaussian, ensure_distribution
+from npad.distributions import DISTRIBUTIONS, RULE, Distribution, Gaussian
 from npad.errors import InvalidInput
 from npad.model import (
     Capabilities,
@@ -33,7 +33,7 @@ from npad.model import (
 from npad.noise.random import Keys
 from npad.schedules import SCHEDULES, Annealed, Schedule
 from npad.specs import Registry, label
-from npad.validation import MAX_SEED, brief, ensure_bool, ensure_integer, ensure_number, ensure_part
+from npad.validation import MAX_SEED, brief, ensure_bool, ensure_fields, ensure_integer
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,26 @@ class Noise:
             "help": "noise σ₀; or one per chain: 0,0.1,0.2",
             "flags": ("-s",),
             "shown": "0.3; 0.1 and --relative for hf: models",
+            "minimum": 0,
         }
     )
     schedule: Schedule = field(
-        default_factory=Annealed, metadata={"help": "σ over time, as a share of σ₀"}
+        default_factory=Annealed,
+        metadata={
+            "help": "σ over time, as a share of σ₀",
+            "rule": "a function of step and entropy, such as Constant()",
+        },
     )
     distribution: Distribution = field(
         default_factory=Gaussian,
-        metadata={"help": "the distribution of the noise", "option": "noise"},
+        metadata={"help": "the distribution of the noise", "option": "noise", "rule": RULE},
     )
     site: str = field(
-        default="hidden", metadata={"help": "where noise enters, one of the model's sites"}
+        default="hidden",
+        metadata={
+            "help": "where noise enters, one of the model's sites",
+            "rule": "the name of a noise site, such as 'hidden'",
+        },
     )
     relative: bool = field(
         default=False,
@@ -81,14 +90,7 @@ class Noise:
             object.__setattr__(self, "sigma", tuple(sigmas))
             if not self.sigma:
                 raise InvalidInput("sigma must be a number, or one number per chain; it is empty")
-        for sigma in self.sigma if isinstance(self.sigma, tuple) else (self.sigma,):
-            ensure_number("sigma", sigma, minimum=0)
-        if not isinstance(self.site, str):
-            raise InvalidInput(
-                f"site must be the name of a noise site, such as 'hidden', not {brief(self.site)}"
-            )
-        ensure_bool("relative", self.relative)
-        ensure_part("schedule", self.schedule, "a function of step and entropy, such as Constant()")
+        ensure_fields(self)
         try:
             inspect.signature(self.schedule).bind(None, None)
         except TypeError as error:
@@ -97,7 +99,6 @@ class Noise:
             ) from error
         except ValueError:  # a function written in C may have no signature
             pass
-        ensure_distribution("distribution", self.distribution)
         if self.distribution.relative_only and not self.relative:
             kind = type(self.distribution).__name__
             raise InvalidInput(

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from npad.engine.pytree import tree_map
-from npad.model import Capabilities, Perturb, Wrapper, name_of, reserve
-from npad.models.clean import Clean, WrappingState
+from npad.model import Capabilities, Perturb, name_of
+from npad.models.clean import Judged, WrappingState
 
 # (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
 Processor = Callable[[Tensor, Tensor], Tensor]
@@ -197,7 +197,7 @@ class ConstrainedState(WrappingState):
     memories: tuple[Any, ...]  # of each rule, one row per hypothesis
 
 
-class Constrained(Wrapper[Any]):
+class Constrained(Judged):
     """A model whose `step` returns changed scores. Hypotheses get those of the wrapped model.
 
     Args:
@@ -221,27 +221,11 @@ class Constrained(Wrapper[Any]):
 
     @property
     def capabilities(self) -> Capabilities:
-        inner = Capabilities.of(self.model)
-        return replace(
-            super().capabilities,
-            judge=Clean(self.model),
-            modified_scores=True,
-            normalised=self.normalised,
-            capturable=inner.capturable and all(rule.capturable for rule in self.rules),
-            start_search=None if inner.start_search is None else self.start_search,
-            reserve=None if inner.reserve is None else self.reserve,
-        )
+        judged = super().capabilities
+        capturable = judged.capturable and all(rule.capturable for rule in self.rules)
+        return replace(judged, normalised=self.normalised, capturable=capturable)
 
-    def start(self, source: Any) -> ConstrainedState:
-        return self._wrapped(self.model.start(source), source)
-
-    def start_search(self, source: Any) -> ConstrainedState:
-        """Start a search that reserves what it needs."""
-        start = Capabilities.of(self.model).start_search
-        assert start is not None
-        return self._wrapped(start(source), source)
-
-    def _wrapped(self, inner: Any, source: Any) -> ConstrainedState:
+    def wrapped(self, inner: Any, source: Any) -> ConstrainedState:
         memories = tuple(rule.start(self.model, source) for rule in self.rules)
         return ConstrainedState(inner, False, memories)
 
@@ -261,10 +245,6 @@ class Constrained(Wrapper[Any]):
     def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
         memories = tree_map(lambda x: x[rows], state.memories)
         return replace(state, inner=self.model.select(state.inner, rows), memories=memories)
-
-    def reserve(self, state: ConstrainedState, steps: int) -> ConstrainedState:
-        """Return a state with room for `steps` steps since the start."""
-        return replace(state, inner=reserve(self.model, state.inner, steps))
 
     def in_precision(self, precision: str) -> Constrained:
         """Return this model around a copy in another precision, for chains that are re-scored."""

@@ -49,17 +49,15 @@ HEARING = {
     "return_attention_mask": False,
 }
 END, START, PREVIOUS = "<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>"
-# What prompts a task and is never part of a transcript; the last is OpenAI's <|nospeech|>.
-TASKS = (START, "<|translate|>", "<|transcribe|>", "<|startoflm|>", PREVIOUS, "<|nocaptions|>")
-# Marks that annotate subtitles rather than speech: (laughs), [music], ♪, #, speaker labels such as
-# ">>". A hyphen or an apostrophe may stand within a word, but not begin one.
-MARKS = (
-    *'"#()*+/:;<=>@[\\]^_`{|}~「」『』',
-    *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))"),
-    *("[[", "]]", "{{", "}}", "♪♪", "♪♪♪"),
-)
-NOTES = "♩♪♫♬♭♮♯"  # whose first bytes are one token, of music alone
-WITHIN_WORDS = (" -", " '")
+# Tokens that an English Whisper does not write, as OpenAI published them: marks that annotate
+# subtitles rather than speech, such as (laughs), [music] or ♪, and what prompts a task.
+SUPPRESSED = """
+    1 2 7 8 9 10 14 25 26 27 28 29 31 58 59 60 61 62 63 90 91 92 93 357 366 438 532 685 705 796
+    930 1058 1220 1267 1279 1303 1343 1377 1391 1635 1782 1875 2162 2361 2488 3467 4008 4211
+    4600 4808 5299 5855 6329 7203 9609 9959 10563 10786 11420 11709 11907 13163 13697 13700
+    14808 15306 16410 16791 17992 19203 19510 20724 22305 22935 27007 30109 30420 33409 34949
+    40283 40493 40549 47282 49146 50257 50357 50358 50359 50360 50361
+"""
 
 
 def write_folder(
@@ -80,13 +78,13 @@ def write_folder(
     sizes, weights = content["dims"], content["model_state_dict"]
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     precision = str(weights["decoder.token_embedding.weight"].dtype).removeprefix("torch.")
-    special = _special_tokens(tokenizer)
+    special, longest = _special_tokens(tokenizer), sizes["n_text_ctx"]
     contents = {
         "config.json": _model_config(sizes) | {"dtype": precision} | special,
-        "generation_config.json": _generation_config(tokenizer, sizes["n_text_ctx"])
+        "generation_config.json": _generation_config(tokenizer, sizes["n_vocab"], longest)
         | special
         | {"alignment_heads": [list(head) for head in alignment_heads]},
-        "tokenizer_config.json": _tokenizer_config(sizes["n_text_ctx"]),
+        "tokenizer_config.json": _tokenizer_config(longest),
         "preprocessor_config.json": HEARING | {"feature_size": sizes["n_mels"]},
     }
     weights_file = folder / "model.safetensors"
@@ -104,25 +102,6 @@ def renamed(name: str) -> str:
     for theirs, ours in RENAMED.items():
         name = name.replace(theirs, ours)
     return f"model.{name}"
-
-
-def suppressed_tokens(tokenizer: Any) -> list[int]:
-    """Return the tokens that Whisper does not write: marks that are no speech, and tasks.
-
-    A mark counts, alone and after a space, if it is a single token.
-    """
-    marks = {_encode(tokenizer, text)[0] for text in WITHIN_WORDS}
-    for mark in (*MARKS, *NOTES):
-        for text in (mark, f" {mark}"):
-            tokens = _encode(tokenizer, text)
-            if len(tokens) == 1 or mark in NOTES:
-                marks.add(tokens[0])
-    return sorted(marks | {tokenizer.token_to_id(task) for task in TASKS})
-
-
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    numbers: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return numbers
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -153,11 +132,12 @@ def _model_config(sizes: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _generation_config(tokenizer: Tokenizer, longest: int) -> dict[str, Any]:
-    """Return the settings of a decoder that reads `longest` tokens.
+def _generation_config(tokenizer: Tokenizer, vocabulary: int, longest: int) -> dict[str, Any]:
+    """Return the settings of a decoder of `vocabulary` tokens that reads `longest` of them.
 
     The first token of a transcript is neither its end nor a space.
     """
+    space = tokenizer.encode(" ", add_special_tokens=False).ids
     return {
         "is_multilingual": False,
         "max_length": longest,
@@ -165,8 +145,8 @@ def _generation_config(tokenizer: Tokenizer, longest: int) -> dict[str, Any]:
         "no_timestamps_token_id": tokenizer.token_to_id("<|notimestamps|>"),
         "prev_sot_token_id": tokenizer.token_to_id(PREVIOUS),
         "max_initial_timestamp_index": 50,  # a transcript begins within the first second
-        "suppress_tokens": suppressed_tokens(tokenizer),
-        "begin_suppress_tokens": [*_encode(tokenizer, " "), tokenizer.token_to_id(END)],
+        "suppress_tokens": [token for token in map(int, SUPPRESSED.split()) if token < vocabulary],
+        "begin_suppress_tokens": [*space, tokenizer.token_to_id(END)],
     }
 
 
