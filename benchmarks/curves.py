@@ -22,14 +22,14 @@ import torch
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.models.cgru.fast import Prepared
-from npad.reproduce.speed import Sizes, clock, untrained
+from npad.reproduce.speed import Workload, clock, untrained
 
 CHAINS = (1, 2, 5, 10, 20, 50, 100)
 BATCHES = (1, 4, 16, 64, 128)
 SHADES = {"plain": 0.4, "npad": 1.0, "eole": 0.7}  # by what decodes
 
 
-def measure(sizes: Sizes, device: torch.device, repeats: int) -> dict[str, Any]:
+def measure(sizes: Workload, device: torch.device, repeats: int) -> dict[str, Any]:
     """Return (chains, seconds) and (batch, tokens/s) by name of the curve."""
     plain = untrained(sizes.units, sizes.embedding, sizes.vocabulary).to(device)
     models = {"plain": plain, "npad": Prepared(plain).eval()}
@@ -87,7 +87,7 @@ def main() -> None:
         results = json.loads(arguments.of.read_text())
     else:
         options = vars(arguments)
-        model_sizes = Sizes(
+        model_sizes = Workload(
             *(options[name] for name in ("units", "embedding", "vocabulary", "source", "length"))
         )
         results = measure(model_sizes, torch.device(arguments.device), arguments.repeats)

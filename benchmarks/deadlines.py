@@ -59,7 +59,7 @@ def ways(model: Any) -> Iterator[tuple[str, Callable[[Any], tuple[Hypothesis, in
     """Yield each way to decode: its name, and source -> hypothesis and number of chains."""
 
     def until(deadline: float, source: Any) -> tuple[Hypothesis, int]:
-        *_, last = anytime(model, source, NPAD_CHAINS, deadline, LENGTH)
+        *_, last = anytime(model, source, NPAD_CHAINS, seconds=deadline / 1e3, max_length=LENGTH)
         return last.hypotheses[0][0], last.chains
 
     def beam(width: int, source: Any) -> tuple[Hypothesis, int]:

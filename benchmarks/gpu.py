@@ -25,7 +25,7 @@ from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.noise.noisy import Noisy
 from npad.reproduce import speed
-from npad.reproduce.speed import Sizes, matrix_rate, untrained
+from npad.reproduce.speed import Workload, matrix_rate, untrained
 from npad.rescoring.strategies import rescore
 from npad.search.rows import Problems, repeat
 
@@ -86,7 +86,7 @@ def main() -> None:
     )
     plain = untrained(arguments.units, arguments.embedding, arguments.vocabulary).cuda()
     fast = Prepared(plain).eval()
-    operations = Sizes(
+    operations = Workload(
         arguments.units, arguments.embedding, arguments.vocabulary, arguments.source
     ).operations()
     figures: dict[str, Any] = {

@@ -273,7 +273,7 @@ class Load:
                 except TimeoutError:
                     self.outcomes["gave up"] += 1
             return
-        connection = self.client.open_stream(text=generator.choice(TEXTS), chains=300, deadline=50)
+        connection = self.client.open_stream(text=generator.choice(TEXTS), chains=300, seconds=0.05)
         received = b""
         while chunk := connection.recv(1 << 16):
             received += chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
 from npad.engine.pytree import tree_map
 from npad.model import Capabilities, Model, ensure_length, ensure_model
-from npad.search.decoder import Decoder
+from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.rows import Problems
@@ -49,9 +50,11 @@ def anytime(
     model: Model[Any],
     source: Any,
     decoder: NPAD,
-    deadline: float | None = None,
+    *,
+    seconds: float | None = None,
     max_length: int = 200,
     ids: Sequence[int] | None = None,
+    deadline: float | None = None,
 ) -> Iterator[Answer]:
     """Yield NPAD's answers as its chains end: the first chain's, then ever more chains together.
 
@@ -63,11 +66,12 @@ def anytime(
         model: any model.
         source: the sentences, in the form that the model's `start` takes; has a length.
         decoder: NPAD over any inner decoder.
-        deadline: milliseconds from the first call of `next`. The answers end then, or one window of
-            steps (eight on a GPU, one on a CPU) of the search or of re-scoring later; re-scoring by
-            a model's `forced` is one pass. None: no deadline.
+        seconds: from the first call of `next` to the deadline. The answers end then, or one window
+            of steps (eight on a GPU, one on a CPU) of the search or of re-scoring later; re-scoring
+            by a model's `forced` is one pass. None: no deadline.
         max_length: generated tokens at most, the end token included.
         ids: one integer per sentence, the key of its randomness; by default its position.
+        deadline: deprecated, and ends with npad 0.4: `seconds`, in milliseconds.
 
     Raises:
         InvalidInput: an argument is invalid.
@@ -77,40 +81,27 @@ def anytime(
     ensure_model(model)
     ensure_integer("max_length", max_length, 1)
     if deadline is not None:
+        message = "deadline, in milliseconds, is deprecated and ends with npad 0.4; use seconds"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         ensure_number("deadline", deadline, minimum=0)
+        seconds = deadline / 1e3
+    if seconds is not None:
+        ensure_number("seconds", seconds, minimum=0)
+    ensure_decoder(decoder)
     decoder.chain_range(0, 1)  # refuses what has no chains
     keys = sentence_keys(ids, ensure_length(source))
-    return _answers(model, source, decoder, deadline, max_length, keys)
+    return _answers(EncodedSource(model, source, max_length, keys), decoder, seconds)
 
 
-def _answers(
-    model: Model[Any],
-    source: Any,
-    decoder: NPAD,
-    deadline: float | None,
-    max_length: int,
-    keys: list[int],
-) -> Iterator[Answer]:
+def _answers(search: EncodedSource, decoder: NPAD, seconds: float | None) -> Iterator[Answer]:
     start = time.monotonic()
-    search = EncodedSource(model, source, max_length, keys)
-    candidates: list[list[Hypothesis]] = [[] for _ in keys]
-    done, round_seconds = 0, 0.0
-    while keys and done < decoder.chains:
-        stop = next_stop(model, done, decoder.chains)
-        end, began = None, time.monotonic()
-        if deadline is not None and done > 0:
-            end = start + deadline / 1e3
-            if began + round_seconds >= end:  # no round is faster than the one before
-                return
-        try:
-            found = search.run(decoder.chain_range(done, stop), end)
-        except DeadlinePassed:
-            return
+    end = None if seconds is None else start + seconds
+    candidates: list[list[Hypothesis]] = [[] for _ in search.keys]
+    for done, found in search.rounds(decoder, end):
+        elapsed = time.monotonic() - start
         candidates = [before + new for before, new in zip(candidates, found, strict=True)]
-        now, done = time.monotonic(), stop
-        round_seconds = now - began
         answer = [decoder.merge(given) for given in candidates]
-        yield Answer(answer, done, now - start, done == decoder.chains)
+        yield Answer(answer, done, elapsed, done == decoder.chains)
 
 
 def next_stop(model: Model[Any], done: int, chains: int) -> int:
@@ -132,6 +123,34 @@ class EncodedSource:
         self.model, self.source, self.max_length, self.keys = model, source, max_length, keys
         self.capabilities = Capabilities.of(model)
         self.state: Any = None
+
+    def rounds(
+        self, decoder: Decoder, end: float | None = None, growing: bool = True, **options: Any
+    ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
+        """Run NPAD's chains, the first alone and then ever more together.
+
+        Yields the chains so far, and the candidates that the last of them found per sentence.
+
+        Args:
+            decoder: whose chains can be divided.
+            end: no round but the first begins that could not end by then; None: no limit.
+            growing: otherwise all chains but the first run together.
+            options: of `chain_range`.
+        """
+        done, round_seconds = 0, 0.0
+        while self.keys and done < decoder.chains:
+            stop = decoder.chains
+            if growing or done == 0:
+                stop = next_stop(self.model, done, decoder.chains)
+            limit, began = end if done > 0 else None, time.monotonic()
+            if limit is not None and began + round_seconds >= limit:  # rounds never get faster
+                return
+            try:
+                found = self.run(decoder.chain_range(done, stop, **options), limit)
+            except DeadlinePassed:
+                return
+            done, round_seconds = stop, time.monotonic() - began
+            yield done, found
 
     def run(self, decoder: Decoder, end: float | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence; raise DeadlinePassed after `end`."""

@@ -177,11 +177,11 @@ class DecodedBench(Bench):
             )
         return hypotheses
 
-    def _paired(
-        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int]
+    def compare_runs(
+        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int] = (1, -1)
     ) -> tuple[Difference, ...]:
         if not self.live:
-            return super()._paired(key, runs, weights)
+            return super().compare_runs(key, runs, weights)
         for set_name, decoder in runs:  # a bootstrap needs no model: it is left to the report
             self.row(set_name, decoder)
         zero = Difference(*(0.0 for _ in fields(Difference)))

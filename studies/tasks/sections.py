@@ -6,16 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.metrics.captions import Bleu4, Cider
+from npad.metrics.metric import TIE, FloatArray
 from npad.metrics.wer import Wer
 from npad.reproduce import chosen
-from npad.reproduce.bench import Bench, Measures
+from npad.reproduce.bench import Bench, Measures, decoder_signature
 from npad.reproduce.beyond import tempered
 from npad.reproduce.chosen import CHAINS
 from npad.reproduce.claims import Finding, in_words, verdict
 from npad.reproduce.markdown import markdown_table
+from npad.reproduce.record import Form, is_number, is_text
 from npad.reproduce.report import Outline, Sections, Setup
 from npad.reproduce.tables import LabelledDecoders, comparison, quality_cells
 from npad.search.beam import Beam
@@ -26,6 +30,7 @@ from npad.search.sampling import Sampling
 MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained model must reach
 NEARLY_ALL = 0.98  # of the sources: greedy search leaves nothing to find
 EXAMPLES = 10  # pictures whose captions are shown
+TEXTS: Form = [lambda texts: isinstance(texts, dict) and all(map(is_text, texts.values()))]
 CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
 
 
@@ -89,7 +94,7 @@ def to_be_found(bench: Bench) -> str:
     rivals = _rivals(bench)
     rows = []
     for name in ("greedy", "sampling, 50", "NPAD-50 + greedy", "beam 5", "beam 10"):
-        shares = [bench.unbeaten(s, rivals[name], list(rivals.values())) for s in bench.tests]
+        shares = [unbeaten(bench, s, rivals[name], list(rivals.values())) for s in bench.tests]
         rows.append([name, *(f"{share:.1%}" for share in shares)])
     unit = bench.measures.unit
     text = f"The share of {unit}s for which none of these and the other strategies of the paper's "
@@ -103,11 +108,26 @@ def to_be_found(bench: Bench) -> str:
 def nothing_to_find(bench: Bench) -> bool:
     """Return whether greedy search is unbeaten for nearly all sources of every test set."""
     rivals = list(_rivals(bench).values())
-    return all(bench.unbeaten(s, Greedy(), rivals) >= NEARLY_ALL for s in bench.tests)
+    return all(unbeaten(bench, s, Greedy(), rivals) >= NEARLY_ALL for s in bench.tests)
 
 
 def _rivals(bench: Bench) -> dict[str, Decoder]:
     return {name: factory() for name, factory in chosen.strategies(bench).items()}
+
+
+def unbeaten(bench: Bench, set_name: str, decoder: Decoder, rivals: Sequence[Decoder]) -> float:
+    """Return the share of sources for which no rival found a more probable output."""
+
+    def scores(decoder: Decoder) -> FloatArray:
+        entries = bench.entries(set_name, decoder)
+        return np.array([score if finished else -np.inf for score, _, finished in entries])
+
+    def measure() -> float:
+        best = np.max([scores(rival) for rival in rivals], axis=0)
+        return float(np.mean(scores(decoder) >= best - TIE))
+
+    key = ("unbeaten", set_name, *map(decoder_signature, (decoder, *rivals)))
+    return float(bench.result(key, measure, is_number))
 
 
 def carried_over(bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> str:
@@ -178,7 +198,9 @@ def controls(bench: Bench, names: Sequence[str]) -> str:
         rows.append([f"{set_name}, {label}", *quality_cells(bench, real)[1:], "–"])
         for control in names:
             figures = bench.figures(control, decoder)
-            _, *differences = bench.paired_sets((set_name, control), decoder)
+            key = ("paired sets", set_name, control, decoder_signature(decoder))
+            runs = [(set_name, decoder), (control, decoder)]
+            _, *differences = bench.compare_runs(key, runs)
             gained = ", ".join(f"{m} {d}" for m, d in zip(metrics, differences, strict=True))
             rows.append([f"{control}, {label}", *quality_cells(bench, figures)[1:], gained])
             clear = all(difference.low > 0 for difference in differences)
@@ -202,10 +224,25 @@ def examples(bench: Bench, descriptions: Sequence[str] = ()) -> str:
         "beam 5": Beam(5),
         "NPAD-50 + greedy": chosen.npad_greedy(bench),
     }
-    shown = bench.examples(bench.tests[0], decoders, EXAMPLES)
+    set_name = bench.tests[0]
+
+    def places() -> range:
+        size = len(bench.sets[set_name].references)
+        return range(0, size, max(1, size // EXAMPLES))[:EXAMPLES]
+
+    def outputs() -> list[dict[str, str]]:
+        entries = {name: bench.entries(set_name, decoder) for name, decoder in decoders.items()}
+        return [{name: texts[i][1] for name, texts in entries.items()} for i in places()]
+
+    def references() -> list[dict[str, str]]:
+        texts = bench.sets[set_name].references
+        return [{str(number): text for number, text in enumerate(texts[i])} for i in places()]
+
+    key = ("examples", set_name, EXAMPLES, *map(decoder_signature, decoders.values()))
+    shown = bench.result(key, outputs, TEXTS)
     described = descriptions or [
-        " / ".join(text.strip() for text in references.values())
-        for references in bench.references(bench.tests[0], EXAMPLES)
+        " / ".join(text.strip() for text in texts.values())
+        for texts in bench.result(("references", set_name, EXAMPLES), references, TEXTS)
     ]
     if len(described) != len(shown):
         raise InvalidInput(

@@ -16,7 +16,7 @@ import math
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -138,9 +138,7 @@ def jobs(noise: Noise, sets: Sequence[str], seeds: int, sizes: Sequence[int]) ->
 
 def run(heard: Transcriber, job: Job, data: SpeechSet, max_rows: int = MAX_ROWS) -> Entry:
     """Decode a set; return the candidates of every recording, and the cost."""
-    decoder = job.decoder
-    if isinstance(decoder, Fallback):
-        decoder = replace(decoder, text=heard.detokenise)
+    decoder = job.decoder.with_texts(heard.detokenise, heard.detokenise)
     size = max(1, min(MAX_WINDOWS, max_rows // decoder.rows))
     text = cache(heard.detokenise)
     start, found = time.perf_counter(), []

@@ -21,7 +21,7 @@ from npad.models import toy
 from npad.pipelines.translation import Translator
 from npad.serve import app, server
 from npad.serve.limits import Limits
-from npad.serve.models import ServedModel, serve_translator
+from npad.serve.models import ServedModel, serve
 from npad.serve.security import Guard
 from npad.serve.service import Service
 
@@ -103,7 +103,7 @@ def events_of(body: bytes) -> list[Event]:
 
 def toy_model(limits: Limits | None = None) -> ServedModel:
     translator = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
-    return serve_translator("toy", translator, limits or Limits())
+    return serve("toy", translator, limits or Limits())
 
 
 @contextmanager

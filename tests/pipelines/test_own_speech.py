@@ -11,10 +11,9 @@ import torch
 from media_models import OPTIONS, random_model, record, tone
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.noise.random import stable_hash
-from npad.pipelines.audio import read
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import LONGEST, load, load_as
-from npad.pipelines.sound import log_mel
+from npad.pipelines.sound import log_mel, read
 from npad.storage import checkpoint
 from runs import printed_here, refused_here
 
@@ -137,9 +136,8 @@ def test_info_shows_what_a_model_reads(folder, tmp_path, capsys, monkeypatch):
 def test_a_server_hears_with_it(folder):
     pytest.importorskip("starlette")
     from npad.serve.limits import Limits
-    from npad.serve.models import load_served
+    from npad.serve.models import serve
 
-    served = load_served(str(folder), torch.device("cpu"), Limits())
-    assert served.transcriber is not None
-    assert served.transcriber.rate == RATE
+    served = serve("own", load(folder), Limits())
+    assert served.sound.rate == RATE
     served.thread.close()

@@ -11,25 +11,10 @@ pytest.importorskip("transformers")
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
 from npad.serve.limits import Limits
-from npad.serve.models import load_served
-from serve_cases import serving
+from npad.serve.models import serve
+from serve_cases import post_recording, serving
 from speech_cases import RATE, saved
 from speech_cases import whisper as whisper
-
-BOUNDARY = "a-boundary"
-
-
-def upload(client, content, **fields):
-    """Post a recording as browsers do."""
-    named = {f'name="{name}"': value.encode() for name, value in fields.items()}
-    named['name="file"; filename="a.wav"'] = content
-    parts = [
-        f"--{BOUNDARY}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + value + b"\r\n"
-        for name, value in named.items()
-    ]
-    form = b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
-    kind = f"multipart/form-data; boundary={BOUNDARY}"
-    return client.post("/v1/audio/transcriptions", form, Content_Type=kind)
 
 
 def recording(silent_seconds):
@@ -45,16 +30,18 @@ def test_subtitles_by_http_are_those_of_the_command(
         monkeypatch.setattr("npad.models.huggingface.loading._first_stamp", lambda model: None)
     spoken = saved(tmp_path / "spoken.wav", recording(3), RATE)
     silent = saved(tmp_path / "silent.wav", torch.zeros(2 * RATE), RATE)
-    served = load_served(f"hf:{whisper}", torch.device("cpu"), Limits())
+    served = serve("ear", load_as(Transcriber, f"hf:{whisper}"), Limits())
     with serving(served) as client:
         for path in (spoken, silent):
             for form in ("text", "srt", "vtt"):
                 command = ("transcribe", "-m", f"hf:{whisper}", path, "--max-length", 9)
                 written = npad_here(*command, "--format", form, "-d", "beam").stdout
-                answer = upload(client, path.read_bytes(), response_format=form, max_length="9")
+                answer = post_recording(
+                    client, path.read_bytes(), response_format=form, max_length="9"
+                )
                 assert answer.body.decode() == written
-        srt = upload(client, silent.read_bytes(), response_format="srt").body
-        vtt = upload(client, silent.read_bytes(), response_format="vtt").body
+        srt = post_recording(client, silent.read_bytes(), response_format="srt").body
+        vtt = post_recording(client, silent.read_bytes(), response_format="vtt").body
         assert (srt, vtt) == (b"", b"WEBVTT\n")
 
 
@@ -64,9 +51,11 @@ def test_an_escaped_cue_shows_what_was_said(tmp_path, npad_here, monkeypatch, wh
         "npad.pipelines.loading._detokenise", lambda tokenizer: lambda tokens: "<i> & --> b"
     )
     path = saved(tmp_path / "a.wav", recording(0), RATE)
-    served = load_served(f"hf:{whisper}", torch.device("cpu"), Limits())
+    served = serve("ear", load_as(Transcriber, f"hf:{whisper}"), Limits())
     with serving(served) as client:
-        web = upload(client, path.read_bytes(), response_format="vtt", max_length="9").body.decode()
+        web = post_recording(
+            client, path.read_bytes(), response_format="vtt", max_length="9"
+        ).body.decode()
     assert "&lt;i> &amp; → b" in web
     assert "<i>" not in web
 

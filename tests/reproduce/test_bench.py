@@ -107,7 +107,6 @@ def test_seeds_are_where_chance_is():
         Greedy(),
         Beam(5),
         NPAD(Beam(5), 1, Noise(0.0)),
-        NPAD(Beam(5), 3, Noise(0.0), selector=LengthNormalised()),
     ):
         assert with_seed(sure, 7) == sure
     assert with_seed(Sampling(5), 7) == Sampling(5, seed=7)

@@ -13,6 +13,7 @@ from npad.cli.main import main
 from npad.reproduce import speed
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
+from npad.search.request import Decoding
 from npad.selectors import WithCut
 from runs import printed_here
 
@@ -20,7 +21,7 @@ SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3,
 
 
 def test_operations_are_two_a_weight_of_every_matrix_that_a_step_multiplies():
-    sizes = speed.Sizes(units=24, embedding=7, vocabulary=50, source=5)
+    sizes = speed.Workload(units=24, embedding=7, vocabulary=50, source=5)
     model = speed.untrained(24, 7, 50)
     cells = [model.first, model.second]
     matrices = [m for cell in cells for m in (cell.weight_ih, cell.weight_hh)]
@@ -30,7 +31,7 @@ def test_operations_are_two_a_weight_of_every_matrix_that_a_step_multiplies():
 
 
 def test_an_untrained_model_never_ends():
-    sizes = speed.Sizes(8, 4, 10, 3, 6)
+    sizes = speed.Workload(8, 4, 10, 3, 6)
     beam = speed.STRATEGIES["beam, 5"]
     nbest_lists = speed.decode(speed.untrained(8, 4, 10), sizes.sources(3), beam, 6)
     hypotheses = [hypothesis for nbest in nbest_lists for hypothesis in nbest]
@@ -48,7 +49,9 @@ def test_every_registered_decoder_is_measured_unless_it_says_otherwise():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_every_strategy_is_measured(precision):
     rates = dict.fromkeys(("float32", precision), 1e9)
-    rows = list(speed.measured(speed.Sizes(**SMALL), torch.device("cpu"), precision, rates, 1))
+    rows = list(
+        speed.measured(speed.Workload(**SMALL), torch.device("cpu"), precision, rates, rounds=1)
+    )
     assert [row.strategy for row in rows] == list(speed.STRATEGIES)
     for row in rows:
         assert row.share is not None
@@ -80,25 +83,11 @@ def test_the_decoders_to_time_are_chosen_by_name_or_spec(capsys, monkeypatch):
 
 def test_decoders_with_one_title_are_told_apart_by_their_specs():
     specs = ["npad(chains=3)", "npad(chains=3,seed=1)", "greedy", "npad(chains=3)"]
-    assert _strategies(specs) == {
+    assert _strategies(specs, Defaults()) == {
         "npad(chains=3)": NPAD(chains=3),
         "npad(chains=3,seed=1)": NPAD(chains=3, seed=1),
         "greedy": Greedy(),
     }
-
-
-def test_the_old_name_of_vocabulary_still_works_and_is_not_in_the_help(capsys, monkeypatch):
-    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
-    monkeypatch.setattr(speed, "measured", lambda *_, **__: iter(()))
-    monkeypatch.setattr("sys.argv", ["npad", "bench", "--device=cpu", "--symbols=70"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    printed = capsys.readouterr()
-    assert "vocabulary 70" in printed.out
-    assert "--symbols is deprecated and ends with npad 0.3; use --vocabulary" in printed.err
-    shown = printed_here(capsys, monkeypatch, "bench", "--help")
-    assert "--vocabulary" in shown
-    assert "symbols" not in shown
 
 
 @pytest.mark.parametrize(
@@ -125,7 +114,7 @@ def test_a_slow_round_does_not_count(monkeypatch):
 
 
 def test_a_share_is_of_the_fastest_product(monkeypatch):
-    monkeypatch.setattr(speed, "_times", lambda *_: [3.0, 1.0, 2.0])
+    monkeypatch.setattr(speed, "times_of", lambda *_: [3.0, 1.0, 2.0])
     assert speed.matrix_rate(torch.device("cpu"), torch.float32) == 2 * 2048**3
 
 
@@ -165,8 +154,8 @@ def test_ones_own_model_is_timed_on_ones_own_texts(tmp_path, capsys, monkeypatch
 def test_the_tokens_of_ones_own_model_are_those_of_its_outputs(monkeypatch):
     """In one second: "thanks" and the end token twice, once as a batch of two sentences."""
     monkeypatch.setattr(speed, "clock", lambda *_: 1.0)
-    device, strategies = torch.device("cpu"), {"greedy": Greedy()}
-    (row,) = speed.measured_model(load("toy"), ["danke"] * 2, device, 1, strategies)
+    strategies = {"greedy": Decoding(Greedy())}
+    (row,) = speed.measured_model(load("toy"), ["danke"] * 2, torch.device("cpu"), strategies)
     assert (row.tokens, row.row_steps) == (4, 4)
 
 

@@ -66,22 +66,23 @@ def test_answers_improve_from_the_clean_chain():
 
 
 def test_the_first_chain_ends_whatever_the_deadline():
-    (only,) = anytime(build(), SOURCE, DECODERS["greedy"], deadline=0, max_length=9)
+    (only,) = anytime(build(), SOURCE, DECODERS["greedy"], seconds=0, max_length=9)
     assert only.chains == 1
     assert not only.complete
 
 
-@pytest.mark.parametrize("deadline", [150, 400])
-def test_a_deadline_is_kept_to_a_step(deadline):
+@pytest.mark.parametrize("seconds", [0.15, 0.4])
+def test_a_deadline_is_kept_to_a_step(seconds):
     model = Slow(build(), 0.02)
     start = time.monotonic()
-    answers = anytime(model, SOURCE, NPAD(Greedy(), 1000, Noise(0.5)), deadline, max_length=9)
+    decoder = NPAD(Greedy(), 1000, Noise(0.5))
+    answers = anytime(model, SOURCE, decoder, seconds=seconds, max_length=9)
     last = first = next(answers)
     model.begun.clear()
     for answer in answers:
         last = answer
     assert last.chains < 1000
-    end = start + max(deadline / 1e3, first.seconds)
+    end = start + max(seconds, first.seconds)
     assert sum(moment > end for moment in model.begun) <= 1  # of the search or of re-scoring
 
 
@@ -106,6 +107,12 @@ def test_ids_key_the_noise():
     assert_same(last.hypotheses, decode(build(), SOURCE, DECODERS["greedy"], 9, ids=ids))
 
 
+def test_a_deadline_in_milliseconds_still_works_and_warns():
+    with pytest.warns(DeprecationWarning, match="use seconds"):
+        (only,) = anytime(build(), SOURCE, DECODERS["greedy"], deadline=0, max_length=9)
+    assert only.chains == 1
+
+
 def test_no_sentences_have_no_answers():
     assert list(anytime(TableModel.random(4, 3, sentences=2), [], DECODERS["greedy"])) == []
 
@@ -114,8 +121,8 @@ def test_no_sentences_have_no_answers():
     ("change", "message"),
     [
         ({"decoder": Greedy()}, "only NPAD has chains"),
-        ({"deadline": -1}, "deadline must be"),
-        ({"deadline": "soon"}, "deadline must be"),
+        ({"seconds": -1}, "seconds must be"),
+        ({"seconds": "soon"}, "seconds must be"),
         ({"max_length": 0}, "max_length must be"),
         ({"ids": [1]}, "ids must be one integer per sentence"),
         ({"model": 3}, "no npad.Model"),

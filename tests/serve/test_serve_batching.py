@@ -14,8 +14,8 @@ from npad.engine.deadline import Stopped
 from npad.serve.decoding import decode_request
 from npad.serve.limits import Limits, RequestRefused
 from npad.serve.model_thread import ModelThread, QueuedRequest
-from npad.serve.models import serve_translator
-from npad.serve.options import choose
+from npad.serve.models import serve
+from npad.serve.options import decoding_for
 from serve_cases import serving, toy_model, wait_until
 
 TEXTS = [
@@ -38,7 +38,7 @@ OPTIONS = [
 
 @pytest.fixture
 def shipped():
-    return serve_translator("en-de", npad.load("en-de"), Limits())
+    return serve("en-de", npad.load("en-de"), Limits())
 
 
 class Gate:
@@ -75,10 +75,10 @@ def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
 
 def test_a_request_that_fails_fails_alone():
     model = toy_model()
-    chosen = choose({"decoder": "greedy"}, model.defaults, Limits())
+    decoding, _ = decoding_for(model.model, {"decoder": "greedy"}, Limits())
     gate = Gate(model.thread)
     texts = ["danke", "unknown", "na ja"]
-    queued = [model.thread.submit(decode_request(model, [text], chosen)) for text in texts]
+    queued = [model.thread.submit(decode_request(model, [text], decoding)) for text in texts]
     gate.opened.set()
     assert queued[0].result.result(20)[0].output.text == "thanks"
     assert queued[2].result.result(20)[0].output.text == "well yes"
@@ -154,8 +154,8 @@ def test_an_error_does_not_end_the_thread(thread):
 
 
 def test_a_search_that_nobody_waits_for_stops_within_a_step(shipped):
-    chosen = choose({"chains": 400, "max_length": 500}, shipped.defaults, Limits())
-    queued = shipped.thread.submit(decode_request(shipped, ["word " * 60], chosen))
+    decoding, _ = decoding_for(shipped.model, {"chains": 400, "max_length": 500}, Limits())
+    queued = shipped.thread.submit(decode_request(shipped, ["word " * 60], decoding))
     wait_until(queued.result.running)
     time.sleep(0.05)
     queued.cancel()

@@ -74,11 +74,11 @@ def test_the_limits_of_the_page_are_those_of_the_server():
 
 
 def test_the_page_names_every_route_and_option():
-    from npad.serve.app import ROUTES
+    from npad.serve.app import OPERATIONS
     from npad.serve.options import option_names
 
     text = PAGE.read_text()
-    assert all(f"{path}`" in text or f"{path}?" in text for _, path in ROUTES)
+    assert all(f"{known.path}`" in text or f"{known.path}?" in text for known in OPERATIONS)
     assert all(f"`{name}`" in text for name in option_names())
 
 

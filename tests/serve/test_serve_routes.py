@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from urllib.parse import urlencode
 
@@ -11,8 +10,13 @@ import pytest
 import npad
 from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling
 from npad.cli.options import DEFAULT_MODEL
+from npad.search.defaults import Defaults
+from npad.search.registry import DECODERS
+from npad.search.request import decoding_from
+from npad.serve.app import OPERATIONS
 from npad.serve.limits import Limits
-from npad.serve.models import serve_translator
+from npad.serve.models import serve
+from npad.serve.options import option_names
 from serve_cases import serving, toy_model
 
 TEXT = "das ist mir wurst"
@@ -21,7 +25,7 @@ FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
 @pytest.fixture(scope="module")
 def client():
-    shipped = serve_translator("en-de", npad.load(DEFAULT_MODEL), Limits())
+    shipped = serve("en-de", npad.load(DEFAULT_MODEL), Limits())
     with serving(shipped, toy_model()) as client:
         yield client
 
@@ -149,20 +153,32 @@ def test_models_say_what_options_they_take(client):
     assert "1/t" in shipped["schedules"]
 
 
-def test_health_and_openapi(client):
+def test_openapi_describes_every_operation_and_option(client):
     assert client.get("/health").json == {"status": "ok", "version": npad.__version__}
     document = client.get("/openapi.json").json
     assert document["openapi"].startswith("3.")
-    from npad.serve.app import ROUTES
-
     described = {(m.upper(), path) for path, ms in document["paths"].items() for m in ms}
-    assert described == set(ROUTES) - {("GET", "/openapi.json")}
-    properties = document["paths"]["/v1/decode"]["post"]["requestBody"]["content"]
-    properties = properties["application/json"]["schema"]["properties"]
-    from npad.serve.options import option_names
-
+    assert described == {(known.method, known.path) for known in OPERATIONS}
+    body = document["paths"]["/v1/decode"]["post"]["requestBody"]["content"]["application/json"]
+    properties = body["schema"]["properties"]
     assert set(option_names()) <= set(properties)
-    json.dumps(document)
+    assert (properties["chains"]["type"], properties["chains"]["minimum"]) == ("integer", 1)
+    assert properties["finish"]["enum"] == ["shrink", "compete", "pool"]
+    stream = document["paths"]["/v1/decode/stream"]["get"]["parameters"]
+    assert [parameter["name"] for parameter in stream if parameter["required"]] == ["text"]
+
+
+@pytest.mark.parametrize("name", DECODERS.kinds)
+def test_every_decoder_of_the_registry_is_served(client, name):
+    """With the signature of the same call in Python, decoded and streamed."""
+    options = {"decoder": name, "max_length": 20} | ({"budget": 200} if name == "exact" else {})
+    asked = {"text": "Where is it?", **options}
+    decoder = decoding_from(options, Defaults.of(client.service.model(None).model)).decoder
+    content = client.post("/v1/decode", asked).json
+    (expected,) = npad.load(DEFAULT_MODEL).translate(["Where is it?"], decoder, 20)
+    assert content["signature"] == expected.signature
+    assert content["results"][0]["text"] == expected.text
+    assert client.stream(**asked)[-1].data["text"] == expected.text
 
 
 def test_metrics_count_what_was_answered(client):
@@ -195,7 +211,7 @@ def test_confidence_is_that_of_the_translator():
         translation = {"q": "danke", "target": "en"}
         assert client.post("/translate", translation).json["confidence"] is None
         assert not client.get("/v1/models").json["data"][0]["confidence"]
-        object.__setattr__(model.translator, "confidence", lambda h: 10.123 * len(h.tokens))
+        object.__setattr__(model.pipeline, "confidence", lambda h: 10.123 * len(h.tokens))
         assert client.get("/v1/models").json["data"][0]["confidence"]
         assert client.post("/translate", translation).json["confidence"] == 10.12
         decoded = client.post("/v1/decode", {"text": "danke", "decoder": "greedy"}).json

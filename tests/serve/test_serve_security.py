@@ -16,7 +16,7 @@ from npad import InvalidInput
 from npad.serve.events import EventQueue, SlowReader
 from npad.serve.limits import Limits
 from npad.serve.model_thread import QueuedRequest
-from npad.serve.models import public_name, serve_translator
+from npad.serve.models import public_name, serve
 from npad.serve.security import ensure_reachable
 from npad.serve.service import explained
 from serve_cases import Client, events_of, serving, toy_model, wait_until
@@ -136,7 +136,7 @@ def test_a_full_queue_is_a_429():
 
 
 def test_an_answer_that_takes_too_long_is_given_up():
-    model = serve_translator("en-de", npad.load("en-de"), Limits())
+    model = serve("en-de", npad.load("en-de"), Limits())
     with serving(model, limits=Limits(seconds=0.3)) as client:
         slow = {"text": "word " * 60, "chains": 300, "max_length": 500}
         answer = client.post("/v1/decode", slow)
@@ -151,7 +151,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_client_that_goes_ends_its_search(streamed):
-    model = serve_translator("en-de", npad.load("en-de"), Limits())
+    model = serve("en-de", npad.load("en-de"), Limits())
     with serving(model) as client:
         connection = client.connect()
         slow = {"text": "word " * 60, "chains": 400, "max_length": 500}

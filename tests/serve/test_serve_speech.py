@@ -7,7 +7,7 @@ import pytest
 from npad.models import toy
 from npad.pipelines.transcription import Transcriber
 from npad.serve.limits import Limits
-from npad.serve.models import serve_transcriber
+from npad.serve.models import serve
 from serve_cases import BOUNDARY, post_recording, recording_form, serving, toy_model, wav
 
 
@@ -18,7 +18,7 @@ def hear(recordings):
 
 def hearing_model(limits=None):
     transcriber = Transcriber(toy.model(), hear, toy.detokenise, rate=1000, longest=1.0)
-    return serve_transcriber("ear", transcriber, limits or Limits())
+    return serve("ear", transcriber, limits or Limits())
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_without_a_model_that_hears_the_answer_says_so():
     with serving() as client:
         answer = post_recording(client, wav())
         assert answer.status == 400
-        assert "no model of this server hears" in answer.error
+        assert "this server has no speech model" in answer.error
 
 
 def test_a_model_that_hears_does_not_read(client):

@@ -12,8 +12,8 @@ from npad import NPAD, Noise
 from npad.models import toy
 from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
-from npad.serve.models import serve_translator
-from npad.serve.options import choose
+from npad.serve.models import serve
+from npad.serve.options import decoding_for
 from npad.serve.streaming import StreamRequest
 from serve_cases import Event, serving, toy_model
 
@@ -23,7 +23,7 @@ TOY_TEXT = "ich verstehe nur bahnhof"
 
 @pytest.fixture(scope="module")
 def shipped():
-    return serve_translator("en-de", npad.load("en-de"), Limits())
+    return serve("en-de", npad.load("en-de"), Limits())
 
 
 @pytest.fixture(scope="module")
@@ -181,11 +181,11 @@ def test_the_rows_of_a_beam_are_shown_in_slots(client):
 
 
 def test_a_deadline_leaves_what_there_was_time_for(client):
-    events = client.stream(text=TEXT, chains=1000, deadline=0)
+    events = client.stream(text=TEXT, chains=1000, deadline=0)  # milliseconds, deprecated
     done = events[-1].data
     assert not done["complete"]
     assert [chain["chain"] for chain in named(events, "chain")] == [0]
-    events = client.stream(text=TEXT, chains=20, deadline=60_000)
+    events = client.stream(text=TEXT, chains=20, seconds=60)
     assert events[-1].data["complete"]
     assert max(step["round"] for step in named(events, "step")) == 3
     assert [chain["chain"] for chain in named(events, "chain")] == list(range(20))
@@ -194,7 +194,7 @@ def test_a_deadline_leaves_what_there_was_time_for(client):
 
 
 def test_another_decoder_has_no_answer_before_its_end(client):
-    events = client.stream(text=TEXT, decoder="beam", deadline=0)
+    events = client.stream(text=TEXT, decoder="beam", seconds=0)
     assert events[-1].name == "error"
     assert "only npad has an answer" in events[-1].data["error"]
 
@@ -214,7 +214,7 @@ def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
         return toy.detokenise(tokens)
 
     translator = Translator(toy.model(), encode, detokenise, toy.tokenise)
-    with serving(serve_translator("mine", translator, Limits())) as client:
+    with serving(serve("mine", translator, Limits())) as client:
         assert client.stream(text="danke", chains=2)[0].name == "start"
         client.post("/v1/decode", {"text": "danke", "chains": 2})
         client.post("/v1/score", {"text": "danke", "target": "thanks"})
@@ -224,7 +224,8 @@ def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
 
 def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
     """On a GPU the host looks at every eighth step; here, every third."""
-    request = StreamRequest(shipped, TEXT, choose({"chains": 4}, shipped.defaults, Limits()))
+    asked = decoding_for(shipped.model, {"chains": 4}, Limits())
+    request = StreamRequest(shipped, TEXT, *asked)
     collected = []
     for window in (1, 3):
         events: list[Event] = []

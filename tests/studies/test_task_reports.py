@@ -38,7 +38,7 @@ from speech_cases import corpus as corpus  # a fixture
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
 from studies.tasks.decoded_bench import DecodedBench
-from studies.tasks.sections import OUTLINES, overall
+from studies.tasks.sections import OUTLINES, overall, unbeaten
 
 CAPTION, SPEECH = (OUTLINES[task].measures for task in ("caption", "speech"))
 
@@ -198,10 +198,10 @@ def test_descriptions_are_shown_instead_of_references(captioned, tmp_path):
 
 def test_captions_of_other_pictures_are_those_of_their_pictures(captioned):
     bench = bench_of(captioned, CAPTION)
-    texts = {s: [entry[1] for entry in bench._entries(s, Greedy())] for s in bench.sets}
+    texts = {s: [entry[1] for entry in bench.entries(s, Greedy())] for s in bench.sets}
     assert texts["test, other pictures"] == [*texts["test"][1:], texts["test"][0]]
     zero = Difference(0.0, 0.0, 0.0)
-    assert bench.paired_sets(("test", "test"), Greedy()) == (zero,) * 3
+    assert bench.compare_runs(("same",), [("test", Greedy())] * 2) == (zero,) * 3
     seen = [next(name for name in COLOURS if name in text) for text in texts["test"]]
     assert seen == [*COLOURS] * 3
 
@@ -234,11 +234,11 @@ def test_every_row_tells_how_it_was_made(transcribed):
 def test_the_best_of_all_is_unbeaten(captioned):
     bench = bench_of(captioned, CAPTION)
     greedy, wide = Greedy(), Beam(10)
-    scores = [[e[0] for e in bench._entries("test", decoder)] for decoder in (greedy, wide)]
+    scores = [[e[0] for e in bench.entries("test", decoder)] for decoder in (greedy, wide)]
     best = [max(pair) for pair in zip(*scores, strict=True)]
     expected = np.mean([a >= b - 1e-3 for a, b in zip(scores[0], best, strict=True)])
-    assert bench.unbeaten("test", greedy, [greedy, wide]) == expected
-    assert bench.unbeaten("test", wide, [wide]) == 1.0
+    assert unbeaten(bench, "test", greedy, [greedy, wide]) == expected
+    assert unbeaten(bench, "test", wide, [wide]) == 1.0
 
 
 def test_selected_outputs_are_among_the_candidates(captioned):

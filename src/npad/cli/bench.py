@@ -25,7 +25,7 @@ from npad.reproduce import speed
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
-from npad.search.request import decoding_from
+from npad.search.request import Decoding, decoding_from
 from npad.text.files import read_lines
 from npad.validation import ensure_choice, ensure_integer
 
@@ -40,7 +40,7 @@ share        of the rate of a large matrix product at its fastest; operations
              are counted by the model's formulas, so that work saved by npad can
              raise it above 100 %
 """
-SIZES = speed.Sizes()  # of the untrained model
+SIZES = speed.Workload()  # of the untrained model
 MODEL_LENGTH = 200  # tokens of an output of one's own model, at most, as in `npad translate`
 
 
@@ -102,7 +102,6 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per strategy, without units.")
     ] = False,
-    symbols: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.
 
@@ -127,9 +126,6 @@ def command(
     resolved = device_named(device)
     ensure_choice("precision", precision, tuple(PRECISIONS))
     ensure_computes(resolved, precision)
-    if symbols is not None:
-        note("--symbols is deprecated and ends with npad 0.3; use --vocabulary")
-        vocabulary = symbols
     gpu = resolved.type == "cuda"
     sizes = {"units": units, "embedding": embedding, "vocabulary": vocabulary, "source": source}
     sizes |= {"length": length, "sentences": sentences, "rows": rows}
@@ -147,20 +143,19 @@ def command(
     machine = torch.cuda.get_device_name(resolved) if gpu else _cpu()
     if model is None:
         title = ", ".join(f"{name} {value:,}" for name, value in chosen.items())
-        strategies = _strategies(decoder) if decoder else speed.STRATEGIES
+        strategies = _strategies(decoder, Defaults())
         rates = _matrix_rates(resolved, precision, machine)
-        speeds = speed.measured(
-            speed.Sizes(**chosen), resolved, precision, rates, rounds, strategies
-        )
+        workload = speed.Workload(**chosen)
+        speeds = speed.measured(workload, resolved, precision, rates, strategies, rounds)
     else:
         note(f"{machine}; {precision} chains")
         texts = _texts(input, chosen["sentences"])
         title = f"model {model}, sentences {len(texts):,}, rows {chosen['rows']:,}"
-        of_model = defaults_of(model)
-        strategies = _strategies(decoder, of_model) if decoder else speed.usual_strategies(of_model)
-        translator = load(model, resolved, precision)
+        strategies = _strategies(decoder, defaults_of(model))
         limits = chosen["length"], chosen["rows"]
-        speeds = speed.measured_model(translator, texts, resolved, rounds, strategies, *limits)
+        requests = {name: Decoding(decoder, *limits) for name, decoder in strategies.items()}
+        translator = load(model, resolved, precision)
+        speeds = speed.measured_model(translator, texts, resolved, requests, rounds)
     _show(speeds, list(strategies), title, {"rounds": rounds, "precision": precision}, as_json)
 
 
@@ -225,14 +220,15 @@ def _cpu() -> str:
     return ", ".join([f"CPU, {torch.get_num_threads()} threads", *waiting])
 
 
-def _strategies(specs: list[str], defaults: Defaults | None = None) -> dict[str, Decoder]:
-    """Return the decoders that --decoder names, each by its title, or by its spec where two agree.
+def _strategies(specs: list[str] | None, defaults: Defaults) -> dict[str, Decoder]:
+    """Return the decoders to time by title, or by spec where two of --decoder have one title.
 
     A spec that is given twice is timed once.
     """
-    decoders = {
-        spec: decoding_from({"decoder": spec}, defaults, spell=flag_of).decoder for spec in specs
-    }
+    if not specs:
+        return speed.usual_strategies(defaults)
+    requests = {spec: decoding_from({"decoder": spec}, defaults, spell=flag_of) for spec in specs}
+    decoders = {spec: request.decoder for spec, request in requests.items()}
     titles = Counter(decoder.title for decoder in decoders.values())
     return {
         decoder.title if titles[decoder.title] == 1 else spec: decoder

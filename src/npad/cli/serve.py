@@ -69,9 +69,10 @@ def command(
     for library in ("starlette", "uvicorn", "python_multipart"):
         if find_spec(library) is None:
             raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
+    from npad.pipelines.loading import load
     from npad.serve import app, server
     from npad.serve.limits import Limits
-    from npad.serve.models import load_served, public_name
+    from npad.serve.models import public_name, serve
     from npad.serve.security import Guard, ensure_reachable
     from npad.serve.service import Service
 
@@ -86,7 +87,7 @@ def command(
         names[shown] = name
     logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
     with server.bind(host, port) as listener:  # before the models are loaded, which takes seconds
-        served = {shown: load_served(name, where, limits) for shown, name in names.items()}
+        served = {shown: serve(shown, load(name, where), limits) for shown, name in names.items()}
         url = server.url_of(listener)
 
         def started() -> None:

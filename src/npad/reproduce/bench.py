@@ -15,8 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from npad.errors import StorageError
 from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.entropy import entropy_by_step
@@ -25,13 +23,10 @@ from npad.metrics.bleu import Bleu
 from npad.metrics.metric import TIE, FloatArray, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
 from npad.reproduce.record import Form, Key, Record, has_form, is_number, is_text
-from npad.search.best_of import BestOf
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
-from npad.search.npad import NPAD
 from npad.search.request import Decoding
-from npad.search.sampling import Sampling
 from npad.signatures import signature
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import parse_json, read_bytes
@@ -52,7 +47,6 @@ FIGURES: dict[str, Form] = {
     "signature": is_text,
 }
 PAIRS: Form = [(is_number, lambda value: value is not None)]
-TEXTS: Form = [lambda texts: isinstance(texts, dict) and all(map(is_text, texts.values()))]
 DIFFERENCE: Form = {field.name: is_number for field in fields(Difference)}
 
 
@@ -206,7 +200,7 @@ class Bench:
         prefix = ("trained", training_sigma) if training_sigma else ("row",)
         key = (*prefix, set_name, decoder_signature(decoder))
         measure = partial(self._measure, set_name, decoder, training_sigma)
-        row: Row = self._result(key, measure, self.row_form)
+        row: Row = self.result(key, measure, self.row_form)
         return row
 
     def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
@@ -221,7 +215,7 @@ class Bench:
 
     def entropy(self, set_name: str) -> list[tuple[float, int]]:
         """Return the mean entropy in nats at each step of the greedy outputs, and their number."""
-        steps = self._result(("entropy", set_name), partial(self._entropy, set_name), PAIRS)
+        steps = self.result(("entropy", set_name), partial(self._entropy, set_name), PAIRS)
         return [(mean, count) for mean, count in steps]
 
     def paired(
@@ -229,16 +223,19 @@ class Bench:
     ) -> tuple[Difference, ...]:
         """Return the bootstrapped differences in NLL and in each metric, first minus second."""
         key = ("paired", set_name, *map(decoder_signature, decoders))
-        return self._paired(key, [(set_name, decoder) for decoder in decoders], weights)
+        return self.compare_runs(key, [(set_name, decoder) for decoder in decoders], weights)
 
-    def paired_sets(self, set_names: tuple[str, str], decoder: Decoder) -> tuple[Difference, ...]:
-        """Return the differences between two sets of sources that have the same references."""
-        key = ("paired sets", *set_names, decoder_signature(decoder))
-        return self._paired(key, [(set_name, decoder) for set_name in set_names], (1, -1))
-
-    def _paired(
-        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int]
+    def compare_runs(
+        self, key: Key, runs: Sequence[tuple[str, Decoder]], weights: Sequence[int] = (1, -1)
     ) -> tuple[Difference, ...]:
+        """Return the differences in NLL and in each metric of decoders, each on a set of its own.
+
+        Args:
+            key: of the result in the record.
+            runs: sets with the same references, and decoders.
+            weights: of the runs in the difference.
+        """
+
         def measure() -> list[dict[str, float]]:
             compared = [self._statistics(set_name, decoder) for set_name, decoder in runs]
             metrics = (LogProb(), *self.measures.metrics)
@@ -247,12 +244,12 @@ class Bench:
             return [vars(paired(*arguments)) for arguments in by_metric]
 
         form = (DIFFERENCE,) * (1 + len(self.measures.metrics))
-        return tuple(Difference(**value) for value in self._result(key, measure, form))
+        return tuple(Difference(**value) for value in self.result(key, measure, form))
 
     def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         """Return the best log-probability of the first sentences, and whether it is proven."""
         measure = partial(self._exact, set_name, sentences, budget)
-        optima = self._result(("exact", set_name, sentences, budget), measure, PAIRS)
+        optima = self.result(("exact", set_name, sentences, budget), measure, PAIRS)
         return [(log_prob, proven) for log_prob, proven in optima]
 
     def search_errors(
@@ -264,7 +261,7 @@ class Bench:
         """
 
         def measure() -> float | None:
-            outputs = self._entries(set_name, decoder)
+            outputs = self.entries(set_name, decoder)
             optima = self.exact(set_name, sentences, budget)
             missed = [
                 not finished or log_prob < optimum - TIE
@@ -274,70 +271,23 @@ class Bench:
             return float(sum(missed)) / len(missed) if missed else None
 
         key = ("errors", set_name, decoder_signature(decoder), sentences, budget)
-        share: float | None = self._result(
+        share: float | None = self.result(
             key, measure, lambda value: value is None or is_number(value)
         )
         return share
 
-    def unbeaten(self, set_name: str, decoder: Decoder, rivals: Sequence[Decoder]) -> float:
-        """Return the share of sources for which no rival found a more probable output."""
-
-        def scores(decoder: Decoder) -> FloatArray:
-            entries = self._entries(set_name, decoder)
-            return np.array([score if finished else -np.inf for score, _, finished in entries])
-
-        def measure() -> float:
-            best = np.max([scores(rival) for rival in rivals], axis=0)
-            return float(np.mean(scores(decoder) >= best - TIE))
-
-        key = ("unbeaten", set_name, *map(decoder_signature, (decoder, *rivals)))
-        return float(self._result(key, measure, is_number))
-
-    def examples(
-        self, set_name: str, decoders: Mapping[str, Decoder], count: int
-    ) -> list[dict[str, str]]:
-        """Return the outputs of decoders, by name, for some sources, evenly spread over a set."""
-
-        def measure() -> list[dict[str, str]]:
-            texts = {name: self._entries(set_name, d) for name, d in decoders.items()}
-            return [
-                {name: entries[place][1] for name, entries in texts.items()}
-                for place in self._spread(set_name, count)
-            ]
-
-        key = ("examples", set_name, count, *map(decoder_signature, decoders.values()))
-        shown: list[dict[str, str]] = self._result(key, measure, TEXTS)
-        return shown
-
-    def references(self, set_name: str, count: int) -> list[dict[str, str]]:
-        """Return the references of the sources of `examples`, by number."""
-
-        def measure() -> list[dict[str, str]]:
-            references = self.sets[set_name].references
-            return [
-                {str(number): text for number, text in enumerate(references[place])}
-                for place in self._spread(set_name, count)
-            ]
-
-        shown: list[dict[str, str]] = self._result(("references", set_name, count), measure, TEXTS)
-        return shown
-
-    def _spread(self, set_name: str, count: int) -> range:
-        size = len(self.sets[set_name].references)
-        return range(0, size, max(1, size // count))[:count]
-
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
         rows = [key for key in self.record.results if key[0] in ("row", "trained")]
-        return min(float(self._result(key, None, self.row_form)["finished"]) for key in rows)
+        return min(float(self.result(key, None, self.row_form)["finished"]) for key in rows)
 
-    def _result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
+    def result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
         """Return the result of a key, measured if it is not recorded."""
         valid = partial(has_form, form=form)
         return self.record.row(key, measure if self.can_measure else None, valid)
 
     def _model(self, training_sigma: float = 0.0) -> Translator:
-        assert self.translator is not None  # _result has checked
+        assert self.translator is not None  # result() has checked
         return self.translator(training_sigma)
 
     def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> DecodedSet:
@@ -398,13 +348,13 @@ class Bench:
 
     def _statistics(self, set_name: str, decoder: Decoder) -> list[FloatArray]:
         """Return the statistics of a decoder's outputs by log-probability and by each metric."""
-        log_probs, texts, _ = zip(*self._entries(set_name, decoder), strict=True)
+        log_probs, texts, _ = zip(*self.entries(set_name, decoder), strict=True)
         return [
             LogProb.of(log_probs),
             *(scorer.statistics(texts) for scorer in self.scorers(set_name)),
         ]
 
-    def _entries(self, set_name: str, decoder: Decoder) -> list[tuple[float, str, bool]]:
+    def entries(self, set_name: str, decoder: Decoder) -> list[tuple[float, str, bool]]:
         """Return log-probability, text and whether it is finished, of each output.
 
         Decodes again if the file of the outputs was deleted.
@@ -430,10 +380,7 @@ def decoder_signature(decoder: Decoder) -> str:
 
 def with_seed(decoder: Decoder, seed: int) -> Decoder:
     """Return the decoder with another seed; unchanged if it draws no random numbers."""
-    if isinstance(decoder, NPAD):
-        inner = with_seed(decoder.inner, seed)
-        noisy = decoder.chains > 1 and decoder.noise.sigma != 0
-        return replace(decoder, inner=inner, seed=seed if noisy else decoder.seed)
-    if isinstance(decoder, BestOf):
-        return BestOf(tuple(with_seed(member, seed) for member in decoder.decoders))
-    return replace(decoder, seed=seed) if isinstance(decoder, Sampling) else decoder
+    if decoder.chains == 1:  # the clean one, in which only the inner decoder may draw
+        (inner,) = decoder.parts
+        return replace(decoder, inner=inner.with_seed(seed))  # type: ignore[type-var]
+    return decoder.with_seed(seed)

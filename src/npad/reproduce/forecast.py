@@ -55,7 +55,7 @@ class Rehearsal(Bench):
     def _sentences(self, set_name: str) -> int:
         return len(self.sets[set_name].sources)
 
-    def _result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
+    def result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
         self.work.setdefault(key, self._rows)
         self._rows = 0.0
         recorded = self.record.results.get(key)

@@ -23,15 +23,15 @@ from npad.engine.cost import count_calls
 from npad.models.cgru.fast import Prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
-from npad.pipelines.translation import Translator
+from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import Pipeline
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
-from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.registry import DECODERS
+from npad.search.request import Decoding
 
-OTHER_SIZES = (Beam(10), NPAD(Greedy(), 10), NPAD(Beam(5), 10))  # beside every decoder's default
 ROUNDS = 7  # of which the median counts
 WARMUPS = 2  # rounds
 GPU_WARMUPS = 5  # rounds: a GPU's steps are captured once their shape has been met often enough
@@ -52,24 +52,22 @@ def usual_strategies(defaults: Defaults | None = None) -> dict[str, Decoder]:
     """Return every compared decoder and some of other sizes, by title.
 
     Args:
-        defaults: the model's, which NPAD's noise and order of candidates are; npad's own if None.
+        defaults: the model's, for the fields that depend on it; npad's own if None.
     """
     defaults = defaults or Defaults()
-    decoders = [kind() for kind in DECODERS if issubclass(kind, Decoder) and kind.compared]
-    own = {"noise": defaults.noise, "selector": defaults.selector}
-    chosen: list[Any] = [
-        replace(decoder, **own) if isinstance(decoder, NPAD) else decoder  # type: ignore[arg-type]
-        for decoder in (*decoders, *OTHER_SIZES)
-    ]
-    return {decoder.title: decoder for decoder in chosen}
+    kinds = [kind for kind in DECODERS if issubclass(kind, Decoder) and kind.compared]
+    npad = NPAD(**NPAD.defaults_on(defaults))
+    decoders = [kind(**kind.defaults_on(defaults)) for kind in kinds]
+    decoders += [Beam(10), replace(npad, chains=10), replace(npad, inner=Beam(5), chains=10)]
+    return {decoder.title: decoder for decoder in decoders}
 
 
 STRATEGIES = usual_strategies()
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes of a model and of its inputs and outputs."""
+class Workload:
+    """Sizes of an untrained model, and of what it decodes."""
 
     units: int = 1024
     embedding: int = 512
@@ -118,10 +116,11 @@ def untrained(units: int, embedding: int, vocabulary: int) -> AttentionModel:
 
 def clock(work: Callable[[], Any], repeats: int, device: torch.device) -> float:
     """Return the median seconds that `work` takes, kernels of a GPU included."""
-    return statistics.median(_times(work, repeats, device))
+    return statistics.median(times_of(work, repeats, device))
 
 
-def _times(work: Callable[[], Any], repeats: int, device: torch.device) -> list[float]:
+def times_of(work: Callable[[], Any], repeats: int, device: torch.device) -> list[float]:
+    """Return the seconds of each repetition of `work`, kernels of a GPU included."""
     times = []
     for _ in range(repeats):
         wait(device)
@@ -147,102 +146,99 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     for _ in range(3):
         left @ right
-    return 2 * size**3 / min(_times(lambda: left @ right, 10, device))
+    return 2 * size**3 / min(times_of(lambda: left @ right, 10, device))
 
 
 def measured(
-    sizes: Sizes,
+    workload: Workload,
     device: torch.device,
     precision: str,
     rates: Mapping[str, float],
-    repeats: int = ROUNDS,
     strategies: Mapping[str, Decoder] = STRATEGIES,
+    rounds: int = ROUNDS,
 ) -> Iterator[Speed]:
-    """Measure every strategy in turn.
+    """Measure every strategy in turn on an untrained model.
 
     Args:
-        sizes: of the model and its inputs.
+        workload: the model and its inputs.
         device: where to decode.
-        precision: of NPAD's noisy chains.
+        precision: of noisy chains.
         rates: operations per second of a large matrix product, by precision; "float32" included.
-        repeats: measurements, of which the median counts.
         strategies: decoders by the name that their row has.
+        rounds: measurements, of which the median counts.
 
     Yields:
         The speed of each strategy, in order.
     """
-    plain = untrained(sizes.units, sizes.embedding, sizes.vocabulary)
+    plain = untrained(workload.units, workload.embedding, workload.vocabulary)
     fast: Any = Prepared(plain).to(device).eval()
     model = fast if precision == "float32" else LowPrecision(fast, precision)
     for name, decoder in strategies.items():
-        batch = sizes.sources(max(1, min(sizes.sentences, sizes.rows // decoder.rows)))
-        decode_batch = partial(decode, model, batch, decoder, sizes.length)
-        decode_sentence = partial(decode, model, batch[:1], decoder, sizes.length)
-        tokens = len(batch) * sizes.length
-        speed = _timed(name, decode_sentence, decode_batch, tokens, device, repeats)
-        rate = rates[precision if isinstance(decoder, NPAD) else "float32"]
-        yield replace(speed, share=speed.row_steps * sizes.operations() / rate)
+        size = max(1, min(workload.sentences, workload.rows // decoder.rows))
+        batch = workload.sources(size)
+        work = partial(decode, model, decoder=decoder, max_length=workload.length)
+        speed = _timed(name, work, batch, size * workload.length, device, rounds)
+        rate = rates[precision if decoder.chains else "float32"]
+        yield replace(speed, share=speed.row_steps * workload.operations() / rate)
 
 
 def measured_model(
-    translator: Translator,
+    pipeline: Pipeline,
     texts: Sequence[str],
     device: torch.device,
-    repeats: int = ROUNDS,
-    strategies: Mapping[str, Decoder] = STRATEGIES,
-    max_length: int = 200,
-    max_rows: int = 1024,
+    strategies: Mapping[str, Decoding],
+    rounds: int = ROUNDS,
 ) -> Iterator[Speed]:
     """Measure every strategy on a model's translations of texts, tokenising included.
 
     Args:
-        translator: the model.
+        pipeline: the model.
         texts: translated at a time; the latency is that of the first.
         device: where the model is.
-        repeats: measurements, of which the median counts.
-        strategies: decoders by the name that their row has.
-        max_length: longest output in tokens, end token included.
-        max_rows: most rows in a batch.
+        strategies: decoders and their limits by the name that their row has.
+        rounds: measurements, of which the median counts.
 
     Yields:
         The speed of each strategy, in order, without a share.
     """
-    for name, decoder in strategies.items():
-        translate = partial(
-            translator.translate, decoder=decoder, max_length=max_length, max_rows=max_rows
-        )
-        hypotheses = [output.hypothesis for output in translate(texts)]
+    for name, decoding in strategies.items():
+
+        def work(batch: Sequence[str], decoding: Decoding = decoding) -> list[Output]:
+            return pipeline.decode(batch, **vars(decoding))
+
+        hypotheses = [output.hypothesis for output in work(texts)]
         tokens = sum(len(hypothesis.tokens) + hypothesis.finished for hypothesis in hypotheses)
-        sentence, batch = partial(translate, texts[:1]), partial(translate, texts)
-        yield _timed(name, sentence, batch, tokens, device, repeats)
+        yield _timed(name, work, texts, tokens, device, rounds)
 
 
 def _timed(
     name: str,
-    decode_sentence: Callable[[], Any],
-    decode_batch: Callable[[], Any],
+    work: Callable[[Any], Any],
+    batch: Sequence[Any],
     tokens: int,
     device: torch.device,
-    repeats: int,
+    rounds: int,
 ) -> Speed:
-    """Time a strategy after a warm-up; tokens: of the batch's best outputs."""
+    """Time the decoding of a batch and of its first sentence, after a warm-up.
+
+    Args:
+        name: of the strategy.
+        work: decodes sentences.
+        batch: the sentences.
+        tokens: of the batch's best outputs.
+        device: where they are decoded.
+        rounds: measurements, of which the median counts.
+    """
     with count_calls() as calls:
-        decode_batch()
+        work(batch)
     for _ in range(GPU_WARMUPS if device.type == "cuda" else WARMUPS):
-        decode_sentence()
-        decode_batch()
+        work(batch[:1])
+        work(batch)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    latency = clock(decode_sentence, repeats, device)
-    seconds = clock(decode_batch, repeats, device)
-    return Speed(
-        strategy=name,
-        latency=latency,
-        tokens=tokens / seconds,
-        row_steps=calls.search / seconds,
-        share=None,
-        memory=peak_memory(device),
-    )
+    latency = clock(lambda: work(batch[:1]), rounds, device)
+    seconds = clock(lambda: work(batch), rounds, device)
+    return Speed(name, latency, tokens / seconds, calls.search / seconds, None, peak_memory(device))
 
 
 def peak_memory(device: torch.device) -> int:

@@ -61,7 +61,7 @@ def _cells(bench: Bench, decoder: Decoder) -> list[str]:
         cells += quality_cells(bench, figures)
         cells += [f"{figures['length_ratio']:.3f}"] if set_name != bench.valid else []
     cost = bench.figures(bench.tests[0], decoder)
-    won = f"{cost['won']:.0%}" if isinstance(decoder, NPAD) and decoder.chains > 1 else "–"
+    won = f"{cost['won']:.0%}" if decoder.chains > 1 else "–"
     rescored = f"{cost.per_sentence('rescored'):.0f}" if cost["rescored"] else "–"
     return [
         *cells,

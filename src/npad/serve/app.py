@@ -14,8 +14,17 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from npad.serve.limits import RequestRefused
-from npad.serve.operator_routes import health, metrics, models, openapi
-from npad.serve.service import Answer, Endpoint, Handler, Service, failure, with_headers
+from npad.serve.operator_routes import document, health, metrics, models
+from npad.serve.service import (
+    Answer,
+    Endpoint,
+    Handler,
+    Service,
+    as_json,
+    failure,
+    operation,
+    with_headers,
+)
 from npad.serve.speech_routes import transcriptions
 from npad.serve.text_routes import decode, languages, score, stream, translate
 
@@ -31,18 +40,26 @@ CONTENT_TYPES = {
     ".json": "application/json",
     ".woff2": "font/woff2",
 }
-ROUTES: dict[tuple[str, str], Handler] = {
-    ("POST", "/translate"): translate,
-    ("GET", "/languages"): languages,
-    ("POST", "/v1/decode"): decode,
-    ("POST", "/v1/score"): score,
-    ("GET", "/v1/decode/stream"): stream,
-    ("POST", "/v1/audio/transcriptions"): transcriptions,
-    ("GET", "/v1/models"): models,
-    ("GET", "/health"): health,
-    ("GET", "/metrics"): metrics,
-    ("GET", "/openapi.json"): openapi,
-}
+
+
+@operation("GET", "/openapi.json")
+async def openapi(service: Service, request: Request) -> Response:
+    """Describe the API without a token."""
+    return as_json(document(OPERATIONS, service.limits))
+
+
+OPERATIONS = (
+    translate,
+    languages,
+    decode,
+    score,
+    stream,
+    transcriptions,
+    models,
+    health,
+    metrics,
+    openapi,
+)
 
 
 def build(service: Service, static: Path = STATIC) -> Starlette:
@@ -65,8 +82,8 @@ def build(service: Service, static: Path = STATIC) -> Starlette:
         return response
 
     routes = [
-        Route(path, Endpoint(service, path, handler), methods=[method])
-        for (method, path), handler in ROUTES.items()
+        Route(operation.path, Endpoint(service, operation), methods=[operation.method])
+        for operation in OPERATIONS
     ]
     for path, file in page_files(static).items():
         routes.append(Route(path, _file_endpoint(service, file), methods=["GET"]))
@@ -100,9 +117,9 @@ def _file_endpoint(service: Service, file: Path) -> Handler:
 def refuse_route(request: Request, error: Exception) -> Response:
     """Answer a request for which there is no route."""
     status = error.status_code if isinstance(error, HTTPException) else 404
-    known = ", ".join(f"{method} {path}" for method, path in ROUTES)
+    there_are = ", ".join(f"{known.method} {known.path}" for known in OPERATIONS)
     message = {405: "that method is not for this route", 404: "there is no such route"}
-    line = f"{message.get(status, 'the request is invalid')}; there are {known}"
+    line = f"{message.get(status, 'the request is invalid')}; there are {there_are}"
     headers = dict(getattr(error, "headers", None) or {})
     response = failure(request, RequestRefused(status, line, headers))
     with_headers(response)

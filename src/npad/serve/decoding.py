@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,17 +16,14 @@ from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Model
 from npad.noise.random import stable_hash
-from npad.pipelines.outputs import TooLong, Translation
+from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.translation import Translator
 from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
-from npad.search.decoder import Decoder
-from npad.search.exact import Exact
 from npad.search.hypotheses import Hypotheses, Hypothesis
-from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
+from npad.search.request import Decoding
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
-from npad.serve.options import Chosen
 
 LOG_PROB_DIGITS, WEIGHT_DIGITS = 6, 4  # decimals that are sent
 
@@ -41,85 +38,70 @@ class Calls(NamedTuple):
 class ServedOutput(NamedTuple):
     """The output for one text, its cost, and the tokens of its best hypotheses."""
 
-    output: Translation
+    output: Output
     calls: Calls
     pieces: tuple[list[str], ...] = ()
 
 
 def decode_request(
-    model: ServedModel, texts: list[str], chosen: Chosen, shown: int = 0
+    model: ServedModel, texts: list[str], decoding: Decoding, listed: int = 0
 ) -> QueuedRequest:
-    """Return a request that decodes texts, together with others of the same choice.
+    """Return a request that decodes texts, together with others that are decoded alike.
 
     Its result is a list of `ServedOutput`.
 
     Args:
         model: the model.
         texts: the texts of a request.
-        chosen: the decoder.
-        shown: hypotheses of each text whose tokens are shown.
+        decoding: how they are decoded.
+        listed: hypotheses of each text whose tokens are shown.
     """
     translator = model.text
 
     def run(payloads: Sequence[tuple[list[str], int]]) -> list[list[ServedOutput] | InvalidInput]:
         distinct = list(dict.fromkeys(text for texts, _ in payloads for text in texts))
-        outcomes = dict(zip(distinct, _decode(translator, distinct, chosen), strict=True))
-        return [
-            _result(model, [outcomes[text] for text in texts], shown) for texts, shown in payloads
-        ]
+        parts = [[text] for text in distinct] if decoding.decoder.sequential else [distinct]
+        outcomes = [outcome for part in parts for outcome in _decode(translator, part, decoding)]
+        by_text = dict(zip(distinct, outcomes, strict=True))
+        return [_result(model, [by_text[text] for text in texts], n) for texts, n in payloads]
 
-    key = (chosen.decoder, chosen.max_length)
-    return QueuedRequest(run, (texts, shown), key, len(texts))
+    return QueuedRequest(run, (texts, listed), decoding, len(texts))
 
 
 def _result(
-    model: ServedModel, outcomes: list[ServedOutput | InvalidInput], shown: int
+    model: ServedModel, outcomes: list[ServedOutput | InvalidInput], listed: int
 ) -> list[ServedOutput] | InvalidInput:
     """Return a request's result; here, since a tokenizer may belong to the model's thread."""
     result = []
     for outcome in outcomes:
         if isinstance(outcome, InvalidInput):
             return outcome.about("a text") if isinstance(outcome, TooLong) else outcome
-        hypotheses = hypotheses_of(outcome.output)[:shown]
+        hypotheses = hypotheses_of(outcome.output)[:listed]
         pieces = tuple(model.pieces(hypothesis.tokens) for hypothesis in hypotheses)
         result.append(outcome._replace(pieces=pieces))
     return result
 
 
 def _decode(
-    translator: Translator, texts: list[str], chosen: Chosen
-) -> list[ServedOutput | InvalidInput]:
-    """Return the outcome of each of these distinct texts."""
-    decoder, max_length = chosen.decoder, chosen.max_length
-    if isinstance(decoder, Exact):  # searches its sentences one after another
-        return [_decode_exactly(translator, text, decoder, max_length) for text in texts]
+    translator: Translator, texts: list[str], decoding: Decoding
+) -> Iterator[ServedOutput | InvalidInput]:
+    """Yield the outcome of each of these distinct texts."""
     counter = CallCounter()
-    window = max(1, len(texts))
-    with observed_by(counter):
-        outcomes = list(translator.stream_or_skip(texts, decoder, max_length, window=window))
-    rescored = Capabilities.of(translator.model).modified_scores or isinstance(decoder, NPAD)
-    return [
-        outcome
-        if isinstance(outcome, InvalidInput)
-        else ServedOutput(
-            outcome,
-            Calls(
-                counter.calls.get(stable_hash(text), 0),
-                distinct_prefixes(hypotheses_of(outcome)) if rescored else 0,
-            ),
-        )
-        for text, outcome in zip(texts, outcomes, strict=True)
-    ]
-
-
-def _decode_exactly(
-    translator: Translator, text: str, decoder: Decoder, max_length: int
-) -> ServedOutput | InvalidInput:
-    with count_calls() as counted:
-        (outcome,) = translator.stream_or_skip([text], decoder, max_length, window=1)
-    if isinstance(outcome, InvalidInput):
-        return outcome
-    return ServedOutput(outcome, Calls(counted.search, counted.rescoring))
+    with observed_by(counter), count_calls() as counted:
+        outcomes = list(translator.run(texts, decoding, max(1, len(texts)), skip=True))
+    decoder = decoding.decoder
+    rescored = Capabilities.of(translator.model).modified_scores or any(
+        part.chains or part.needs_coverage for part in decoder.within()
+    )
+    for text, outcome in zip(texts, outcomes, strict=True):
+        if isinstance(outcome, InvalidInput):
+            yield outcome
+        elif decoder.sequential:  # not all of its steps are observed, but the text is alone
+            yield ServedOutput(outcome, Calls(counted.search, counted.rescoring))
+        else:
+            calls = counter.calls.get(stable_hash(text), 0)
+            prefixes = distinct_prefixes(hypotheses_of(outcome)) if rescored else 0
+            yield ServedOutput(outcome, Calls(calls, prefixes))
 
 
 class CallCounter:
@@ -152,7 +134,7 @@ def distinct_prefixes(hypotheses: Iterable[Hypothesis]) -> int:
     return len(prefixes)
 
 
-def hypotheses_of(output: Translation) -> list[Hypothesis]:
+def hypotheses_of(output: Output) -> list[Hypothesis]:
     """Return all hypotheses of an output, best first."""
     return [output.hypothesis, *(other.hypothesis for other in output.alternatives)]
 

@@ -9,14 +9,11 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
-import torch
-
 from npad.errors import InvalidInput
-from npad.pipelines.loading import load
 from npad.pipelines.names import CHAT, HUGGING_FACE, SHIPPED, TOY
+from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
-from npad.search.defaults import Defaults
 from npad.search.hypotheses import Hypothesis
 from npad.serve.limits import Limits
 from npad.serve.model_thread import ModelThread
@@ -37,39 +34,40 @@ class ServedModel:
     Attributes:
         id: its name in requests.
         thread: runs its requests.
-        translator: None for a speech model.
-        transcriber: None for a text model.
+        pipeline: reads texts or recordings.
     """
 
     id: str
     thread: ModelThread
-    translator: Translator | None = None
-    transcriber: Transcriber | None = None
+    pipeline: Pipeline
 
     @property
     def model(self) -> Any:
-        pipeline = self.translator or self.transcriber
-        assert pipeline is not None
-        return pipeline.model
+        return self.pipeline.model
+
+    @property
+    def hears(self) -> bool:
+        """Whether it is a speech model."""
+        return isinstance(self.pipeline, Transcriber)
 
     @property
     def text(self) -> Translator:
-        """The translator of a text model."""
-        if self.translator is None:
+        """The pipeline of a text model."""
+        if not isinstance(self.pipeline, Translator):
             raise InvalidInput(
                 f"{self.id} is a speech model; send a recording to /v1/audio/transcriptions"
             )
-        return self.translator
+        return self.pipeline
 
     @property
     def sound(self) -> Transcriber:
-        """The transcriber of a speech model."""
-        if self.transcriber is None:
+        """The pipeline of a speech model."""
+        if not isinstance(self.pipeline, Transcriber):
             raise InvalidInput(
                 f"{self.id} is a text model; start the server with a speech model, "
                 "as --model hf:openai/whisper-tiny.en"
             )
-        return self.transcriber
+        return self.pipeline
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -97,18 +95,9 @@ class ServedModel:
         """Whether sources may be encoded outside the model's thread; others' tokenizers may not."""
         return self._source_pieces is not None or self.text.encode is list
 
-    @cached_property
-    def defaults(self) -> Defaults:
-        return Defaults.of(self.model)
-
-    @property
-    def has_confidence(self) -> bool:
-        """Whether the model has a fitted confidence."""
-        return getattr(self.translator, "confidence", None) is not None
-
     def confidence(self, hypothesis: Hypothesis) -> float | None:
         """Return the chrF to expect of a best hypothesis; None without a fitted confidence."""
-        estimate = getattr(self.translator, "confidence", None)
+        estimate = self.pipeline.confidence
         value = None if estimate is None else estimate(hypothesis)
         return None if value is None else round(value, CONFIDENCE_DIGITS)
 
@@ -170,27 +159,15 @@ def public_name(name: str) -> str:
     return name if on_the_hub else prefix + PurePath(path).name
 
 
-def serve_translator(name: str, translator: Translator, limits: Limits) -> ServedModel:
-    """Return a text model, with its thread started."""
-    return ServedModel(name, ModelThread(name, limits.queue, limits.batch), translator)
-
-
-def serve_transcriber(name: str, transcriber: Transcriber, limits: Limits) -> ServedModel:
-    """Return a speech model, with its thread started."""
-    thread = ModelThread(name, limits.queue, limits.batch)
-    return ServedModel(name, thread, transcriber=transcriber)
-
-
-def load_served(name: str, device: torch.device, limits: Limits) -> ServedModel:
-    """Load a model by name, a speech model as well, and start its thread.
+def serve(name: str, pipeline: Pipeline, limits: Limits) -> ServedModel:
+    """Return a model by its name in requests, with its thread started.
 
     Raises:
-        InvalidInput: there is no such model.
-        StorageError: the model's files are damaged.
+        InvalidInput: it reads neither texts nor recordings.
     """
-    shown, pipeline = public_name(name), load(name, device)
-    if isinstance(pipeline, Transcriber):
-        return serve_transcriber(shown, pipeline, limits)
-    if not isinstance(pipeline, Translator):
-        raise InvalidInput(f"{shown} is a model of pictures, which no route of the server reads")
-    return serve_translator(shown, pipeline, limits)
+    if not isinstance(pipeline, Translator | Transcriber):
+        raise InvalidInput(
+            f"{name} reads {pipeline.medium}s, for which the server has no route; it serves "
+            "models of texts and of speech"
+        )
+    return ServedModel(name, ModelThread(name, limits.queue, limits.batch), pipeline)

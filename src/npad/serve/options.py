@@ -1,13 +1,16 @@
 """Decoders from the options of a request: `{"decoder": "npad", "inner": "beam", "width": 3}`.
 
 The names are the fields of the dataclasses, as on the command line, and the same for every route.
+A request may have any decoder of the registry whose cost is within the server's limits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from npad.distributions import DISTRIBUTIONS
 from npad.errors import InvalidInput
@@ -32,24 +35,13 @@ from npad.validation import brief, ensure_integer
 
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 LONGEST_VALUE = 100  # characters of an option's text
-SHOWN = 10  # hypotheses in an answer, unless told
+LISTED = 10  # hypotheses in an answer by default
+JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
+JSON_BOUNDS = {"minimum": "minimum", "maximum": "maximum"}
+JSON_BOUNDS |= {"above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 
 
-class Chosen(NamedTuple):
-    """What a request asks of a model, besides the text."""
-
-    decoding: Decoding
-    nbest: int  # hypotheses to show
-
-    @property
-    def decoder(self) -> Decoder:
-        return self.decoding.decoder
-
-    @property
-    def max_length(self) -> int:
-        return self.decoding.max_length
-
-
+@cache
 def decoder_options() -> dict[str, Option]:
     """Return the options of all registered decoders by name; NPAD's come first."""
     kinds = [DECODERS.kinds["npad"], *DECODERS]
@@ -61,56 +53,55 @@ def option_names() -> tuple[str, ...]:
     return ("decoder", *decoder_options(), "nbest", "max_length")
 
 
-def choose(
-    options: Mapping[str, Any], defaults: Defaults, limits: Limits, default: str = "npad"
-) -> Chosen:
-    """Return the decoder that a request's options describe.
+def decoding_for(
+    model: Model[Any], options: Mapping[str, Any], limits: Limits, default: str = "npad"
+) -> tuple[Decoding, int]:
+    """Return how a request is decoded on a model, and how many hypotheses its answer lists.
 
     Args:
+        model: the model, which must have what the decoder needs, such as a noise site.
         options: by name; None stands for an option that is not set. Values are texts or JSON's.
-        defaults: the model's.
         limits: the server's.
         default: the decoder without an option `decoder`.
 
     Raises:
         InvalidInput: there is no such option, it does not go with the decoder, or it breaks a rule.
     """
+    decoding, listed = choose(options, Defaults.of(model), limits, default)
+    decoding.decoder.check(model)
+    return decoding, listed
+
+
+def choose(
+    options: Mapping[str, Any], defaults: Defaults, limits: Limits, default: str = "npad"
+) -> tuple[Decoding, int]:
+    """Return what `decoding_for` does on any model with these defaults."""
     known = decoder_options()
     by_name = {option.name: option for option in known.values()} | known
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"max_length": min(MAX_LENGTH, limits.max_length)}
     for name, value in options.items():
-        if value is None:
-            continue
         if name not in by_name and name not in option_names():
             names = ", ".join(option_names())
             raise InvalidInput(f"there is no option {brief(name, 60)}; there are {names}")
-        given[name] = _plain(name, value, by_name.get(name))
-    nbest = given.pop("nbest", None)
-    decoding = decoding_from({"max_length": MAX_LENGTH, **given}, defaults, default)
+        if value is not None:
+            given[name] = _plain(name, value, by_name.get(name))
+    listed = given.pop("nbest", None)
+    decoding = decoding_from(given, defaults, default)
     ensure_integer("max_length", decoding.max_length, 1, limits.max_length)
     ensure_within(decoding.decoder, limits)
-    if nbest is None:
-        return Chosen(decoding, getattr(decoding.decoder, "nbest", SHOWN))
-    nbest = int(nbest) if isinstance(nbest, str) and nbest.isdecimal() else nbest
-    ensure_integer("nbest", nbest, 1, limits.rows)
+    if listed is None:
+        return decoding, getattr(decoding.decoder, "nbest", LISTED)
+    listed = int(listed) if isinstance(listed, str) and listed.isdecimal() else listed
+    ensure_integer("nbest", listed, 1, limits.rows)
     if hasattr(decoding.decoder, "nbest"):
-        decoding = decoding_from({**given, "nbest": nbest}, defaults, default)
-    return Chosen(decoding, nbest)
-
-
-def choose_for(
-    model: Model[Any], options: Mapping[str, Any], limits: Limits, default: str = "npad"
-) -> Chosen:
-    """Return what a request's options ask of a model; refuse what the model does not have."""
-    chosen = choose(options, Defaults.of(model), limits, default)
-    chosen.decoder.check(model)
-    return chosen
+        decoding = decoding_from({**given, "nbest": listed}, defaults, default)
+    return decoding, listed
 
 
 def _plain(name: str, value: Any, option: Option | None) -> Any:
     """Return an option's value as Python has it; texts of parts are left to the decoders."""
     if isinstance(value, list):
-        texts = [str(part) for part in value if isinstance(part, str)]
+        texts = [part for part in value if isinstance(part, str)]
         value = ",".join(texts) if value and len(texts) == len(value) else tuple(value)
     if isinstance(value, str):
         if len(value) > LONGEST_VALUE:
@@ -128,8 +119,7 @@ def _plain(name: str, value: Any, option: Option | None) -> Any:
 def ensure_within(decoder: Decoder, limits: Limits) -> None:
     """Require a decoder that the server can afford."""
     cost = decoder.cost
-    if cost.budget:
-        ensure_integer("budget", cost.budget, 1, limits.budget)
+    ensure_integer("budget", cost.budget, 0, limits.budget)
     compared = math.isqrt(max(0, cost.utilities - 1)) + 1 if cost.utilities else 0
     with_mbr = " with the selector mbr" if compared > limits.mbr_rows else ""
     rows, most = (compared, limits.mbr_rows) if with_mbr else (cost.rows, limits.rows)
@@ -140,9 +130,9 @@ def ensure_within(decoder: Decoder, limits: Limits) -> None:
         )
 
 
-def resolved(chosen: Chosen) -> dict[str, Any]:
-    """Return every option of a choice with its value; parts by name, such as power(p=0.7)."""
-    decoder: Any = chosen.decoder
+def resolved(decoding: Decoding, listed: int) -> dict[str, Any]:
+    """Return every option of a request with its value; parts by name, such as power(p=0.7)."""
+    decoder: Any = decoding.decoder
     values: dict[str, Any] = {}
     selector: Any = getattr(decoder, "selector", None)
     inner = getattr(decoder, "inner", None)
@@ -153,51 +143,23 @@ def resolved(chosen: Chosen) -> dict[str, Any]:
     labels = _labels(decoder)
     for first in inner_fields(type(decoder))[:1]:
         inner = getattr(decoder, first.name)
-        own = _labels(inner)
-        apart = all(labels.get(name, value) == value for name, value in own.items())
-        apart = apart and own.keys() & labels.keys() <= {"seed"}
-        values[first.name] = labels[first.name] = (
-            name_of_kind(type(inner)) if apart else spec(inner)
-        )
-        values |= own if apart else {}
-    values |= labels
-    return values | {"nbest": chosen.nbest, "max_length": chosen.max_length}
-
-
-def defaults_shown(defaults: Defaults) -> dict[str, Any]:
-    """Return the default of every option on a model."""
-    values: dict[str, Any] = {}
-    for name in (*DECODERS.kinds, "npad"):
-        values |= resolved(choose({"decoder": name}, defaults, Limits()))
-    return values
-
-
-def inners() -> list[str]:
-    """Return the names of the decoders that NPAD's chains may run."""
-    return [name for name, kind in DECODERS.kinds.items() if not kind().chains]
-
-
-def parts_shown() -> dict[str, list[str]]:
-    """Return the names that an option such as `schedule` takes, with default fields."""
-    return {
-        "decoders": list(DECODERS.kinds),
-        "inners": inners(),
-        "schedules": [label(kind()) for kind in SCHEDULES],
-        "distributions": [label(kind()) for kind in DISTRIBUTIONS],
-        "selectors": list(SELECTORS.kinds),
-    }
+        within = _labels(inner)
+        apart = all(labels.get(name, value) == value for name, value in within.items())
+        if apart and within.keys() & labels.keys() <= {"seed"}:
+            labels[first.name] = name_of_kind(type(inner))
+            values |= within
+        else:
+            labels[first.name] = spec(inner)
+    return values | labels | {"nbest": listed, "max_length": decoding.max_length}
 
 
 def _labels(part: Any) -> dict[str, Any]:
-    """Return the options of a decoder and of its noise, but for its inner decoders."""
+    """Return the options of a decoder and of its noise."""
     labels: dict[str, Any] = {}
-    noise = getattr(part, "noise", None)
     for option in options_of(type(part)):
-        name = option.field.name
-        if hasattr(part, name):
-            labels[name] = _label(getattr(part, name))
-        elif hasattr(noise, name):
-            labels[name] = _label(getattr(noise, name))
+        owner = part if hasattr(part, option.field.name) else getattr(part, "noise", None)
+        if hasattr(owner, option.field.name):
+            labels[option.field.name] = _label(getattr(owner, option.field.name))
     return labels
 
 
@@ -205,13 +167,52 @@ def _label(value: Any) -> Any:
     """Return a value that JSON can hold."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, MBR | Decoder):  # whose fields may be functions
-        return spec(value)
     if isinstance(value, tuple):
         return [_label(part) for part in value]
-    return label(value)
+    # the fields of these may be functions
+    return spec(value) if isinstance(value, MBR | Decoder) else label(value)
 
 
-def default_of(option: Option) -> Any:
-    """Return an option's default as JSON can hold it."""
-    return _label(option.default)
+def offered(model: Model[Any]) -> dict[str, Any]:
+    """Return what requests may ask of a model: decoders with their options, parts and defaults."""
+    defaults = Defaults.of(model)
+    values: dict[str, Any] = {}
+    for name in (*DECODERS.kinds, "npad"):
+        values |= resolved(*choose({"decoder": name}, defaults, Limits()))
+    return {
+        "decoders": list(DECODERS.kinds),
+        "inners": [name for name, kind in DECODERS.kinds.items() if not kind().chains],
+        "options": {
+            name: [option.field.name for option in options_of(kind)]
+            for name, kind in DECODERS.kinds.items()
+        },
+        "schedules": [label(kind()) for kind in SCHEDULES],
+        "distributions": [label(kind()) for kind in DISTRIBUTIONS],
+        "selectors": list(SELECTORS.kinds),
+        "defaults": values,
+    }
+
+
+def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of every option, from the decoders' fields and their metadata."""
+    whole = {"type": "integer", "minimum": 1}
+    decoder = {"type": "string", "default": "npad", "description": ", ".join(DECODERS.kinds)}
+    length = min(MAX_LENGTH, limits.max_length)
+    return {
+        "decoder": decoder,
+        **{name: _schema(option) for name, option in decoder_options().items()},
+        "nbest": whole | {"maximum": limits.rows, "description": "hypotheses to return"},
+        "max_length": whole
+        | {"maximum": limits.max_length, "default": length}
+        | {"description": "tokens of an output, its end token included"},
+    }
+
+
+def _schema(option: Option) -> dict[str, Any]:
+    metadata, default = option.field.metadata, _label(option.default)
+    kinds = [kind for kind in get_args(option.kind) or [option.kind] if kind is not NoneType]
+    schema = {"type": JSON_TYPES.get(kinds[0], "string"), "description": metadata["help"]}
+    if get_origin(option.kind) is Literal:
+        schema["enum"] = kinds
+    schema |= {JSON_BOUNDS[name]: metadata[name] for name in JSON_BOUNDS if name in metadata}
+    return schema if default is None else schema | {"default": default}

@@ -10,6 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -19,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 from npad.engine.deadline import Stopped
 from npad.errors import InvalidInput, NpadError, OutOfMemory
 from npad.serve import security
-from npad.serve.bodies import body_parameters, query_parameters
+from npad.serve.bodies import JSON, body_parameters, query_parameters
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
 from npad.serve.limits import Limits, RequestRefused, busy
-from npad.serve.model_thread import QueuedRequest
+from npad.serve.model_thread import ModelThread, QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.security import Guard
 from npad.validation import brief
@@ -32,8 +33,50 @@ log = logging.getLogger("npad.serve")
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of a histogram's buckets
 
+# Name, type, help and value of the metrics that each model has.
+PER_MODEL: tuple[tuple[str, str, str, Callable[[ModelThread], int]], ...] = (
+    ("npad_queue_length", "gauge", "Requests that wait for a model.", len),
+    ("npad_batches_total", "counter", "Batches that a model has run.", lambda t: t.batches),
+    ("npad_batched_requests_total", "counter", "Requests in these batches.", lambda t: t.batched),
+)
+
+Schema = dict[str, Any]  # in JSON Schema
+TEXT: Schema = {"type": "string"}
+TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
+MODEL: Schema = TEXT | {"description": "a model's id; the first by default"}
+
 Answer = Response | EventStream
 Handler = Callable[["Service", Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a path and a method do; routes and their description are derived from it.
+
+    Attributes:
+        method: GET or POST.
+        path: its path.
+        handler: makes the answer; its docstring says what it does.
+        needs: the JSON Schema of the parameters of the query or body that must be there, by name.
+        takes: that of the other parameters.
+        decodes: whether it takes the options of decoders as well.
+        accepts: the content type of a body.
+        answers: the content type of an answer.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    needs: Mapping[str, Schema] = field(default_factory=dict)
+    takes: Mapping[str, Schema] = field(default_factory=dict)
+    decodes: bool = False
+    accepts: str = JSON
+    answers: str = JSON
+
+
+def operation(method: str, path: str, **attributes: Any) -> Callable[[Handler], Operation]:
+    """Return a decorator that makes an operation of its handler."""
+    return lambda handler: Operation(method, path, handler, **attributes)
 
 
 class Service:
@@ -112,12 +155,11 @@ class Endpoint:
 
     Args:
         service: what the routes share.
-        route: its path, by which answers are counted.
-        handler: makes the answer.
+        operation: makes the answer; answers are counted by its path.
     """
 
-    def __init__(self, service: Service, route: str, handler: Handler) -> None:
-        self.service, self.route, self.handler = service, route, handler
+    def __init__(self, service: Service, operation: Operation) -> None:
+        self.service, self.operation = service, operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.monotonic(), CLIENT_GONE
@@ -132,14 +174,14 @@ class Endpoint:
             await with_headers(response)(scope, receive, send)
         finally:
             metrics.in_progress -= 1
-            metrics.answered(self.route, status, time.monotonic() - start)
+            metrics.answered(self.operation.path, status, time.monotonic() - start)
 
     async def _answer(self, request: Request) -> Answer:
         limit = self.service.limits.requests
         if self.service.metrics.in_progress > limit:
             raise busy(503, f"{limit} requests are in progress")
         self.service.guard.check_origin(request)
-        return await self.handler(self.service, request)
+        return await self.operation.handler(self.service, request)
 
 
 class Metrics:
@@ -182,15 +224,10 @@ class Metrics:
         for model, thread in threads.items():
             for kind, count in vars(thread.calls).items():
                 yield f'npad_model_calls_total{{model="{model}",kind="{kind}"}} {count}'
-        yield from _head("npad_queue_length", "gauge", "Requests that wait for a model.")
-        for model, thread in threads.items():
-            yield f'npad_queue_length{{model="{model}"}} {len(thread)}'
-        yield from _head("npad_batches_total", "counter", "Batches that a model has run.")
-        for model, thread in threads.items():
-            yield f'npad_batches_total{{model="{model}"}} {thread.batches}'
-        yield from _head("npad_batched_requests_total", "counter", "Requests in these batches.")
-        for model, thread in threads.items():
-            yield f'npad_batched_requests_total{{model="{model}"}} {thread.batched}'
+        for name, kind, help_, value in PER_MODEL:
+            yield from _head(name, kind, help_)
+            for model, thread in threads.items():
+                yield f'{name}{{model="{model}"}} {value(thread)}'
 
 
 def _head(name: str, kind: str, help_: str) -> tuple[str, str]:

@@ -9,16 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
-from npad.pipelines.audio import read_wav
 from npad.pipelines.outputs import Output, Segment
-from npad.pipelines.transcription import Transcriber
+from npad.pipelines.sound import read_wav
 from npad.pipelines.writers import TRANSCRIPTS
-from npad.serve.bodies import form_with_file
+from npad.search.request import Decoding
+from npad.serve.bodies import MULTIPART, form_with_file
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
-from npad.serve.options import Chosen, choose_for
-from npad.serve.service import Service, as_json
+from npad.serve.options import decoding_for
+from npad.serve.service import MODEL, Service, as_json, operation
 from npad.validation import ensure_choice
 
 MEDIA_TYPES = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
@@ -26,40 +26,50 @@ RESPONSE_FORMATS = ("json", *MEDIA_TYPES, "verbose_json")
 TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model writes
 
 
+@operation(
+    "POST",
+    "/v1/audio/transcriptions",
+    needs={"file": {"type": "string", "format": "binary"}},
+    takes={"response_format": {"type": "string", "enum": list(RESPONSE_FORMATS)}, "model": MODEL},
+    decodes=True,
+    accepts=MULTIPART,
+)
 async def transcriptions(service: Service, request: Request) -> Response:
-    """Transcribe an uploaded WAV file."""
+    """Transcribe an uploaded WAV file, as OpenAI's clients ask for it."""
     service.guard.check_token(request)
     fields, content = await form_with_file(request, service.limits)
     model = find_hearing(service, fields.pop("model", None))
     form = fields.pop("response_format", "json")
     ensure_choice("response_format", form, RESPONSE_FORMATS)
-    chosen = _choose(service, model, fields)
+    decoding = _decoding(service, model, fields)
     transcriber = model.sound
     if form in TIMED:
         transcriber = transcriber.with_timestamps()
 
     def work() -> Output:
-        return transcribe(transcriber, content, chosen, service.limits.audio_seconds)
+        seconds = service.limits.audio_seconds
+        recording = read_wav(io.BytesIO(content), "the file", transcriber.rate, seconds)
+        (output,) = transcriber.decode([recording], decoding.decoder, decoding.max_length)
+        return output
 
     return shown(form, await service.outcome(request, model, QueuedRequest.alone(work)))
 
 
 def find_hearing(service: Service, name: str | None) -> ServedModel:
-    """Return a model by name; the first that hears by default, as OpenAI's name it."""
+    """Return a model by name; by default, and by OpenAI's name, the first speech model."""
     if name is not None and name in service.models:
         return service.models[name]
     for served in service.models.values():
-        if served.transcriber is not None:
+        if served.hears:
             if name in (None, "whisper-1"):
                 return served
             raise InvalidInput(f"there is no model {name[:60]!r}; there is {served.id}")
     raise InvalidInput(
-        "no model of this server hears; start it with a Whisper model, as "
-        "--model hf:openai/whisper-tiny.en"
+        "this server has no speech model; start it with one, as --model hf:openai/whisper-tiny.en"
     )
 
 
-def _choose(service: Service, model: ServedModel, fields: dict[str, str]) -> Chosen:
+def _decoding(service: Service, model: ServedModel, fields: dict[str, str]) -> Decoding:
     """Return the decoder that a form's fields describe."""
     for name in ("prompt", "language"):
         if fields.pop(name, ""):
@@ -68,16 +78,7 @@ def _choose(service: Service, model: ServedModel, fields: dict[str, str]) -> Cho
     if fields.get("temperature") in ("", "0", "0.0"):
         del fields["temperature"]
     default = "sampling" if "temperature" in fields else "beam"
-    return choose_for(model.model, fields, service.limits, default=default)
-
-
-def transcribe(
-    transcriber: Transcriber, content: bytes, chosen: Chosen, max_seconds: float
-) -> Output:
-    """Transcribe a WAV file."""
-    recording = read_wav(io.BytesIO(content), "the file", transcriber.rate, max_seconds)
-    (output,) = transcriber.transcribe([recording], chosen.decoder, chosen.max_length)
-    return output
+    return decoding_for(model.model, fields, service.limits, default=default)[0]
 
 
 def shown(form: str, output: Output) -> Response:

@@ -8,29 +8,27 @@ the deadline has as many chains as there was time for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from npad.answering import EncodedSource, next_stop
+from npad.answering import EncodedSource
 from npad.decoding import decode
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at
-from npad.errors import InvalidInput
 from npad.model import Model, covers
 from npad.noise.random import Keys, stable_hash
-from npad.search.exact import Exact
 from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
-from npad.search.selected import Selected
-from npad.selectors import MostProbable, cut_competes, innermost_selector
+from npad.search.request import Decoding
+from npad.selectors import MostProbable, innermost_selector
 from npad.serve.decoding import Reading, finite, read_tokens
 from npad.serve.models import ServedModel
-from npad.serve.options import Chosen, resolved
+from npad.serve.options import resolved
 from npad.signatures import signature
 
 Emit = Callable[[str, dict[str, Any]], None]  # takes an event's name and its data
@@ -45,23 +43,16 @@ class StreamRequest:
     Attributes:
         model: the model.
         text: one text, not blank.
-        chosen: the decoder and its limits.
-        deadline: milliseconds from the start of the search; None: no deadline.
+        decoding: how it is decoded.
+        listed: hypotheses in the answer.
+        seconds: from the start of the search to its deadline; None: no deadline.
     """
 
     model: ServedModel
     text: str
-    chosen: Chosen
-    deadline: float | None = None
-
-    @property
-    def rows_shown(self) -> int:
-        """The chains that steps show: NPAD's, or the rows of another decoder."""
-        decoder = self.chosen.decoder
-        if isinstance(decoder, NPAD):
-            return decoder.chains
-        core = decoder.inner if isinstance(decoder, Selected) else decoder
-        return core.beam.width if isinstance(core, Exact) else core.rows
+    decoding: Decoding
+    listed: int
+    seconds: float | None = None
 
     def start_event(self) -> dict[str, Any]:
         """Return the data of the event `start`, which needs no search.
@@ -69,25 +60,21 @@ class StreamRequest:
         Raises:
             InvalidInput: the text is too long for the model.
         """
-        translator = self.model.text
-        too_long = translator.too_long([self.text])
-        if too_long:
-            rule = f"{translator.longest:,} tokens are allowed; split it"
-            raise InvalidInput(f"the text has {too_long[0]} and {rule}")
+        translator, decoder = self.model.text, self.decoding.decoder
+        translator.ensure_lengths([self.text], "text")
         source = translator.encode([self.text])[0]
         return {
             "model": self.model.id,
-            "signature": signature(self.chosen.decoder, self.model.model),
+            "signature": signature(decoder, self.model.model),
             "source": self.model.source_pieces(self.text, source),
-            "chains": self.rows_shown,
-            "options": resolved(self.chosen),
+            "chains": decoder.observed_rows,
+            "options": resolved(self.decoding, self.listed),
         }
 
     def run(self, emit: Emit) -> None:
         """Search and emit events, up to `done` or `error`."""
-        decoder = self.chosen.decoder
-        by_chains = isinstance(decoder, NPAD) and not decoder.needs_coverage
-        (ChainStream if by_chains else PlainStream)(self, emit).run()
+        kind = ChainStream if self.decoding.decoder.divisible else PlainStream
+        kind(self, emit).run()
 
 
 class Stream:
@@ -95,15 +82,17 @@ class Stream:
 
     def __init__(self, request: StreamRequest, emit: Emit) -> None:
         self.request, self.emit = request, emit
-        self.model, self.chosen = request.model, request.chosen
-        self.translator = request.model.text
+        self.model, self.translator = request.model, request.model.text
+        self.decoder = request.decoding.decoder.with_texts(self.translator.detokenise)
+        self.max_length = request.decoding.max_length
         self.start = time.monotonic()
-        self.end = None if request.deadline is None else self.start + request.deadline / 1e3
+        self.end = None if request.seconds is None else self.start + request.seconds
         self.calls = ModelCalls()
         self.source = self.translator.encode([request.text])
         self.id = stable_hash(request.text)
         self.readings: dict[Key, Reading] = {}
         self.chains_of: dict[Key, list[int]] = {}
+        self.round = 0
 
     @property
     def seconds(self) -> float:
@@ -130,10 +119,10 @@ class Stream:
         if chain not in chains:
             chains.append(chain)
 
-    def emit_steps(self, progress: Progress, rows: list[Prefix], round_: int) -> None:
+    def emit_steps(self, progress: Progress, rows: Iterable[Prefix]) -> None:
         """Emit one event per step of the window; a GPU takes eight at a time."""
         for t in range(progress.step - progress.window + 1, progress.step + 1):
-            data: dict[str, Any] = {"t": t, "round": round_}
+            data: dict[str, Any] = {"t": t, "round": self.round}
             data |= {"calls": self.calls.search, "seconds": self.seconds}
             self.emit("step", data | {"prefixes": snapshot(rows, t, self.model.pieces)})
 
@@ -155,13 +144,13 @@ class Stream:
 
     def emit_done(self, ranked: list[Hypothesis], complete: bool) -> None:
         """Emit the answer: the hypotheses, best first."""
-        listed, best = ranked[: self.chosen.nbest], ranked[0]
+        listed, best = ranked[: self.request.listed], ranked[0]
         self.read(listed)
         data = {
             "text": self.translator.detokenise(best.tokens),
             "log_prob": finite(best.log_prob),
             "confidence": self.model.confidence(best),
-            "signature": signature(self.chosen.decoder, self.model.model),
+            "signature": signature(self.request.decoding.decoder, self.model.model),
             "calls": vars(self.calls),
             "seconds": self.seconds,
             "complete": complete,
@@ -183,51 +172,28 @@ class ChainStream(Stream):
 
     def __init__(self, request: StreamRequest, emit: Emit) -> None:
         super().__init__(request, emit)
-        decoder = request.chosen.decoder.with_texts(self.translator.detokenise)
-        assert isinstance(decoder, NPAD)
-        self.decoder = decoder
+        npad: Any = self.decoder  # the only decoder whose chains can be divided
+        self.npad = npad
         self.candidates: list[Hypothesis] = []
         self.ended: dict[int, Hypothesis] = {}  # the first candidate of each chain
         self.best: Hypothesis | None = None
         self.chain_calls = 0  # of the chains that ended, each as long as it ran
-        self.round = 0
-        first = 0 if decoder.clean_chain else 1
-        self.numbers = range(first, first + decoder.chains)
-
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of chains that run together; the first chain always ends."""
-        chains, done = self.decoder.chains, 0
-        while done < chains:
-            growing = self.end is not None or done == 0
-            stop = next_stop(self.model.model, done, chains) if growing else chains
-            yield done, stop
-            done = stop
+        first = 0 if npad.clean_chain else 1
+        self.numbers = range(first, first + npad.chains)
 
     def run(self) -> None:
-        """Run the ranges until they are done or time is up."""
-        source = EncodedSource(self.model.model, self.source, self.chosen.max_length, [self.id])
-        complete, round_seconds = True, 0.0
+        """Run ranges of chains until all have ended or time is up."""
+        source = EncodedSource(self.model.model, self.source, self.max_length, [self.id])
+        growing = self.end is not None
         with count_calls(self.calls), observed_by(self.observe):
-            for start, stop in self.ranges():
-                end, began = self.end if start > 0 else None, time.monotonic()
-                if end is not None and began + round_seconds >= end:  # it could not end in time
-                    complete = False
-                    break
-                try:
-                    found = source.run(self.decoder.chain_range(start, stop, distinct=False), end)[
-                        0
-                    ]
-                except DeadlinePassed:
-                    complete = False
-                    break
-                round_seconds = time.monotonic() - began
+            for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
                 self.end_range(found)
                 self.round += 1
         ranked = self.decoder.merge(self.candidates)
         self.note_best(ranked[0])
         for candidate in self.candidates:
             self.note_chain(candidate, candidate.chain)
-        self.emit_done(ranked, complete)
+        self.emit_done(ranked, complete=len(self.ended) == self.decoder.chains)
 
     def observe(self, progress: Progress) -> None:
         """Show where all chains stand; the first chain alone is not shown, it ends at once."""
@@ -239,7 +205,7 @@ class ChainStream(Stream):
             for number, hypothesis in self.ended.items()
         }
         rows |= chain_prefixes(progress)
-        self.emit_steps(progress, [rows[number] for number in self.numbers], self.round)
+        self.emit_steps(progress, [rows[number] for number in self.numbers])
 
     def end_range(self, found: list[Hypothesis]) -> None:
         """Emit the chains of a range, and the best so far whenever it changes."""
@@ -249,27 +215,19 @@ class ChainStream(Stream):
             own.setdefault(candidate.chain, candidate)
         self.read(own.values())
         steps = max(len(h.tokens) + h.finished for h in own.values())
-        norms = noise_norms(self.decoder, self.model.model, self.id, list(own), steps)
-        by_score = isinstance(innermost_selector(self.decoder.selector), MostProbable)
+        norms = noise_norms(self.npad, self.model.model, self.id, list(own), steps)
+        by_score = isinstance(innermost_selector(self.npad.selector), MostProbable)
         for place, (chain, hypothesis) in enumerate(own.items()):
             steps = max(1, len(hypothesis.tokens) + hypothesis.finished)
-            calls = 1 + (steps - 1) * self.decoder.inner.rows
+            calls = 1 + (steps - 1) * self.npad.inner.rows
             self.chain_calls += calls
             self.ended[chain] = hypothesis
             self.emit_chain(chain, hypothesis, calls, None if norms is None else norms[place])
-            if by_score and self.improves(hypothesis):
-                self.note_best(hypothesis)
+            if by_score:
+                before = [] if self.best is None else [self.best]
+                self.note_best(self.decoder.merge([*before, hypothesis])[0])
         if not by_score:
             self.note_best(self.decoder.merge(self.candidates)[0])
-
-    def improves(self, hypothesis: Hypothesis) -> bool:
-        """Return whether a hypothesis is better than the best so far, by its log-probability."""
-        if self.best is None:
-            return True
-        if cut_competes(self.decoder.selector):
-            return hypothesis.log_prob > self.best.log_prob
-        before = self.best.finished, self.best.log_prob
-        return (hypothesis.finished, hypothesis.log_prob) > before
 
     def note_best(self, hypothesis: Hypothesis) -> None:
         """Emit the best so far, if it is another one."""
@@ -279,16 +237,17 @@ class ChainStream(Stream):
 
 
 class PlainStream(Stream):
-    """The stream of any other decoder: the rows of one search."""
+    """The stream of any other decoder: the rows of its searches."""
+
+    searches = 0  # that have begun
 
     def run(self) -> None:
         """Run the search; without its end in time there is no answer."""
-        search = self.chosen.decoder.with_texts(self.translator.detokenise)
         limit = nullcontext() if self.end is None else deadline_at(self.end)
-        model, max_length = self.model.model, self.chosen.max_length
+        asked = self.model.model, self.source, self.decoder, self.max_length, [self.id]
         try:
             with count_calls(self.calls), observed_by(self.observe), limit:
-                (found,) = decode(model, self.source, search, max_length, [self.id])
+                (found,) = decode(*asked)
         except DeadlinePassed:
             message = "the deadline passed; only npad has an answer before it is done"
             self.emit("error", {"error": message})
@@ -296,21 +255,20 @@ class PlainStream(Stream):
         self.read(found)
         calls = self.calls.search
         for place, hypothesis in enumerate(found):
-            chain = hypothesis.chain if self.has_chains else place
+            chain = hypothesis.chain if self.decoder.chains else place
             self.note_chain(hypothesis, chain)
             self.emit_chain(chain, hypothesis, calls, None)
         self.emit_best(found[0], self.chains_of[key_of(found[0])][0], calls, len(found))
         self.emit_done(list({key_of(h): h for h in reversed(found)}.values())[::-1], True)
 
-    @property
-    def has_chains(self) -> bool:
-        """Whether the rows belong to chains, of which hypotheses keep the number."""
-        return isinstance(self.chosen.decoder, NPAD)
-
     def observe(self, progress: Progress) -> None:
-        """Show where the rows stand."""
-        prefixes = chain_prefixes(progress).values() if self.has_chains else row_prefixes(progress)
-        self.emit_steps(progress, list(prefixes), 0)
+        """Show where the rows stand, or the chains; a search that begins anew is another round."""
+        if progress.step == progress.window:
+            self.round = self.searches
+            self.searches += 1
+        by_chains = self.decoder.chains > 0 or len(progress.ids) > 1
+        prefixes = chain_prefixes(progress) if by_chains else row_prefixes(progress)
+        self.emit_steps(progress, prefixes.values())
 
 
 def key_of(hypothesis: Hypothesis) -> Key:
@@ -341,10 +299,10 @@ def chain_prefixes(progress: Progress) -> dict[int, Prefix]:
     return prefixes
 
 
-def row_prefixes(progress: Progress) -> list[Prefix]:
+def row_prefixes(progress: Progress) -> dict[int, Prefix]:
     """Return the prefix of each row of a search for one sentence; its slot is its number."""
     (group,) = progress.prefixes().to_lists()
-    return [Prefix((slot,), row.tokens, row.finished) for slot, row in enumerate(group)]
+    return {slot: Prefix((slot,), row.tokens, row.finished) for slot, row in enumerate(group)}
 
 
 def snapshot(

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
-from npad.pipelines.outputs import Translation
+from npad.pipelines.outputs import Output
 from npad.search.hypotheses import Hypothesis
 from npad.serve.bodies import ensure_not_blank, ensure_request_texts, one_text
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventQueue, EventStream
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
-from npad.serve.options import choose_for
-from npad.serve.service import Service, as_json, explained
+from npad.serve.options import decoding_for
+from npad.serve.service import MODEL, TEXT, TEXTS, Service, as_json, explained, operation
 from npad.serve.streaming import StreamRequest
 from npad.signatures import signature
 from npad.validation import brief, ensure_integer, ensure_number
@@ -35,22 +35,24 @@ NAMES = {
     "it": "Italian",
     "ru": "Russian",
 }
+SECONDS = {"type": "number", "minimum": 0}
 
 
+@operation("POST", "/v1/decode", needs={"text": TEXTS}, takes={"model": MODEL}, decodes=True)
 async def decode(service: Service, request: Request) -> Response:
-    """POST /v1/decode: decode texts with any decoder; n-best with clean scores."""
+    """Decode texts with any decoder; n-best with clean scores."""
     start = time.monotonic()
     options = await service.body(request)
     model = service.model(options.pop("model", None))
     texts = ensure_request_texts("text", options.pop("text", None), service.limits)
     ensure_not_blank("text", texts)
-    chosen = choose_for(model.model, options, service.limits)
-    queued = decode_request(model, texts, chosen, shown=chosen.nbest)
+    decoding, listed = decoding_for(model.model, options, service.limits)
+    queued = decode_request(model, texts, decoding, listed)
     outputs = await service.outcome(request, model, queued)
     return as_json(
         {
             "model": model.id,
-            "signature": signature(chosen.decoder, model.model),
+            "signature": signature(decoding.decoder, model.model),
             "results": [_decoded(model, output) for output in outputs],
             "seconds": round(time.monotonic() - start, 4),
         }
@@ -82,8 +84,9 @@ def _decoded(model: ServedModel, served: ServedOutput) -> dict[str, Any]:
     }
 
 
+@operation("POST", "/v1/score", needs={"text": TEXT, "target": TEXT}, takes={"model": MODEL})
 async def score(service: Service, request: Request) -> Response:
-    """POST /v1/score: return the clean log-probability of a given pair, token by token."""
+    """Return the clean log-probability of a given pair, token by token."""
     options = await service.body(request)
     model = service.model(options.pop("model", None))
     text = one_text("text", options.pop("text", None), service.limits)
@@ -111,15 +114,30 @@ async def score(service: Service, request: Request) -> Response:
     return as_json(await service.outcome(request, model, QueuedRequest.alone(work)))
 
 
+@operation(
+    "GET",
+    "/v1/decode/stream",
+    needs={"text": TEXT},
+    takes={
+        "model": MODEL,
+        "seconds": SECONDS | {"description": "for the search; unlimited by default"},
+        "deadline": SECONDS | {"description": "seconds, in milliseconds", "deprecated": True},
+    },
+    decodes=True,
+    answers="text/event-stream",
+)
 async def stream(service: Service, request: Request) -> EventStream:
-    """GET /v1/decode/stream: decode one text as a stream of events."""
+    """Decode one text as a stream of events."""
     options = service.query(request)
     model = service.model(options.pop("model", None))
     text = one_text("text", options.pop("text", None), service.limits)
     ensure_not_blank("text", [text])
-    deadline = _deadline(options.pop("deadline", None))
-    chosen = choose_for(model.model, options, service.limits)
-    asked = StreamRequest(model, text, chosen, deadline)
+    seconds = _number("seconds", options.pop("seconds", None))
+    milliseconds = _number("deadline", options.pop("deadline", None))
+    if seconds is None and milliseconds is not None:
+        seconds = milliseconds / 1e3
+    decoding, listed = decoding_for(model.model, options, service.limits)
+    asked = StreamRequest(model, text, decoding, listed, seconds)
     events = EventQueue(service.limits.unsent)
     at_once = model.encodes_anywhere
     if at_once:
@@ -134,20 +152,34 @@ async def stream(service: Service, request: Request) -> EventStream:
     return EventStream(queued, events, service.limits.seconds, lambda error: explained(error)[1])
 
 
-def _deadline(value: str | None) -> float | None:
-    """Return the milliseconds of a deadline."""
+def _number(name: str, value: str | None) -> float | None:
+    """Return a number of at least 0 from a query; None if it is not set."""
     if value is None or value == "":
         return None
     try:
-        deadline = float(value)
+        number = float(value)
     except ValueError:
-        raise InvalidInput(f"deadline must be milliseconds, not {value[:60]!r}") from None
-    ensure_number("deadline", deadline, minimum=0)
-    return deadline
+        raise InvalidInput(f"{name} must be a number, not {value[:60]!r}") from None
+    ensure_number(name, number, minimum=0)
+    return number
 
 
+@operation(
+    "POST",
+    "/translate",
+    needs={"q": TEXTS},
+    takes={
+        "source": TEXT | {"description": "the code of a language, or auto", "default": AUTO},
+        "target": TEXT | {"description": "the code of a language"},
+        "alternatives": {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
+        "format": {"type": "string", "enum": ["text"]},
+        "api_key": TEXT,
+        "model": MODEL,
+    },
+    decodes=True,
+)
 async def translate(service: Service, request: Request) -> Response:
-    """POST /translate: translate as LibreTranslate does, with the score and the signature besides.
+    """Translate as LibreTranslate does, with the score and the signature besides.
 
     Lines are translated one by one. A list of texts is answered by lists.
     """
@@ -165,8 +197,8 @@ async def translate(service: Service, request: Request) -> Response:
         raise InvalidInput(f"q must have at most {service.limits.texts} lines, not {len(lines)}")
     if options.get("decoder") in (None, "beam") and count and "nbest" not in options:
         options = {"width": max(BEAM, count + 1)} | options | {"nbest": count + 1}
-    chosen = choose_for(model.model, options, service.limits, default="beam")
-    served = iter(await service.outcome(request, model, decode_request(model, lines, chosen)))
+    decoding, _ = decoding_for(model.model, options, service.limits, default="beam")
+    served = iter(await service.outcome(request, model, decode_request(model, lines, decoding)))
     answers = []
     for text in texts:
         outputs = [next(served).output for _ in text.split("\n")]
@@ -179,10 +211,10 @@ async def translate(service: Service, request: Request) -> Response:
         if isinstance(given, list)
         else answers[0]
     )
-    return as_json(together | {"signature": signature(chosen.decoder, model.model)})
+    return as_json(together | {"signature": signature(decoding.decoder, model.model)})
 
 
-def _translated(model: ServedModel, lines: list[Translation], alternatives: int) -> dict[str, Any]:
+def _translated(model: ServedModel, lines: list[Output], alternatives: int) -> dict[str, Any]:
     """Return the answer for one text, whose lines were translated one by one."""
     answer: dict[str, Any] = {"translatedText": "\n".join(line.text for line in lines)}
     if alternatives:
@@ -230,7 +262,7 @@ def find_model(
     for served in models.values():
         from_code, to_code = served.languages or (None, None)
         named = name is None or served.id == name
-        if not named or served.translator is None:
+        if not named or served.hears:
             continue
         if name is not None and served.languages is None:
             return served
@@ -243,8 +275,9 @@ def find_model(
     raise InvalidInput(f"no model translates {asked}; there are {', '.join(pairs) or 'none'}")
 
 
+@operation("GET", "/languages")
 async def languages(service: Service, request: Request) -> Response:
-    """GET /languages: list the languages as LibreTranslate does."""
+    """List the languages as LibreTranslate does."""
     service.query(request)
     targets: dict[str, list[str]] = {}
     for served in service.models.values():

@@ -1,7 +1,7 @@
 // The controls: the decoder and its options, as a form.
 
 import { html } from "./dom.js";
-import { given, offered } from "./options.js";
+import { given, learn, offered } from "./options.js";
 import { drawSchedule, parse, spell } from "./schedule.js";
 
 // Until the server has said what it offers.
@@ -45,6 +45,7 @@ export class Controls {
     this.curve = curve;
     this.onChange = onChange;
     this.models = [];
+    this.added = []; // names of options that the server has told of
     this.state = null;
     form.addEventListener("input", (event) => this.#input(event.target));
     form.addEventListener("change", (event) => this.#change(event.target));
@@ -53,12 +54,19 @@ export class Controls {
   /** Offer what the server's models have. */
   offer(models) {
     this.models = models;
-    fill(
-      this.form.elements.model,
-      models.map((model) => model.id),
-      this.state?.model,
-    );
+    for (const name of learn(models)) {
+      if (!this.form.elements[name]) this.#add(name);
+    }
     this.show(this.state);
+  }
+
+  /** Add a field for an option that the page does not know. */
+  #add(name) {
+    const type = typeof this.model?.defaults?.[name] === "boolean" ? "checkbox" : "text";
+    const label = html("label", { "data-option": name }, `${name.replaceAll("_", " ")} `);
+    label.append(html("input", { type, name }));
+    this.form.querySelector(".settings").append(label);
+    this.added.push(name);
   }
 
   /** The description of the chosen model; undefined before the server has answered. */
@@ -92,10 +100,10 @@ export class Controls {
     this.#reveal("parameter", schedule.parameter !== null);
     this.form.querySelector("[data-name=parameter]").textContent = schedule.parameter ?? "";
     elements.inner.value = this.value("inner");
-    elements.relative.checked = String(this.value("relative")) === "true";
-    for (const name of NUMBERS) {
-      if (elements[name].value !== String(this.value(name)))
-        elements[name].value = this.value(name);
+    for (const name of ["relative", ...NUMBERS, ...this.added]) {
+      const value = String(this.value(name) ?? "");
+      if (elements[name].type === "checkbox") elements[name].checked = value === "true";
+      else if (elements[name].value !== value) elements[name].value = value;
     }
     this.#render();
   }

@@ -1,7 +1,8 @@
 // What the page shows, as its address: a link replays it.
 
-import { ALL, applicable } from "./options.js";
+import { applicable } from "./options.js";
 
+const SEARCH = ["text", "model", "decoder"]; // what is searched; all else are options
 const VIEW = ["at", "pick", "tour"]; // numbers: the step, the row of the n-best list, the tour's step
 const MOST = 100; // outputs with their attention
 
@@ -9,9 +10,9 @@ const MOST = 100; // outputs with their attention
 export function fromQuery(query) {
   const parameters = new URLSearchParams(query);
   const state = { options: {} };
-  for (const name of ["text", "model", "decoder"]) state[name] = parameters.get(name);
-  for (const name of ALL) {
-    if (parameters.has(name)) state.options[name] = parameters.get(name);
+  for (const name of SEARCH) state[name] = parameters.get(name);
+  for (const [name, value] of parameters) {
+    if (![...SEARCH, ...VIEW].includes(name)) state.options[name] = value;
   }
   for (const name of VIEW) {
     const number = Number.parseInt(parameters.get(name) ?? "", 10);
@@ -23,17 +24,15 @@ export function fromQuery(query) {
 /** The query of the stream: all outputs are wanted, where listing more of them changes no search. */
 export function toRequest(state) {
   const query = toSearch(state);
-  const decoder = state.decoder ?? "npad";
-  const { chains = 50, samples = 50 } = state.options;
-  if (decoder === "npad") query.set("nbest", Math.min(chains, MOST));
-  if (decoder === "sampling") query.set("nbest", Math.min(samples, MOST));
+  const wide = { npad: "chains", sampling: "samples" }[state.decoder ?? "npad"];
+  if (wide) query.set("nbest", Math.min(state.options[wide] ?? 50, MOST));
   return query;
 }
 
 /** The text, the model, the decoder and its options. */
 function toSearch(state) {
   const query = new URLSearchParams();
-  for (const name of ["text", "model", "decoder"]) {
+  for (const name of SEARCH) {
     if (state[name] !== null) query.set(name, state[name]);
   }
   const options = applicable(state.decoder ?? "npad", state.options);
