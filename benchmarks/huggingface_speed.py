@@ -43,7 +43,7 @@ from npad.models.huggingface.adapter import HuggingFace, Inputs
 from npad.models.huggingface.loading import constrained
 from npad.models.linear import prepare
 from npad.models.low_precision import LowPrecision
-from npad.pipelines import audio
+from npad.pipelines import sound as audio
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
 

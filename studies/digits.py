@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
-from npad.pipelines.audio import read_wav
+from npad.pipelines.sound import read_wav
 from npad.text.english import DIGITS
 
 TEST_TAKES = range(5)  # of each speaker and digit, as the corpus' authors propose

@@ -11,7 +11,7 @@ import torch
 
 from npad.engine.cost import counting
 from npad.engine.cuda_graphs import graphs_of
-from npad.engine.devices import current_device
+from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
 from npad.errors import InvalidInput
 from npad.kernels import signed
@@ -76,6 +76,7 @@ def decode(
         keys = torch.tensor(key_list, device=device)
         problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
         state = model.start(source) if start is None else start(source)
+        ensure_device(model, state)
         if capabilities.rekey is not None:
             state = capabilities.rekey(state, keys)
         if not capabilities.modified_scores or decoder.rescores:

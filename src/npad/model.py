@@ -6,7 +6,7 @@ a table of probabilities. `npad.testing.check_model` checks that a model keeps t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, ModelError
-from npad.readers import PrefixReader as PrefixReader
-from npad.readers import PrefixSharer as PrefixSharer
 from npad.validation import brief, ensure_integer
 
 State = TypeVar("State")
@@ -80,6 +78,70 @@ class Model(Protocol[State]):
         """Return the given rows (1-D index: repeats, reorders, drops), independent of `state`."""
 
 
+class PrefixReader(Protocol[State]):
+    """A model that re-scoring drives row by row, so that each distinct prefix is read once."""
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that the model predicts."""
+
+    def advance(
+        self, state: State, parents: Tensor, owners: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, State]:
+        """Continue row `parents[i]` of the state by `tokens[i]`.
+
+        Args:
+            state: the state.
+            parents: [rows], the row that each row continues.
+            owners: [groups], the sentence of each group, as a row of the state that `start`
+                returned. A group is len(parents) / len(owners) consecutive rows of a sentence.
+            tokens: [rows], the token that each row reads.
+
+        Returns:
+            Readouts [rows, width], and the state.
+        """
+
+    def project(self, readouts: Tensor) -> Tensor:
+        """Return the logits [n, V] of readouts [n, width]."""
+
+
+class PrefixSharer(Protocol[State]):
+    """A model whose rows with equal prefixes may share a transition, whatever their noise.
+
+    If it is a `PrefixReader`, too, `owners` may repeat and leave out sentences. Otherwise every
+    sentence is one group, as `select` needs it.
+    """
+
+    @property
+    def transient_sites(self) -> Collection[str]:
+        """The noise sites that change the logits of a step and not its state."""
+
+    def step_shared(
+        self,
+        state: State,
+        parents: Tensor,
+        owners: Tensor,
+        tokens: Tensor,
+        rows: Tensor,
+        perturb: Any,
+    ) -> tuple[Tensor, State]:
+        """Continue rows of the state, as `PrefixReader.advance`, without consuming it.
+
+        Reports its model calls by `npad.engine.cost.add_calls`.
+
+        Args:
+            state: the state, one row per prefix.
+            parents: [prefixes], the row that each prefix continues.
+            owners: [groups], the sentence of each group of prefixes.
+            tokens: [prefixes], the token that each prefix reads.
+            rows: [n], the prefix of each row that predicts a token.
+            perturb: perturbs n rows, at transient sites alone; `untouched` if there is no noise.
+
+        Returns:
+            Logits [n, V], and the state, one row per prefix.
+        """
+
+
 class Layout(NamedTuple):
     """The layout of a state's rows: sentence-major, with the same number of rows per sentence.
 
@@ -112,7 +174,7 @@ class Capabilities:
     """
 
     name: str  # for messages and signatures: the model's `name`, or its class
-    # where its tensors are; for a `torch.nn.Module`, by default its parameters' device
+    # where its tensors are; by default the device of its parameters or buffers
     device: torch.device
     # forced(state, tokens [rows, T]) -> logits [rows, T, V]: teacher forcing in one pass
     forced: Callable[[Any, Tensor], Tensor] | None = None
@@ -165,8 +227,7 @@ class Capabilities:
             prefix_sharer=model if _shares(model) else None,
             attention=_method(model, "attention"),
             judge=getattr(model, "judge", None),
-            # `hasty` is its name in npad 0.1, read until 0.3
-            low_precision=_method(model, "low_precision") or _method(model, "hasty"),
+            low_precision=_method(model, "low_precision"),
             steer=_method(model, "steer"),
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),
@@ -312,11 +373,24 @@ def name_of(model: Any) -> str:
 
 
 def device_of(model: Any) -> torch.device:
-    """Return a model's device: its `device`, its parameters' device, or the CPU."""
+    """Return a model's device: its `device`, that of its parameters or buffers, or the CPU."""
     device = getattr(model, "device", None)
-    if device is None and isinstance(model, torch.nn.Module):
-        device = next((parameter.device for parameter in model.parameters()), None)
+    if device is None:
+        device = next((tensor.device for tensor in tensors_of(model)), None)
     return torch.device(device if device is not None else "cpu")
+
+
+def tensors_of(model: Any) -> Iterator[Tensor]:
+    """Yield the parameters and buffers of a model, and of the modules among its attributes."""
+    if isinstance(model, torch.nn.Module):
+        yield from model.parameters()
+        yield from model.buffers()
+        return
+    for value in list(getattr(model, "__dict__", {}).values()):
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, torch.nn.Module):
+            yield from tensors_of(value)
 
 
 def covers(site: str, call: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npad.engine.cost import counting
-from npad.engine.devices import current_device
+from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput
 from npad.model import Model, device_of, ensure_length, ensure_model
@@ -52,7 +52,9 @@ def score(model: Model[Any], source: Any, targets: Targets) -> list[list[float]]
     device = device_of(model)
     with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
         distinct = _as_hypotheses(checked, max_targets, model.special.pad).distinct()
-        rescored = rescore(model, model.start(source), distinct.hypotheses)
+        state = model.start(source)
+        ensure_device(model, state)
+        rescored = rescore(model, state, distinct.hypotheses)
         log_prob = rescored.log_prob.gather(1, distinct.places)
     return [
         row[: len(own_targets)] for row, own_targets in zip(log_prob.tolist(), checked, strict=True)

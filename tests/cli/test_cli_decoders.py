@@ -20,15 +20,7 @@ from runs import printed_here, refused_here
 @pytest.mark.parametrize(
     ("strategy", "options", "expected"),
     [
-        ("greedy", {}, package.Greedy()),
         ("beam", {"width": 3, "finish": "pool", "nbest": 2}, package.Beam(3, "pool", 2)),
-        (
-            "sampling",
-            {"samples": 4, "temperature": 0.5, "top_k": 3, "seed": 2},
-            package.Sampling(4, 0.5, 3, seed=2),
-        ),
-        ("diverse", {"width": 3, "eta": 0.5}, package.Diverse(3, 0.5)),
-        ("exact", {"budget": 10}, package.Exact(10)),
         ("npad", {"inner": "beam", "width": 3, "nbest": 10}, package.NPAD(package.Beam(3))),
         (
             "npad",

@@ -129,9 +129,9 @@ NAMED = {
     ),
     "the process's rank is left out of the seed": (
         "training/update.py",
-        "{number} {self.processes.rank}",
+        "{number} {self.replicas.rank}",
         "{number}",
-        tests("batches"),
+        tests("training_updates"),
     ),
 }
 

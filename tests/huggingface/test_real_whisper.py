@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
-from npad.pipelines import audio
+from npad.pipelines import sound as audio
 from npad.pipelines.fetching import is_complete
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber

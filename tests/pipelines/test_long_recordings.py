@@ -11,7 +11,7 @@ import torch
 
 from npad import Beam, Greedy, InvalidInput, Sampling, Special
 from npad.models.table import TableModel
-from npad.pipelines import audio
+from npad.pipelines import sound as audio
 from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.transcription import Timestamps, Transcriber

@@ -11,10 +11,9 @@ import torch
 from media_models import OPTIONS, random_model, record, tone
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.noise.random import stable_hash
-from npad.pipelines.audio import read
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import LONGEST, load, load_as
-from npad.pipelines.sound import log_mel
+from npad.pipelines.sound import log_mel, read
 from npad.storage import checkpoint
 from runs import printed_here, refused_here
 

@@ -10,8 +10,7 @@ import pytest
 import npad as library
 from npad import InvalidInput
 from npad.cli.own_decoders import register_own_decoders
-from npad.pipelines.names import ModelReference
-from npad.pipelines.python_files import PythonName
+from npad.pipelines.names import ModelReference, PythonName
 from npad.search.registry import DECODERS
 from runs import npad, refused_here
 

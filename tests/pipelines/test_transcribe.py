@@ -14,7 +14,7 @@ from transformers import (
 
 from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
-from npad.pipelines import audio
+from npad.pipelines import sound as audio
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
 from runs import refused_here

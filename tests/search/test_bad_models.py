@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import npad
 from cases import EVERY, by_name, recurrent, summaries
-from npad import NPAD, Beam, Diverse, Greedy, InvalidInput, Noise, Noisy, Sampling, Special, decode
+from npad import (
+    NPAD,
+    Beam,
+    Diverse,
+    Greedy,
+    InvalidInput,
+    Noise,
+    Noisy,
+    Sampling,
+    Special,
+    decode,
+    score,
+)
 from npad.errors import ModelError, OutOfMemory
+from npad.model import device_of
 from npad.models.table import TableModel
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
@@ -178,3 +192,41 @@ def test_dropout_inside_a_wrapper_is_refused_too():
     model.train()
     with pytest.raises(InvalidInput, match=r"would apply dropout: call \.eval\(\) first"):
         decode(Noisy(model, Noise(0.3)), summaries(2), Greedy(), 5)
+
+
+class OnlyBuffers(torch.nn.Module):
+    """A model without parameters; its `start` returns a tensor on its device."""
+
+    special, sites = Special(eos=0, bos=2, pad=0), {}
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(2, 2))
+
+
+class Attribute:
+    """A model that is no module and keeps one in an attribute."""
+
+    def __init__(self):
+        self.network = OnlyBuffers()
+
+
+@pytest.mark.parametrize("model", [OnlyBuffers(), Attribute()], ids=["buffers", "attribute"])
+def test_a_model_without_parameters_is_where_its_buffers_are(model):
+    getattr(model, "network", model).to("meta")
+    assert device_of(model) == torch.device("meta")
+
+
+def test_a_model_whose_device_cannot_be_found_is_told_to_name_it():
+    model = TableModel.random(3, 2)
+    hidden = SimpleNamespace(
+        special=model.special,
+        sites={},
+        start=lambda source: torch.zeros(len(source), device="meta"),
+        step=model.step,
+        select=model.select,
+        name="hidden",
+    )
+    for run in (lambda: decode(hidden, [0], Greedy()), lambda: score(hidden, [0], [[(1,)]])):
+        with pytest.raises(ModelError, match=r"on meta.*give the model an attribute `device`"):
+            run()

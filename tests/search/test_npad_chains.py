@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
@@ -175,3 +176,18 @@ def test_chains_in_parts_find_what_they_find_together(inner, kind):
             assert_same(parts, together)
     if not isinstance(inner, Exact):
         assert max(seen) <= 3 * 2 * inner.rows
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), NPAD(chains=2), NPAD(Beam(2), chains=2)], ids=str)
+def test_a_step_of_the_model_is_eleven_frames_from_decode_at_most(decoder):
+    depths = []
+
+    class Probed(TableModel):
+        def step(self, state, tokens, perturb=None):
+            names = [frame.name for frame in traceback.extract_stack()]
+            depths.append(len(names) - names.index("decode"))
+            return super().step(state, tokens, perturb)
+
+    model = Probed(TableModel.random(3, 2).tables)
+    decode(model, [0], decoder, 3)
+    assert max(depths) <= 11

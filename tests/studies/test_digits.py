@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from npad import InvalidInput
-from npad.pipelines.audio import read_wav
+from npad.pipelines.sound import read_wav
 from speech_cases import corpus as corpus  # a fixture
 from speech_cases import tone
 from studies import digits

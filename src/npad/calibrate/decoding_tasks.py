@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
-from npad.pipelines.audio import read
+from npad.pipelines.sound import read
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
 from npad.search.decoder import Decoder

@@ -10,25 +10,24 @@ from typing import Annotated
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows, Precision
+from npad.cli.options import OUTPUT, Device, Precision
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
 from npad.evaluate.plots import ensure_matplotlib
-from npad.pipelines.captioning import MAX_CAPTION, Captioner
+from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load_as
 from npad.pipelines.manifests import holds_files
 from npad.pipelines.outputs import Output
 from npad.pipelines.pictures import SUFFIXES, ensure_pillow
 from npad.pipelines.writers import as_json, as_manifest, as_moses, as_text
-from npad.search.decoder import Decoder
 from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
-@decodes()
+@decodes(max_length=Captioner.max_length)
 def command(
     image: Annotated[
         list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")
@@ -65,10 +64,8 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    max_length: MaxLength = MAX_CAPTION,
-    max_rows: MaxRows = 1024,
     *,
-    decoder: Decoder,
+    decoding: Decoding,
 ) -> None:
     """Caption pictures, one line each and in order.
 
@@ -105,9 +102,7 @@ def command(
             out.write(writer(number, str(path), found, nbest))
             out.flush()
 
-        refused = write_outputs(
-            captioner, files, Decoding(decoder, max_length, max_rows), write, decoded, refuse=refuse
-        )
+        refused = write_outputs(captioner, files, decoding, write, decoded, refuse=refuse)
     if refused:
         raise typer.Exit(1)
 

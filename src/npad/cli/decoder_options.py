@@ -10,7 +10,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -223,16 +223,16 @@ def _parameter(option: Option, owners: list[str]) -> inspect.Parameter:
         flags = [f"{flags[0]}/--no-{flags[0][2:]}" if negatable else flags[0]]
     details: dict[str, Any] = {"help": _help(option, owners), "rich_help_panel": PANEL}
     if kind is not bool:
-        details["metavar"] = "NAME" if kind is str and option.name != "sigma" else "N"
+        numbers = kind is not str or {int, float} & set(get_args(option.kind))
+        details["metavar"] = "N" if numbers else "NAME"
     annotation: Any = Annotated[kind | None, typer.Option(*flags, **details)]
     return inspect.Parameter(option.name, KEYWORD, default=None, annotation=annotation)
 
 
 def _typer_kind(option: Option) -> Any:
-    """Return the type that typer parses: a plain one, or text."""
-    if option.name == "sigma":
-        return str
-    kinds = get_args(option.kind) or (option.kind,)
+    """Return the type that typer parses: a plain one, or text, as numbers with commas are."""
+    several = any(get_origin(kind) is tuple for kind in (option.kind, *get_args(option.kind)))
+    kinds = () if several else get_args(option.kind) or (option.kind,)
     return next((kind for kind in (bool, int, float) if kind in kinds), str)
 
 

@@ -31,12 +31,12 @@ from npad.errors import InvalidInput
 from npad.evaluate.report import NLL, Report, evaluate
 from npad.metrics.metric import Metric, Reference
 from npad.metrics.registry import METRICS
-from npad.pipelines.audio import length, read, read_wav
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load_as, source_of
 from npad.pipelines.manifests import holds_files, read_files, read_manifest
 from npad.pipelines.names import ModelReference
 from npad.pipelines.pipeline import Pipeline, on_decoded
+from npad.pipelines.sound import length, read, read_wav
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
 from npad.scale.worker import ModelSpec

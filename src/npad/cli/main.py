@@ -17,7 +17,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 
 import typer
 import typer.main
@@ -25,9 +26,10 @@ import typer.main
 from npad.cli.commands import app, without_flag_types
 from npad.cli.terminal import note
 from npad.errors import InvalidInput, MemoryWarning, NpadError
-from npad.pipelines.python_files import Culprit, culprit
+from npad.pipelines.names import PYTHON_FILE, in_a_line
 from npad.text.files import NO_SUCH_PATH
 
+PACKAGE = Path(__file__).parents[1]  # npad's own
 BUG = 70  # EX_SOFTWARE of sysexits.h
 # options of other decoders' commands, and those of npad that do the same
 INSTEAD = {
@@ -120,6 +122,32 @@ def _report(error: BaseException) -> int:
     if isinstance(error, ClickException):
         return _fail(_usage_message(error), 2, notes)
     return _fail(_bug_message(error, found), BUG, notes)
+
+
+class Culprit(NamedTuple):
+    """A user's file to which an exception may be due, and the exception in one line."""
+
+    path: str  # relative to the working directory where that is shorter
+    message: str  # the exception, and the last line of the file that it passed, if any
+    raised: bool  # there, or in a library that the file called; not by npad, which the file called
+
+
+def culprit(error: BaseException) -> Culprit | None:
+    """Return the last of a user's files that an exception passed; None if no file was run.
+
+    A user's files are those that were run by name, and their neighbours, which they may import.
+    """
+    files = [key for key in sys.modules if key.startswith(PYTHON_FILE)]
+    run = [Path(key.removeprefix(PYTHON_FILE)) for key in files]
+    if not run:
+        return None
+    folders = {path.parent for path in run}
+    passed = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [i for i, path in enumerate(passed) if path.parent in folders]
+    path = passed[own[-1]] if own else run[-1]
+    later = passed[own[-1] + 1 :] if own else passed
+    raised = bool(own) and not any(frame.is_relative_to(PACKAGE) for frame in later)
+    return Culprit(min(str(path), os.path.relpath(path), key=len), in_a_line(error, path), raised)
 
 
 def _bug_message(error: BaseException, found: Culprit | None) -> str:

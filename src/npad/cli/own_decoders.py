@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from npad.errors import InvalidInput
-from npad.pipelines.python_files import PythonName
+from npad.pipelines.names import PythonName
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
 from npad.validation import brief

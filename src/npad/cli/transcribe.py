@@ -12,18 +12,17 @@ import typer
 from torch import Tensor
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, MaxLength, MaxRows
+from npad.cli.options import OUTPUT, Device
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_transcript
-from npad.pipelines.audio import length, read
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Output
+from npad.pipelines.sound import length, read
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.writers import SUFFIXES, TRANSCRIPTS, as_windows
-from npad.search.decoder import Decoder
 from npad.search.request import Decoding
 from npad.text.files import open_output
 from npad.validation import ensure_choice
@@ -31,7 +30,7 @@ from npad.validation import ensure_choice
 MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 
-@decodes()
+@decodes(max_rows=Transcriber.max_rows)
 def command(
     file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
     model: Annotated[
@@ -74,10 +73,8 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    max_length: MaxLength = 200,
-    max_rows: MaxRows = 256,
     *,
-    decoder: Decoder,
+    decoding: Decoding,
 ) -> None:
     """Transcribe recordings with a speech model such as Whisper, one line each.
 
@@ -97,7 +94,6 @@ def command(
 
         npad transcribe -m hf:openai/whisper-small --language de -d npad -M 10 --relative *.wav
     """
-    decoding = Decoding(decoder, max_length, max_rows)
     ensure_choice("--format", form, tuple(TRANSCRIPTS))
     if json and form != "text":
         raise InvalidInput(f"choose one of --json and --format {form}")

@@ -15,8 +15,6 @@ from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
     Device,
-    MaxLength,
-    MaxRows,
     MaxSource,
     ModelName,
     Precision,
@@ -32,7 +30,6 @@ from npad.pipelines.outputs import TooLong
 from npad.pipelines.translation import Translator
 from npad.pipelines.writers import as_json, as_moses, as_text
 from npad.scale.worker import ModelSpec
-from npad.search.decoder import Decoder
 from npad.search.request import Decoding
 from npad.text.files import open_output, read_lines
 
@@ -73,8 +70,6 @@ def command(
             "--moses", help="Lines `i ||| text ||| features ||| score`.", rich_help_panel=OUTPUT
         ),
     ] = False,
-    max_length: MaxLength = 200,
-    max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
     window: Annotated[
         int | None,
@@ -89,7 +84,7 @@ def command(
     on_error: OnError = "skip",
     field: Field = "text",
     *,
-    decoder: Decoder,
+    decoding: Decoding,
 ) -> None:
     """Translate texts, a file or standard input, line by line and in order.
 
@@ -114,7 +109,6 @@ def command(
 
         npad translate -i corpus.en -o corpus.de --engine ray --address 10.0.0.1:6379 -d npad
     """
-    decoding = Decoding(decoder, max_length, max_rows)
     if text and input is not None:
         raise InvalidInput("give texts or --input, not both")
     if json and moses:

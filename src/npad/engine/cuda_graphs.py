@@ -19,7 +19,7 @@ import torch
 from npad.engine.memory import total_memory
 from npad.engine.pytree import tree_leaves, tree_map, tree_shape
 from npad.errors import OutOfMemory
-from npad.model import Capabilities, innermost
+from npad.model import Capabilities, innermost, tensors_of
 
 # Eager calls per shape before its graph is captured: a capture costs some fifty launches.
 EAGER_CALLS = 3
@@ -83,7 +83,7 @@ class GraphCache:
         if self.last is not None and self.last.key == key and self.last.continues(arguments):
             return self.last.replay()
         previous, self.last = self.last, None
-        weights = next(innermost(model).parameters())
+        weights = next(tensors_of(innermost(model)))
         shape_key = (key, model, weights.data_ptr(), tree_shape(arguments))
         try:
             entry = self.entries.pop(shape_key, 0)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npad.engine.pytree import Tree, tree_map
-from npad.errors import InvalidInput
+from npad.engine.pytree import Tree, tree_leaves, tree_map
+from npad.errors import InvalidInput, ModelError
+from npad.model import name_of, tensors_of
 from npad.validation import brief
 
 PRECISIONS = {  # the dtype of states; int8 applies to weights only
@@ -56,6 +57,22 @@ def to_cpu(tree: Tree) -> Tree:
     copies = tree_map(lambda x: x.to("cpu", non_blocking=True), tree)
     torch.cuda.current_stream().synchronize()
     return copies
+
+
+def ensure_device(model: Any, state: object) -> None:
+    """Refuse a model whose state is on another device than npad takes the model to be on.
+
+    Raises:
+        ModelError: names both devices, and the attribute to add.
+    """
+    if next(tensors_of(model), None) is not None or getattr(model, "device", None) is not None:
+        return
+    for tensor in tree_leaves(state):
+        if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
+            raise ModelError(
+                f"{name_of(model)}.start returned tensors on {tensor.device}, and npad finds no "
+                "tensors of the model there: give the model an attribute `device`"
+            )
 
 
 def current_device(device: torch.device) -> AbstractContextManager[Any]:

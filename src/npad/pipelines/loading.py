@@ -18,9 +18,8 @@ from npad.models import toy
 from npad.models.cgru.fast import prepared
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.captioning import Captioner
-from npad.pipelines.names import ModelReference
+from npad.pipelines.names import ModelReference, PythonName
 from npad.pipelines.pipeline import Pipeline
-from npad.pipelines.python_files import PythonName
 from npad.pipelines.sound import log_mel
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.translation import Translator

@@ -1,18 +1,25 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
-is asked through its chat template, `my.py:make` is from a Python file; anything else is a folder.
+is asked through its chat template; anything else is a folder. `my.py:make` is from a Python file,
+which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
+there: no file of a model, a run or a result names one.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import sys
+import traceback
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from npad.errors import InvalidInput
-from npad.pipelines.python_files import PythonName
+from npad.errors import InvalidInput, NpadError
 from npad.validation import ensure_path
 
 SHIPPED = {
@@ -31,8 +38,9 @@ ABOUT = {
 }
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
-TRAINED = "a folder that npad train"
 EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
+PYTHON_FILE = "npad_file_"  # of such files in sys.modules: no name that an import could ask for
+PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -74,17 +82,101 @@ class ModelReference:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
 
-    def require_folder(self, purpose: str, wanted: str = "") -> Path:
+    def require_folder(self, purpose: str) -> Path:
         """Return the folder of a model that npad trained.
 
         Args:
             purpose: what only such a model can do, for the error message: "be packed".
-            wanted: which models can, for the error message; all of npad's by default.
 
         Raises:
             InvalidInput: the name is `toy`, from Hugging Face or in a Python file.
         """
         if self.folder is None:
-            wanted = wanted or f"{', '.join(SHIPPED)} or {TRAINED} wrote"
-            raise InvalidInput(f"{self.name} cannot {purpose}; give {wanted}")
+            trained = f"{', '.join(SHIPPED)} or a folder that npad train wrote"
+            raise InvalidInput(f"{self.name} cannot {purpose}; give {trained}")
         return self.folder
+
+
+@dataclass(frozen=True)
+class PythonName:
+    """A name at the top level of a Python file."""
+
+    path: Path
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> PythonName | None:
+        """Parse `my.py:make`; None if the text is of another form."""
+        match = PYTHON_NAME.fullmatch(text)
+        return cls(Path(match["path"]), match["name"]) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.name}"
+
+    def load(self) -> Any:
+        """Run the file, once per process, and return what the name stands for.
+
+        Raises:
+            InvalidInput: there is no such file or name, or the file raises an exception.
+        """
+        module = _run(self.path)
+        if not hasattr(module, self.name):
+            names = [name for name, value in vars(module).items() if _is_own(module, name, value)]
+            offered = f"it has {', '.join(names)}" if names else "it defines nothing"
+            raise InvalidInput(f"{self.path} has no {self.name!r}; {offered}")
+        return getattr(module, self.name)
+
+    def call(self, function: Any, **arguments: Any) -> Any:
+        """Call what the file defines; an exception in it becomes one line.
+
+        Raises:
+            InvalidInput: the call raises an exception.
+        """
+        try:
+            return function(**arguments)
+        except NpadError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise InvalidInput(f"{self} raised {in_a_line(error, self.path)}") from error
+
+
+def _run(path: Path) -> ModuleType:
+    """Return the file as a module, which is run when it is first asked for."""
+    if not path.is_file():
+        advice = "give a Python file and a name in it, as in my.py:make"
+        raise InvalidInput(f"there is no file {path}; {advice}")
+    resolved = path.resolve()
+    key = f"{PYTHON_FILE}{resolved}"
+    if key in sys.modules:
+        return sys.modules[key]
+    if str(resolved.parent) not in sys.path:
+        sys.path.append(str(resolved.parent))  # last: it may import its neighbours, hide nothing
+    spec = importlib.util.spec_from_file_location(key, resolved)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{path} cannot be run as a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[key]
+        raise InvalidInput(f"{path} raised {in_a_line(error, resolved)}") from error
+    return module
+
+
+def in_a_line(error: BaseException, path: Path) -> str:
+    """Return an exception in one line, with the last line of the file that it passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    numbers = [frame.lineno for frame in frames if Path(frame.filename) == path.resolve()]
+    where = f" in line {numbers[-1]}" if numbers else ""
+    if isinstance(error, SyntaxError) and not numbers:
+        where = f" in line {error.lineno}"
+        error = SyntaxError(error.msg)
+    return f"{type(error).__name__}{where}: {' '.join(str(error).split()):.200}"
+
+
+def _is_own(module: ModuleType, name: str, value: Any) -> bool:
+    """Return whether a file defines a name itself, rather than importing it."""
+    defined_in = getattr(value, "__module__", module.__name__)
+    own = defined_in == module.__name__ and not isinstance(value, ModuleType)
+    return own and not name.startswith("_")

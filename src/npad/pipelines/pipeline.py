@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar, cast
 
@@ -56,6 +57,9 @@ class Piece:
 
     Attributes:
         content: the text, or a tensor of pixels or samples.
+        length: characters of a text, by which pieces are sorted before they are batched.
+        size: the progress that it means to have decoded it: 1, or the seconds of a window.
+        empty: there is nothing to decode, such as in a blank text or in silence.
         start: where it begins in a recording, in seconds.
         end: where it ends.
         outcome: its output, or why it is refused; None until it is decoded.
@@ -64,11 +68,20 @@ class Piece:
     """
 
     content: Any
+    length: int = 0
+    size: float = 1
+    empty: bool = False
     start: float = 0.0
     end: float = 0.0
     outcome: Output | InvalidInput | None = None
     submitted: bool = False
     rest: Piece | None = None
+
+    @property
+    def key(self) -> int:
+        """The key of its noise: a hash of its content."""
+        text = isinstance(self.content, str)
+        return stable_hash(self.content if text else self.content.numpy().tobytes())
 
     def parts(self) -> Iterator[Piece]:
         """Yield the piece and what follows it."""
@@ -78,7 +91,7 @@ class Piece:
 
 
 @dataclass
-class Batch:
+class SubmittedBatch:
     """Pieces that are decoded together, and how to wait for their hypotheses."""
 
     pieces: list[Piece]
@@ -166,7 +179,7 @@ class Pipeline(ABC):
         Raises:
             InvalidInput: a source cannot be decoded, or an argument breaks its rule.
         """
-        decoding = self._decoding(decoder, [max_length, max_rows])
+        decoding = self._decoding(decoder, max_length, max_rows)
         return cast("Generator[Output, None, None]", self.run(sources, decoding, window))
 
     def stream_or_skip(
@@ -181,7 +194,7 @@ class Pipeline(ABC):
 
         It is a `TooLong` for a text over the limit, and says what is wrong with a file.
         """
-        decoding = self._decoding(decoder, [max_length, max_rows])
+        decoding = self._decoding(decoder, max_length, max_rows)
         return self.run(sources, decoding, window, skip=True)
 
     def run(
@@ -225,7 +238,8 @@ class Pipeline(ABC):
             submitted = run.submit_all(_numbered(self, sources, window), skip)
             for batches, done in runner.look_ahead(submitted) if ahead else submitted:
                 for batch in batches:
-                    run.finish(batch)
+                    if batch.pieces[0].outcome is None:
+                        run.finish(batch, batch.hypotheses())
                 for pieces in done:
                     parts = [part for piece in pieces for part in piece.parts()]
                     refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
@@ -249,22 +263,6 @@ class Pipeline(ABC):
     def _window(self, decoding: Decoding) -> int:
         """Return how many sources are read before their outputs are yielded, by default."""
 
-    def _is_empty(self, content: Any) -> bool:
-        """Return whether a piece has nothing to decode."""
-        return False
-
-    def _key(self, content: Any) -> int:
-        """Return the key of a piece's noise: a hash of its content."""
-        return stable_hash(content.numpy().tobytes())
-
-    def _length(self, content: Any) -> int:
-        """Return the characters of a text, by which pieces are sorted before they are batched."""
-        return 0
-
-    def _size(self, pieces: Sequence[Piece]) -> int:
-        """Return the progress that it means to have decoded these pieces."""
-        return len(pieces)
-
     def _encode(self, pieces: list[Piece]) -> tuple[list[Piece], Any]:
         """Return the pieces that can be decoded, and the model's source for them.
 
@@ -277,11 +275,11 @@ class Pipeline(ABC):
     ) -> Iterator[list[Piece]]:
         """Take batches out of the pieces that wait; `last`: no more sources follow."""
         pieces, waiting[:] = waiting[:], []
-        lengths = [self._length(piece.content) for piece in pieces]
+        lengths = [piece.length for piece in pieces]
         for batch in batches_by_length(lengths, decoding.decoder.rows, decoding.max_rows):
             yield [pieces[index] for index in batch]
 
-    def _rests(self, batch: Batch, run: Run) -> list[Piece]:
+    def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
         """Return pieces that are decoded again since the model has left a part of them unread."""
         return []
 
@@ -300,14 +298,14 @@ class Pipeline(ABC):
         """Return the form of a text in which outputs and references are compared."""
         return text
 
-    def _decoding(self, decoder: Decoder | None, limits: list[int | None]) -> Decoding:
-        """Return a request with this pipeline's defaults for the limits that are None."""
-        defaults = (self.max_length, self.max_rows)
-        length, rows = (
-            default if limit is None else limit
-            for limit, default in zip(limits, defaults, strict=True)
+    def _decoding(self, decoder: Decoder | None, length: int | None, rows: int | None) -> Decoding:
+        """Return a request with this pipeline's defaults for what is None."""
+        return Decoding.on(
+            self.model,
+            decoder,
+            self.max_length if length is None else length,
+            self.max_rows if rows is None else rows,
         )
-        return Decoding.on(self.model, decoder, length, rows)
 
     def _encoded(self, contents: list[Any]) -> Any:
         """Return the model's source for the contents of pieces, one entry each."""
@@ -390,7 +388,7 @@ class Run:
 
     def submit_all(
         self, groups: Iterator[list[tuple[int, list[Piece]]]], skip: bool
-    ) -> Iterator[tuple[list[Batch], list[list[Piece]]]]:
+    ) -> Iterator[tuple[list[SubmittedBatch], list[list[Piece]]]]:
         """Submit window after window, as they are asked for.
 
         Yields the batches that were submitted, and the sources that are done once these are.
@@ -401,13 +399,13 @@ class Run:
             pending.extend(group or ())
             for _, pieces in group or ():
                 for piece in pieces:
-                    if piece.outcome is None and self.pipeline._is_empty(piece.content):
+                    if piece.empty:
                         piece.outcome = Output.empty(self.signed)
                     piece.submitted = piece.outcome is not None
                     waiting += [] if piece.submitted else [piece]
             batches = []
             for pieces in self.pipeline._batches(waiting, self.decoding, last=group is None):
-                for batch in self.submit(pieces):
+                if (batch := self.submit(pieces)) is not None:
                     batches.append(batch)
                     waiting += self.pipeline._rests(batch, self)
             done = []
@@ -425,39 +423,29 @@ class Run:
         subject = f"{self.pipeline.medium} {number}"
         return error.about(subject) if isinstance(error, TooLong) else error
 
-    def submit(self, pieces: list[Piece]) -> list[Batch]:
-        """Encode pieces and submit those that can be decoded, as one batch."""
-        pipeline = self.pipeline
-        kept, source = pipeline._encode(pieces)
+    def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
+        """Encode pieces and submit those that can be decoded, if any, as one batch."""
+        decoder, max_length = self.decoding.decoder, self.decoding.max_length
+        max_rows, model = self.decoding.max_rows, self.pipeline.model
+        kept, source = self.pipeline._encode(pieces)
         for piece in pieces:
             piece.submitted = True
         if not kept:
-            return []
+            return None
 
-        def decode_part(part: Sequence[int]) -> list[list[Hypothesis]]:
-            own = kept[part[0] : part[-1] + 1]
-            decoded = decode(
-                pipeline.model,
-                part_of(source, part, len(kept)),
-                self.decoding.decoder,
-                self.decoding.max_length,
-                [pipeline._key(piece.content) for piece in own],
-                self.decoding.max_rows,
-            )
-            report_decoded(pipeline._size(own))
+        def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
+            own, part = kept[places[0] : places[-1] + 1], part_of(source, places, len(kept))
+            ids = [piece.key for piece in own]
+            decoded = decode(model, part, decoder, max_length, ids, max_rows)
+            report_decoded(round(sum(piece.size for piece in own)))
             return decoded
 
-        def decode_batch() -> list[list[Hypothesis]]:
-            rows = self.decoding.decoder.rows * row_weight(pipeline._length(kept[-1].content))
-            return self.budget.run(decode_part, range(len(kept)), rows)
+        rows = decoder.rows * row_weight(kept[-1].length)
+        task = partial(self.budget.run, decode_part, range(len(kept)), rows)
+        return SubmittedBatch(kept, self.runner.submit(task))
 
-        return [Batch(kept, self.runner.submit(decode_batch))]
-
-    def finish(self, batch: Batch) -> None:
-        """Wait for a batch and set the outcomes of its pieces, unless that has been done."""
-        if batch.pieces[0].outcome is not None:
-            return
-        decoded = batch.hypotheses()
+    def finish(self, batch: SubmittedBatch, decoded: list[list[Hypothesis]]) -> None:
+        """Set the outcomes of the pieces of a batch, which has been decoded."""
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):

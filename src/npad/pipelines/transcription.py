@@ -11,9 +11,9 @@ from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.model import Model
-from npad.pipelines.audio import is_silent, split_at_pauses
 from npad.pipelines.outputs import Output, Segment, Window
-from npad.pipelines.pipeline import Batch, Piece, Pipeline, Run
+from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch
+from npad.pipelines.sound import is_silent, split_at_pauses
 from npad.search.hypotheses import Hypothesis
 from npad.search.request import Decoding
 from npad.text.english import spoken
@@ -143,18 +143,13 @@ class Transcriber(Pipeline):
 
     def _read(self, source: Any, number: int) -> list[Piece]:
         _ensure_samples(source, number)
-        pieces, start = [], 0
-        for samples in split_at_pauses(source.detach().cpu().float(), self.rate, self.longest):
-            end = start + len(samples)
-            pieces.append(Piece(samples, start / self.rate, end / self.rate))
-            start = end
+        pieces, rate, first = [], self.rate, 0
+        for samples in split_at_pauses(source.detach().cpu().float(), rate, self.longest):
+            end, seconds = first + len(samples), len(samples) / rate
+            silent = is_silent(samples, rate)
+            pieces.append(Piece(samples, 0, seconds, silent, first / rate, end / rate))
+            first = end
         return pieces
-
-    def _is_empty(self, content: Tensor) -> bool:
-        return is_silent(content, self.rate)
-
-    def _size(self, pieces: Sequence[Piece]) -> int:
-        return round(sum(len(piece.content) for piece in pieces) / self.rate)
 
     def _batches(
         self, waiting: list[Piece], decoding: Decoding, last: bool
@@ -165,14 +160,14 @@ class Transcriber(Pipeline):
             batch, waiting[:] = waiting[:size], waiting[size:]
             yield batch
 
-    def _rests(self, batch: Batch, run: Run) -> list[Piece]:
+    def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
         """Cut windows after their last timestamp if there is sound; return what follows.
 
         Whisper may end a transcript before all has been said.
         """
         if self.timestamps is None:
             return []
-        run.finish(batch)
+        run.finish(batch, batch.hypotheses())
         return [rest for piece in batch.pieces for rest in self._rest(piece, self.timestamps)]
 
     def _rest(self, piece: Piece, timestamps: Timestamps) -> list[Piece]:
@@ -186,7 +181,7 @@ class Transcriber(Pipeline):
         if is_silent(samples, self.rate):
             return []
         middle = piece.start + cut / self.rate
-        piece.rest = Piece(samples, middle, piece.end)
+        piece.rest = Piece(samples, size=0, start=middle, end=piece.end)
         piece.content, piece.end = piece.content[:cut], middle
         return [piece.rest]
 

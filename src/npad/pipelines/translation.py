@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.model import Model, name_of
-from npad.noise.random import stable_hash
 from npad.pipelines.outputs import TooLong
 from npad.pipelines.outputs import Translation as Translation
 from npad.pipelines.pipeline import (
@@ -153,7 +152,8 @@ class Translator(Pipeline):
         }
 
     def _read(self, source: Any, number: int) -> list[Piece]:
-        return [Piece(ensure_text(source))]
+        text = ensure_text(source)
+        return [Piece(text, len(text), empty=not text.strip())]
 
     def _all(self, sources: Iterable[Any]) -> tuple[Iterable[Any], int | None]:
         texts = ensure_texts(sources)
@@ -161,15 +161,6 @@ class Translator(Pipeline):
 
     def _window(self, decoding: Decoding) -> int:
         return min(WINDOW_BATCHES * max(1, decoding.max_rows // decoding.decoder.rows), sys.maxsize)
-
-    def _is_empty(self, content: str) -> bool:
-        return not content.strip()
-
-    def _key(self, content: str) -> int:
-        return stable_hash(content)
-
-    def _length(self, content: str) -> int:
-        return len(content)
 
     def _encode(self, pieces: list[Piece]) -> tuple[list[Piece], Any]:
         """Encode each text once; a text of too many characters is not encoded at all."""

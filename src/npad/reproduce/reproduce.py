@@ -166,13 +166,13 @@ def _trained_model(folder: Path, plan: Reproduction, sigma: float, watch: Watch 
         raise InvalidInput("there is no model to train: give a recipe, or a model")
     model_folder = folder / (f"model-{sigma:g}" if sigma else "model")
     store = folder / "store"
-    training = run.Plan(
+    training = run.TrainingPlan(
         str(store.resolve()),
         plan.training.options,
         replace(plan.training.recipe, noise=Noise(sigma) if sigma else None),
     )
     if (model_folder / "run.json").exists():
-        saved = run.Plan.load(model_folder)
+        saved = run.TrainingPlan.load(model_folder)
         if (saved.options, saved.recipe) != (training.options, training.recipe):
             raise InvalidInput(
                 f"{model_folder} was trained with other options; "

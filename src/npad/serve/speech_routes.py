@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
-from npad.pipelines.audio import read_wav
 from npad.pipelines.outputs import Output, Segment
+from npad.pipelines.sound import read_wav
 from npad.pipelines.writers import TRANSCRIPTS
 from npad.search.request import Decoding
 from npad.serve.bodies import MULTIPART, form_with_file

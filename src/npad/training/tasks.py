@@ -12,9 +12,8 @@ from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.models.encoders.efficientnet import CELLS, CHANNELS, NETWORKS
-from npad.pipelines.audio import read_wav
 from npad.pipelines.pictures import read_picture
-from npad.pipelines.sound import log_mel
+from npad.pipelines.sound import log_mel, read_wav
 from npad.training.sources import Pictures, Sounds, Source
 from npad.validation import brief, ensure_choice, ensure_integer
 
