@@ -14,12 +14,12 @@ from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Capabilities, Model
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.translation import Translator
 from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
-from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
 from npad.serve.model_thread import QueuedRequest

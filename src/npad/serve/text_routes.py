@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
-from npad.search.hypotheses import Hypothesis
 from npad.serve.bodies import ensure_not_blank, ensure_request_texts, one_text
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventQueue, EventStream
