@@ -9,7 +9,7 @@ import pytest
 
 import npad
 from cases import counting_tokeniser
-from npad import Beam, Exact, Greedy, InvalidInput, Sampling
+from npad import Beam, Exact, Greedy, Hypothesis, InvalidInput, Sampling
 from npad.calibrate import trials
 from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
@@ -19,7 +19,6 @@ from npad.evaluate.report import TimedOutputs, decode_timed
 from npad.metrics.registry import METRICS
 from npad.pipelines.outputs import Output
 from npad.reproduce.record import Record
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 
 TOY = npad.load("toy")
