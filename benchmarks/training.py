@@ -22,11 +22,11 @@ import torch
 from gpu import print_profile
 from npad.models.cgru.model import AttentionModel
 from npad.training.recipe import Recipe
-from npad.training.store import Corpus, Store, Writer, dtypes
-from npad.training.update import Updater
+from npad.training.store import PairCorpus, Store, Writer, dtypes
+from npad.training.update import ModelUpdater
 
 
-def generated(folder: Path, pairs: int, vocabulary: int) -> Corpus:
+def generated(folder: Path, pairs: int, vocabulary: int) -> PairCorpus:
     """Write random pairs with Multi30k's mean lengths under BPE 8k, 13.5 and 12.1 tokens."""
     random = np.random.default_rng(0)
     writer = Writer(folder, (vocabulary, vocabulary))
@@ -40,10 +40,10 @@ def generated(folder: Path, pairs: int, vocabulary: int) -> Corpus:
         ]
     )
     writer.close()
-    return Corpus.open(folder, dtypes((vocabulary, vocabulary)))
+    return PairCorpus.open(folder, dtypes((vocabulary, vocabulary)))
 
 
-def train_epochs(updater: Updater, count: int, max_updates: int | None) -> None:
+def train_epochs(updater: ModelUpdater, count: int, max_updates: int | None) -> None:
     gpu = updater.device.type == "cuda"
     number = 0
     for epoch in range(count):
@@ -106,7 +106,7 @@ def main() -> None:
             f"{precision}, {machine}"
         )
 
-        def updater() -> Updater:
+        def updater() -> ModelUpdater:
             torch.manual_seed(0)
             model = AttentionModel(
                 sizes[0],
@@ -116,7 +116,7 @@ def main() -> None:
                 dropout=0.2,
                 initialisation="glorot",
             )
-            return Updater(
+            return ModelUpdater(
                 model, corpus, Recipe(batch=arguments.batch, precision=precision), device
             )
 

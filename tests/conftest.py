@@ -1,4 +1,5 @@
 import os
+import shutil
 from functools import partial
 from importlib.util import find_spec
 
@@ -41,6 +42,14 @@ def corpus(tmp_path_factory):
 def trained(corpus):
     """The model of `corpus`."""
     return corpus / "run"
+
+
+@pytest.fixture
+def model_copy(tmp_path, trained):
+    """A copy of the model of `corpus`, to put an actor beside."""
+    from npad.storage import checkpoint
+
+    return shutil.copytree(checkpoint.resolve(trained), tmp_path / "model")
 
 
 @pytest.fixture

@@ -31,10 +31,12 @@ from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
-from npad.training.actor_loop import BEST, ActorLoop, ActorWatch, Validation
-from npad.training.store import Corpus
+from npad.training.loop import OUT_OF_TIME, Loop, Watch
+from npad.training.store import PairCorpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
+from npad.training.update import ActorUpdater
+from npad.training.validation import GreedySearch, Steering
 from npad.version import __version__
 from studies.hypotheses import Deadline, OutOfTime
 from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
@@ -151,10 +153,10 @@ class Steps:
         return self.saved.text_subwords()[0].encode(texts)
 
     @cached_property
-    def validation(self) -> Validation:
+    def validation(self) -> GreedySearch:
         """Greedy decoding of the validation sources, judged by BLEU."""
         bleu = Scorer(Bleu(), self.valid.references)
-        return Validation(
+        return GreedySearch(
             self.encoded(self.valid.sources),
             lambda outputs: bleu.score(self.detokeniser.all(outputs)),
             self.plan.max_length,
@@ -200,7 +202,7 @@ class Steps:
             self.candidates[name, teacher] = parts
         return self.candidates[name, teacher]
 
-    def pairs(self, variant: Variant) -> Corpus:
+    def pairs(self, variant: Variant) -> PairCorpus:
         """Return the pairs of sources and targets that a variant learns."""
         corpora = []
         for name in variant.data.split("+"):
@@ -228,40 +230,42 @@ class Steps:
                 inputs=variant.inputs.split("+"),
             )
             pairs, watch = self.pairs(variant), Curve()
-            loop = ActorLoop(
+            about = {key: value for key, value in asdict(variant).items() if key != "name"}
+            about["pairs"] = len(pairs)
+            model, checksum = self.saved.model, checksum_of(self.saved)
+            recipe = variant.recipe(self.plan.device, seed)
+            loop = Loop(
                 folder,
-                self.saved.model,
-                actor,
-                pairs,
-                self.validation,
-                variant.recipe(self.plan.device, seed),
-                checksum_of(self.saved),
-                {key: value for key, value in asdict(variant).items() if key != "name"},
+                ActorUpdater(model, actor, pairs, recipe, variant.dropout),
+                Steering(model, actor, self.validation, checksum, about),
+                {"model": checksum, "actor": actor.options, "data": about},
                 watch,
                 self.deadline.over,
-                variant.dropout,
             )
             if variant.decay:
-                loop.optimiser = torch.optim.AdamW(
+                loop.updater.optimiser = torch.optim.AdamW(
                     actor.parameters(), variant.rate, weight_decay=variant.decay
                 )
-            if loop.run() == "out of time":
+            if loop.run() == OUT_OF_TIME:
                 raise OutOfTime
             improved = loop.progress.best_update > 0
             if not improved:
-                loop.save_actor(folder / BEST)
-            self._note_curve(f"{variant.name}-{seed}", loop.progress.greedy, watch.points)
+                loop.keep_current()
+            greedy = loop.progress.initial
+            assert greedy is not None
+            self._note_curve(f"{variant.name}-{seed}", greedy, watch.points)
             return {
                 "variant": asdict(variant),
                 "pairs": len(pairs),
                 "parameters": actor.size(),
-                "greedy": loop.progress.greedy,
+                "greedy": greedy,
                 "improved": improved,
                 "curve": watch.points,
             }
 
         self.record.row(("actor", variant.name, seed), train)
-        actor = load_actor(folder / BEST, checksum_of(self.saved), self.plan.device)
+        best, checksum = checkpoint.newest(folder, "best"), checksum_of(self.saved)
+        actor = None if best is None else load_actor(best, checksum, self.plan.device)
         if actor is None:
             raise InvalidInput(f"{folder} has lost its actor; remove {self.path} to begin anew")
         return actor
@@ -294,14 +298,14 @@ class Steps:
         return prepared(model)
 
 
-class Curve(ActorWatch):
+class Curve(Watch):
     """Collects the validations of an actor."""
 
     def __init__(self) -> None:
         self.points: list[Entry] = []
 
     def report(self, record: dict[str, Any]) -> None:
-        if record["update"] > 0:
+        if "best" in record and record["update"] > 0:
             kept = ("epoch", "update", "perplexity", "log_prob", "criterion")
             self.points.append({key: round(record[key], 5) for key in kept})
 

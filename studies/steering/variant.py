@@ -12,7 +12,7 @@ import torch
 from npad.errors import InvalidInput
 from npad.models.actors import KINDS
 from npad.training.recipe import Recipe
-from npad.training.store import Corpus
+from npad.training.store import PairCorpus
 from npad.training.targets import candidates_needed
 from npad.training.teacher import Teacher
 from npad.validation import ensure_choice
@@ -110,7 +110,7 @@ class Variant:
         )
 
 
-def joined(corpora: Sequence[Corpus]) -> Corpus:
+def joined(corpora: Sequence[PairCorpus]) -> PairCorpus:
     """Return the pairs of several corpora as one."""
     sides: list[Any] = []
     for name in ("source", "target"):
@@ -119,7 +119,7 @@ def joined(corpora: Sequence[Corpus]) -> Corpus:
         ends = [part.ends + offset for part, offset in zip(parts, offsets, strict=False)]
         tokens = np.concatenate([part.tokens for part in parts])
         sides.append(replace(parts[0], tokens=tokens, ends=np.concatenate(ends)))
-    return Corpus(*sides)
+    return PairCorpus(*sides)
 
 
 def without_a_word(text: str, number: int) -> str:

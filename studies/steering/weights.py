@@ -16,10 +16,10 @@ from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
 from npad.storage.atomic import atomic_folder
 from npad.storage.checkpoint import set_weights
-from npad.training.actor_loop import Validation
 from npad.training.batches import Buckets
-from npad.training.store import Corpus
-from npad.training.update import Updater
+from npad.training.store import PairCorpus
+from npad.training.update import ModelUpdater
+from npad.training.validation import GreedySearch
 from studies.steering.variant import Variant
 
 FILE = "weights.safetensors"
@@ -29,10 +29,10 @@ CURVE = "curve.json"
 def fine_tuned(
     folder: Path,
     model: AttentionModel,
-    pairs: Callable[[], Corpus],
+    pairs: Callable[[], PairCorpus],
     variant: Variant,
     seed: int,
-    validation: Validation,
+    validation: GreedySearch,
     stop: Callable[[], bool],
 ) -> tuple[AttentionModel, list[dict[str, Any]]] | None:
     """Train a copy of a model, and keep the epoch with the best criterion of greedy search.
@@ -56,9 +56,9 @@ def fine_tuned(
         set_weights(tuned, load_file(folder / FILE))
         return tuned.requires_grad_(False).eval(), json.loads((folder / CURVE).read_text())
     device, corpus = model.device, pairs()
-    updater = Updater(tuned.requires_grad_(True), corpus, variant.recipe(device, seed), device)
+    updater = ModelUpdater(tuned.requires_grad_(True), corpus, variant.recipe(device, seed), device)
     if device.type == "cuda":
-        updater.batcher = Buckets(corpus, model.special, variant.batch)  # type: ignore[assignment]
+        updater.batcher = Buckets(corpus, model.special, variant.batch)
     if variant.decay:
         parameters = tuned.parameters()
         updater.optimiser = torch.optim.AdamW(parameters, variant.rate, weight_decay=variant.decay)

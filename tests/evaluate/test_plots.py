@@ -15,7 +15,7 @@ from npad.evaluate.labels import DISTANCE, label_offsets
 from npad.evaluate.plots import COLOURS, Curve, Panel, Point
 from npad.reproduce import report
 from npad.training.recipe import Recipe
-from npad.training.run import Plan
+from npad.training.run import TrainingPlan
 from runs import ROOT
 
 RESULTS = ROOT / "docs/results/multi30k-adam"
@@ -176,5 +176,5 @@ def test_the_title_of_a_loss_names_the_run_and_its_data(tmp_path):
     assert loss_title(tmp_path / "run") == "Training of run"
     for data in ("/a/store", {"train": ["/a/store", "/a/b"]}):
         (tmp_path / "run").mkdir(exist_ok=True)
-        Plan(data, {}, Recipe()).save(tmp_path / "run")
+        TrainingPlan(data, {}, Recipe()).save(tmp_path / "run")
         assert loss_title(tmp_path / "run") == "Training of run on store"

@@ -23,7 +23,7 @@ from npad.training.loop import Watch
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
 from npad.training.store import Store
-from npad.training.update import Updater
+from npad.training.update import ModelUpdater
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = {"units": 8, "embedding": 6, "initialisation": "glorot"}
@@ -71,9 +71,9 @@ def tiny(store: Store, seed: int = 0, **changes) -> AttentionModel:
     return AttentionModel(source.size, target.size, **(TINY | changes))
 
 
-def updater(store: Store, recipe: Recipe = SHORT, **changes) -> Updater:
+def updater(store: Store, recipe: Recipe = SHORT, **changes) -> ModelUpdater:
     """Updates of a tiny model on a CPU."""
-    return Updater(tiny(store, **changes), store.train, recipe, torch.device("cpu"))
+    return ModelUpdater(tiny(store, **changes), store.train, recipe, torch.device("cpu"))
 
 
 def train(folder: Path, store: Store, recipe: Recipe = SHORT, **options):

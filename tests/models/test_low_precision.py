@@ -13,10 +13,12 @@ from cases import PLAIN, by_name, key, recurrent, summaries
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score, signature
 from npad.engine.cost import Counted
 from npad.engine.pytree import tree_leaves
+from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision, cast_state
 
 MODELS = {
     "attention": (lambda: build(torch.float32), SOURCE),
+    "prepared": (lambda: Prepared(build(torch.float32, units=32, embedding=16, scale=0.2)), SOURCE),
     "gru": (lambda: recurrent(dtype=torch.float32), None),
 }
 models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
@@ -74,14 +76,17 @@ def test_what_is_no_number_stays_as_it_is():
     nested = {"a": [torch.ones(2), (torch.arange(2), 3)]}
     assert cast_state(nested, torch.bfloat16)["a"][0].dtype == torch.bfloat16
     assert cast_state(nested, torch.bfloat16)["a"][1][1] == 3
+    ordered = cast_state(OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3]), torch.bfloat16)
+    assert [x.dtype for x in tree_leaves(ordered)] == [torch.bfloat16] * 2
 
 
-def test_a_translator_has_it_by_name():
+@lower
+def test_a_translator_has_it_by_name(precision):
     texts = [
         "She spends most of her money on books.",
         "I would rather stay at home than go out tonight.",
     ]
-    full, low = (npad.load("en-de", precision=name) for name in ("float32", "bfloat16"))
+    full, low = (npad.load("en-de", precision=name) for name in ("float32", precision))
     decoder = NPAD(Greedy(), 5, Noise(0.3))
     found = low.translate(texts, decoder)
     assert all(
@@ -89,7 +94,7 @@ def test_a_translator_has_it_by_name():
         for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
     )
     assert low.translate(texts, Beam(3))[0].text == full.translate(texts, Beam(3))[0].text
-    assert "model:en-de+bfloat16|" in found[0].signature == signature(decoder, low.model)
+    assert f"model:en-de+{precision}|" in found[0].signature == signature(decoder, low.model)
 
 
 def test_mistakes_are_named():
@@ -102,19 +107,6 @@ def test_mistakes_are_named():
         InvalidInput, match="toy is no torch module: it has no weights to convert to bfloat16"
     ):
         npad.load("toy", precision="bfloat16")
-
-
-def test_a_state_may_be_any_dictionary():
-    state = OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3])
-    assert [x.dtype for x in tree_leaves(cast_state(state, torch.bfloat16))] == [torch.bfloat16] * 2
-
-
-def test_a_model_may_still_offer_its_copy_under_the_old_name():
-    model = recurrent()
-    copies = []
-    model.hasty = lambda state: copies.append(state) or (model, state)
-    decode(model, summaries(2), NPAD(Greedy(), 3, Noise(0.3)), 5)
-    assert len(copies) == 1
 
 
 def test_the_clean_chain_alone_makes_no_copy_of_the_state():

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from test_steered import clean_scores, steered
 
 from attention_cases import SOURCE, build
 from cases import make_decoder, recurrent, summaries
@@ -34,6 +33,7 @@ from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
 from npad.selectors import ModelMBR, WithCut, _letters
 from npad.specs import label
+from steered_cases import clean_scores, steered
 
 EVERY_OUTPUT = Beam(300)
 SEEDS = range(5)

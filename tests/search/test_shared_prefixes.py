@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_steered import actor_for
 
 from attention_cases import SOURCE, build
 from cases import PLAIN, assert_same, by_name, recurrent, summaries, with_zeros
@@ -32,6 +31,7 @@ from npad.models.low_precision import LowPrecision
 from npad.models.table import TableModel
 from npad.schedules import Adaptive
 from npad.search import chains
+from steered_cases import actor_for
 
 
 def begins_as_it_ends() -> Prepared:

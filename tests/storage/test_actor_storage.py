@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_train_actor import model_copy as model_copy
 
 import npad
 from npad import InvalidInput, SteeredSearch

@@ -67,33 +67,6 @@ def test_files_can_be_read_by_others_and_matrices_packed_on_request(tmp_path, fo
         assert load_file(path)["source_embedding.weight"].dtype == dtype
 
 
-def test_a_training_state_comes_back_as_it_was(tmp_path):
-    model, tensors, progress = tiny(), {"moment": torch.arange(4.0).view(2, 2).t()}, {"update": 7}
-    run = tmp_path / "checkpoint-7"
-    checkpoint.save(run, model, (SUBWORDS, SUBWORDS), {}, (tensors, progress))
-    checkpoint.verify(run)
-    weights, optimiser, number = checkpoint.load_training(run)
-    assert number == progress
-    assert torch.equal(optimiser["moment"], tensors["moment"])
-    for name, parameter in model.named_parameters():
-        assert torch.equal(weights[name], parameter)
-    other = tiny(dropout=0.1)
-    with torch.no_grad():
-        other.logits.bias += 1
-    checkpoint.set_weights(other, weights)
-    assert torch.equal(other.logits.bias, model.logits.bias)
-
-
-@pytest.mark.parametrize("name", ["training.safetensors", "progress.json", "model.safetensors"])
-def test_damage_to_a_training_state_is_named(tmp_path, name):
-    run = tmp_path / "checkpoint-7"
-    state = {"moment": torch.ones(3)}, {"update": 7}
-    checkpoint.save(run, tiny(), (SUBWORDS, SUBWORDS), {}, state)
-    damage(run, name, lambda content: content.replace(b"7", b"8") + b" ")
-    with pytest.raises(StorageError, match=f"{name} is damaged: its checksum"):
-        checkpoint.load_training(run)
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "source.tokenizer.json"])
 def test_verification_finds_damage_without_loading(folder, name):
     damage(folder, name, lambda content: content + b" ")

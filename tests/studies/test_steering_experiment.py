@@ -100,8 +100,8 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
     def fail(*rest, **more):
         pytest.fail("done twice")
 
-    monkeypatch.setattr("studies.steering.steps.ActorLoop.run", fail)
-    monkeypatch.setattr("studies.steering.weights.Updater", fail)
+    monkeypatch.setattr("studies.steering.steps.Loop.run", fail)
+    monkeypatch.setattr("studies.steering.weights.ModelUpdater", fail)
     monkeypatch.setattr("studies.steering.experiment.decode_all", fail)
     Steering(ran[0], plan(corpus), 60, quiet).run()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_train_actor import ending, random_sources
 
 from npad import Beam, InvalidInput, decode
 from npad.storage import checkpoint
 from npad.training.actors import read_texts
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
+from steered_cases import ending, random_sources
 
 
 @pytest.mark.parametrize("teacher", [Teacher(4), Teacher(5, 5)])
@@ -31,7 +31,7 @@ def test_the_candidates_are_those_of_the_beam(tmp_path, teacher, monkeypatch):
         assert scores == pytest.approx([h.log_prob for h in expected], abs=1e-4)
 
 
-def test_a_pass_that_was_killed_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_a_killed_pass_decodes_only_the_missing_parts(tmp_path, monkeypatch):
     monkeypatch.setattr("npad.training.teacher.PART_BATCHES", 1)
     monkeypatch.setattr("npad.training.teacher.MAX_ROWS", {"cuda": 20, "cpu": 20})
     model, sources, decoded = ending(), random_sources(30), []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from npad.training.augmentation import (
+from npad.training.batches import Batch
+from npad.training.randomness import (
     BRIGHTNESS,
     CONTRAST,
     MASKS,
@@ -15,7 +16,6 @@ from npad.training.augmentation import (
     change_pictures,
     change_sounds,
 )
-from npad.training.batches import Batch
 
 HALF = 0.5
 

@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from npad.models.cgru.model import AttentionModel
-from npad.training.batches import Batcher
-from npad.training.likelihood import nll
-from npad.training.processes import Processes
-from npad.training.recipe import Recipe
-from npad.training.update import Updater
+from npad.training.batches import Batcher, Buckets, nll
 from runs import TINY, small_store
 
 
@@ -99,27 +95,19 @@ def test_the_likelihood_is_that_of_the_judge(store, model):
     assert summed == pytest.approx(-sum(one for (one,) in score(model, sources, targets)), rel=1e-9)
 
 
-def test_processes_share_a_batch():
-    pairs = np.arange(7)
-    shares = [Processes(rank, 3).share(pairs).tolist() for rank in range(3)]
-    assert shares == [[0, 3, 6], [1, 4], [2, 5]]
-    assert Processes(2, 3).share(pairs[:1]).tolist() == []
-
-
-def test_each_process_and_each_update_has_dropout_of_its_own(store):
-    """On the same pairs, the loss depends on the update's number and on the process's rank."""
-
-    class Whole(Processes):
-        def share(self, pairs):
-            return pairs
-
-    def loss(rank, number):
-        torch.manual_seed(0)
-        source, target = store.subwords
-        model = AttentionModel(source.size, target.size, dropout=0.5, **TINY)
-        processes = Whole(rank)
-        updater = Updater(model, store.train, Recipe(), torch.device("cpu"), processes)
-        return float(updater.gradient(np.arange(4), number))
-
-    assert loss(0, 1) == loss(0, 1)
-    assert len({loss(0, 1), loss(1, 1), loss(0, 2)}) == 3
+def test_buckets_hold_every_pair_once_and_have_few_shapes(store, model):
+    pairs = store.train
+    buckets = Buckets(pairs, model.special, 200)
+    for number in range(2):
+        batches = buckets.epoch(0, number)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
+        shapes = {}
+        for index in batches:
+            batch = buckets.batch(index)
+            shapes.setdefault(batch.inputs.shape[1], set()).add(
+                (batch.source.shape, batch.inputs.shape)
+            )
+            plain = Batcher(pairs, model.special, 200).batch(index)
+            assert batch.outputs.tolist() == plain.outputs.tolist()
+        assert all(len(seen) == 1 for seen in shapes.values())
+    assert [b.tolist() for b in buckets.epoch(0, 0)] != [b.tolist() for b in buckets.epoch(0, 1)]

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from npad.storage import checkpoint
+from npad.training.loop import load_checkpoint
 from runs import npad, once, printed_here, refused, reversal, weights
 
 RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200"
@@ -35,13 +36,9 @@ def whole(tmp_path_factory):
 
 # What is seen in the run's folder before the process is killed, any of it, and how long after that.
 MOMENTS = {
-    "at the start": (["run.json"], 0.0),
     "while preparing": ([".data.part", "data"], 0.0),
-    "before a checkpoint": (["data"], 0.1),
     "while saving": ([".checkpoint-[369].part", "checkpoint-12"], 0.0),
-    "after saving": (["checkpoint-9", "checkpoint-12"], 0.0),
-    "while saving the best": ([".best-*.part", "best-*"], 0.0),
-    "somewhere": (["checkpoint-15", "checkpoint-18"], 0.05),
+    "somewhere": (["checkpoint-9", "checkpoint-12"], 0.02),
 }
 
 
@@ -60,7 +57,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsy
     assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
     last = checkpoint.newest(run, "checkpoint")
     if last is not None:
-        checkpoint.load_training(last)  # is sound, whatever was going on
+        load_checkpoint(last)  # is sound, whatever was going on
     printed_here(capsys, monkeypatch, "train", run, "--resume")
     assert weights(run) == weights(whole / "run")
     assert weights(run, "best") == weights(whole / "run", "best")

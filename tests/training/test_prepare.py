@@ -122,14 +122,14 @@ def test_packed_files_and_pipes_are_read_too(tmp_path):
 
 
 def test_a_vocabulary_beyond_16_bits_is_stored_in_32(tmp_path):
-    from npad.training.store import Corpus, Writer, dtypes
+    from npad.training.store import PairCorpus, Writer, dtypes
 
     sizes = (70_000, 300)
     assert dtypes(sizes) == ["uint32", "uint16"]
     writer = Writer(tmp_path / "train", sizes)
     writer.add([[[69_999, 1], [2]], [[299], [4, 5]]])
     writer.close()
-    corpus = Corpus.open(tmp_path / "train", dtypes(sizes))
+    corpus = PairCorpus.open(tmp_path / "train", dtypes(sizes))
     assert isinstance(corpus.source, Side)
     assert corpus.source.padded(np.array([1, 0]), 3, 0).tolist() == [[2, 0, 0], [69_999, 1, 0]]
     assert corpus.target.padded(np.array([0, 1]), 2, 0).tolist() == [[299, 0], [4, 5]]

@@ -13,11 +13,10 @@ from npad.errors import NpadError, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.schedules import Adaptive, Constant
 from npad.training import run
-from npad.training.loop import Loop
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
-from npad.training.sizes import parameters
 from npad.training.store import Store
+from npad.training.validation import Perplexity
 from runs import SHORT, TINY, train, updater
 
 
@@ -34,7 +33,7 @@ from runs import SHORT, TINY, train, updater
             "learning_rate must be a finite number above 0, not -1.0",
         ),
         (lambda: Recipe(precision="int8"), "precision must be one of 'float32', 'bfloat16'"),
-        (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one a chain"),
+        (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one per chain"),
         (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
         (
             lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))),
@@ -55,7 +54,7 @@ from runs import SHORT, TINY, train, updater
         ),
         (
             lambda: AttentionModel(5, 5, dropout=1.0),
-            "dropout must be a finite number of at least 0 below 1, not 1.0",
+            "dropout must be a finite number of at least 0 and below 1, not 1.0",
         ),
         (
             lambda: AttentionModel(5, 5, initialisation="he"),
@@ -82,30 +81,16 @@ def test_mistakes_in_a_run_are_named(tmp_path, store):
     about = json.loads((store.folder / "store.json").read_text())
     del about["splits"]["valid"]
     with pytest.raises(InvalidInput, match="has no validation pairs"):
-        Loop(tmp_path, Store(store.folder, about), updater(store))
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("attention", [False, True])
-@pytest.mark.parametrize(
-    ("cell", "layers", "units"),
-    [("gru", 1, 7), ("lstm", 3, 7), ("gru", 2, 257)],
-)
-def test_parameters_are_counted_by_arithmetic(cell, layers, units, attention, tied):
-    options = {"cell": cell, "layers": layers, "units": units, "embedding": 5}
-    options |= {"attention": attention, "tied": tied}
-    with torch.device("meta"):
-        model = AttentionModel(11, 13, **options, initialisation="none")
-    assert parameters((11, 13), options) == sum(weight.numel() for weight in model.parameters())
+        Perplexity(updater(store).model, Store(store.folder, about), SHORT, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"units": 99999999999}, "a model of units 99,999,999,999, .* cannot be trained in the"),
-        ({"units": 10**400}, "units must be a whole number of at most 9223372036854775807"),
-        ({"embedding": 99999999999}, "embedding 99,999,999,999, .* cannot be trained"),
-        ({"layers": 99999999999}, "layers must be at most 100, not 99999999999"),
+        ({"units": 2**20}, "a model of units 1,048,576, .* cannot be trained in the"),
+        ({"units": 10**400}, "units must be a whole number of at most 16777216"),
+        ({"embedding": 2**24, "units": 2**16}, "embedding 16,777,216, .* cannot be trained"),
+        ({"layers": 99999999999}, "layers must be a whole number of at most 1000, not 99999999999"),
         ({"layers": "2"}, "layers must be a whole number of at least 1, not '2'"),
     ],
 )

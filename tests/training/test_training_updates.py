@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from torch import distributed
 
 from npad import Noise, Noisy
 from npad.distributions import StudentT
 from npad.schedules import Constant
-from npad.training.batches import Batcher
-from npad.training.likelihood import nll
-from npad.training.noise import TrainingNoise
-from npad.training.processes import Processes
+from npad.training.batches import Batcher, nll
+from npad.training.randomness import TrainingNoise
 from npad.training.recipe import Recipe
-from npad.training.update import Updater
-from runs import ROOT, SHORT, tiny, updater
+from npad.training.update import ModelUpdater, Replicas
+from runs import SHORT, tiny, updater
 
 
 def test_the_gradient_is_of_the_mean_over_sentences(store):
@@ -68,36 +62,24 @@ def test_a_long_gradient_is_brought_down_and_a_short_one_left(store):
         assert moved == pytest.approx(expected or norm, rel=1e-3)
 
 
-def test_dropout_is_of_the_update_alone(store):
-    one = updater(store, dropout=0.5)
-    pairs = np.arange(20)
-    assert (
-        float(one.gradient(pairs, 7))
-        == float(one.gradient(pairs, 7))
-        != float(one.gradient(pairs, 8))
-    )
-
-
-class WholeBatch(Processes):
+class WholeBatch(Replicas):
     """A process of some rank that is given all pairs, and has no others to add to."""
 
     def share(self, pairs):
         return pairs
 
 
-def test_dropout_differs_between_processes(store):
-    """Else the shares of a batch would all drop the same units."""
-    pairs = np.arange(20)
+def test_dropout_is_keyed_by_update_and_rank(store):
+    """Otherwise the shares of a batch would all drop the same units."""
 
-    def losses(dropout):
+    def loss(rank, number, dropout=0.5):
         model, device = tiny(store, dropout=dropout), torch.device("cpu")
-        updaters = [Updater(model, store.train, SHORT, device, WholeBatch(rank)) for rank in (0, 1)]
-        return [float(one.gradient(pairs, 7)) for one in updaters]
+        replica = ModelUpdater(model, store.train, SHORT, device, WholeBatch(rank))
+        return float(replica.gradient(np.arange(20), number))
 
-    first, second = losses(dropout=0.5)
-    assert first != second
-    first, second = losses(dropout=0.0)
-    assert first == second
+    assert loss(0, 1) == loss(0, 1)
+    assert len({loss(0, 1), loss(1, 1), loss(0, 2)}) == 3
+    assert loss(0, 1, dropout=0.0) == loss(1, 2, dropout=0.0)
 
 
 def test_training_noise_is_decoding_noise(store):
@@ -125,70 +107,35 @@ def test_noise_reaches_training_and_none_of_it_nothing(store):
     assert len({clean, some, more}) == 3
 
 
-TWO = """
-import sys
-import numpy as np, torch
-sys.path.insert(0, "tests")
-from npad.training.processes import joined
-from npad.training.recipe import Recipe
-from npad.training.store import Store
-from npad.training.update import Updater
-from npad.models.cgru.model import AttentionModel
-from runs import TINY
+class Share(Replicas):
+    """A process of some rank whose sums stay its own, so that gradients accumulate in turn."""
 
-torch.set_num_threads(1)
-store = Store.open(sys.argv[1])
-with joined(torch.device("cpu")) as processes:
-    torch.manual_seed(0)
-    source, target = store.subwords
-    model = AttentionModel(source.size, target.size, **TINY)
-    updater = Updater(model, store.train, Recipe(), torch.device("cpu"), processes)
-    sums = []
-    for pairs in (np.arange(31), np.arange(1)):  # the second leaves one process without any
-        updater.optimiser.zero_grad()
-        sums.append(float(updater.gradient(pairs, 1)))
-        sums += [float(p.grad.double().square().sum()) for p in model.parameters()]
-        sums += [float(p.grad.double().flatten()[::7].sum()) for p in model.parameters()]
-    if processes.first:
-        print(processes.world, *sums)
-"""
+    def add(self, tensor):
+        return tensor
+
+    def add_gradients(self, parameters):
+        pass
 
 
-def test_two_processes_find_the_gradient_of_one(tmp_path, store):
-    """One alone and two together, all at once.
+def test_shares_of_a_batch_add_up_to_its_gradient(store):
+    """Also where a process has no pairs."""
+    for pairs in (np.arange(31), np.arange(1)):
+        alone, shared = updater(store), updater(store)
+        alone_loss = float(alone.gradient(pairs, 1))
+        shared_loss = 0.0
+        for rank in range(2):
+            shared.replicas = Share(rank, 2)
+            shared_loss += float(shared.gradient(pairs, 1))
+        assert shared_loss == pytest.approx(alone_loss, rel=1e-6)
+        for one, two in zip(alone.model.parameters(), shared.model.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, two.grad, rtol=1e-4, atol=1e-7)
 
-    The two meet at a port that the system chooses, held by this process from the start.
-    """
-    (tmp_path / "two.py").write_text(TWO)
-    command = [sys.executable, str(tmp_path / "two.py"), str(store.folder)]
-    meeting = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    two = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
-    two |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-    changes = [{"WORLD_SIZE": "1"}, two | {"RANK": "0"}, two | {"RANK": "1"}]
-    started = []
-    for change in changes:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"} | change
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        started.append(process)
-    try:
-        printed = [process.communicate(timeout=600) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [0, 0, 0], printed
-    # The last line: gloo may print above it.
-    last_lines = [out.splitlines()[-1] for out, _ in printed[:2]]
-    numbers = [[float(number) for number in line.split()] for line in last_lines]
-    (world, *single), (worlds, *together) = numbers
-    assert (world, worlds) == (1, 2)
-    np.testing.assert_allclose(together, single, rtol=1e-4, atol=1e-7)
+
+def test_replicas_share_a_batch():
+    pairs = np.arange(7)
+    shares = [Replicas(rank, 3).share(pairs).tolist() for rank in range(3)]
+    assert shares == [[0, 3, 6], [1, 4], [2, 5]]
+    assert Replicas(2, 3).share(pairs[:1]).tolist() == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -199,7 +146,7 @@ def test_two_processes_find_the_gradient_of_one(tmp_path, store):
 def test_a_captured_recurrence_has_the_gradient_of_the_plain_one(store, options, noise):
     gradients = []
     for capture in (True, False):
-        one = Updater(
+        one = ModelUpdater(
             tiny(store, **options), store.train, Recipe(noise=noise), torch.device("cuda")
         )
         one.features = one.features if capture else None

@@ -80,23 +80,31 @@ class Display(Watch):
         )
 
     def report(self, record: dict[str, Any]) -> None:
-        if "valid_perplexity" in record:
-            perplexity = f"{record['valid_perplexity']:.2f}"
-            self.losses["validation"] = f"validation {perplexity}"
+        if "best" in record:  # of a validation
+            short, measures = _measures(record)
+            self.losses["validation"] = f"validation {short}"
             best = "  best so far" if record["best"] else ""
             update, epoch = f"update {record['update']:,}", f"epoch {record['epoch']:g}"
-            self.console.print(
-                f"{update}  {epoch}  {clock_time(record['seconds'])}  "
-                f"validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}{best}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            moment = f"{update}  {epoch}  {clock_time(record['seconds'])}"
+            self.console.print(f"{moment}  {measures}{best}", highlight=False, soft_wrap=True)
         else:
             self.losses["loss"] = f"loss {record['nll']:.2f}"
             self.progress.update(
                 self.task, completed=record["update"], speed=record["tokens_per_second"]
             )
         self.progress.update(self.task, losses="  ".join(filter(None, self.losses.values())))
+
+
+def _measures(record: dict[str, Any]) -> tuple[str, str]:
+    """Return the measures of a validation in short, and as its line shows them."""
+    if "valid_perplexity" in record:
+        perplexity = f"{record['valid_perplexity']:.2f}"
+        return perplexity, f"validation perplexity {perplexity}, NLL {record['valid_nll']:.2f}"
+    criterion, log_prob = f"{record['criterion']:.3f}", f"log p {record['log_prob']:.3f}"
+    if record["update"] == 0:
+        return criterion, f"without an actor: criterion {criterion}, {log_prob}"
+    loss = f"perplexity {record['perplexity']:.3f}"
+    return criterion, f"{loss}, criterion {criterion}, {log_prob}"
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def loss_title(folder: Path) -> str:
     """Return the title of a run's loss: its name, and what it was trained on if that is known."""
     title = f"Training of {folder.resolve().name}"
     try:
-        data = training.Plan.load(folder).data
+        data = training.TrainingPlan.load(folder).data
     except NpadError:
         return title
     return f"{title} on {Path(data if isinstance(data, str) else data['train'][0]).name}"

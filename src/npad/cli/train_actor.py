@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from npad.cli.display import resumable
+from npad.cli.display import Display, resumable
 from npad.cli.options import DEFAULT_MODEL, Device, ModelName
-from npad.cli.terminal import bar, note
+from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.names import SHIPPED
+from npad.storage import checkpoint
 from npad.storage.actors import install_actor
-from npad.training.actor_loop import BEST, ActorWatch
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
 
 
@@ -101,8 +100,8 @@ def command(
     resolved = device_named(device, "--device")
     if install:
         _refuse_shipped(ActorPlan.load(folder).model if resume else model)
-    with bar("decoding sources") as progress, resumable("npad train-actor", folder):
-        watch = Display(progress)
+    watch = Display()
+    with watch.live(), resumable("npad train-actor", folder):
         if resume:
             reached, reason = resume_actor(folder, resolved, watch)
         else:
@@ -138,18 +137,19 @@ def command(
                 recipe=recipe,
             )
             reached, reason = train_actor(folder, plan, resolved, watch)
-    print(f"stopped after {reason}; greedy search {reached.greedy:.2f}, best {reached.best:.2f}")
-    if reached.best_update <= 0:
+    criteria = f"greedy search {reached.initial:.2f}, best {reached.best:.2f}"
+    print(f"Stopped after {reason}; {criteria}")
+    best = checkpoint.newest(folder, "best")
+    if reached.best_update == 0 or best is None:
         note("no actor was better than greedy search without one; there is none to install")
-        return
-    if not install:
-        print(f"the best actor is {folder / BEST}")
+    elif install:
+        place = model_folder(ActorPlan.load(folder).model)
+        install_actor(best, place)
+        print(f"the best actor steers {place}: npad translate --decoder steered")
+    else:
+        print(f"the best actor is {best}")
         if not _is_shipped(ActorPlan.load(folder).model):
             print(f"npad train-actor {folder} --resume --install puts it beside the model")
-    else:
-        place = model_folder(ActorPlan.load(folder).model)
-        install_actor(folder / BEST, place)
-        print(f"the best actor steers {place}: npad translate --decoder steered")
 
 
 def _refuse_shipped(model: str) -> None:
@@ -163,35 +163,6 @@ def _refuse_shipped(model: str) -> None:
 
 def _is_shipped(model: str) -> bool:
     return model_folder(model).resolve() in {path.resolve() for path in SHIPPED.values()}
-
-
-class Display(ActorWatch):
-    """A progress bar, and a line per validation."""
-
-    def __init__(self, progress: Callable[[str, int, int], None]) -> None:
-        self.progress = progress
-
-    def preparing(self, task: str, done: int, total: int) -> None:
-        self.progress(task, done, total)
-
-    def training(self, update: int, batch: int, batches: int) -> None:
-        self.progress(f"update {update:,}", batch, batches)
-
-    def report(self, record: dict[str, Any]) -> None:
-        if record["update"] == 0:
-            print(
-                f"without an actor  criterion {record['criterion']:.3f}  "
-                f"log p {record['log_prob']:.3f}",
-                flush=True,
-            )
-            return
-        best = "  best so far" if record["best"] else ""
-        print(
-            f"update {record['update']:,}  epoch {record['epoch']}  perplexity "
-            f"{record['perplexity']:.3f}  criterion {record['criterion']:.3f}  "
-            f"log p {record['log_prob']:.3f}{best}",
-            flush=True,
-        )
 
 
 def _names(paths: list[Path]) -> tuple[str, ...]:

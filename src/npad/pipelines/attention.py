@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Capabilities, Model
-from npad.rescoring.strategies import read_positions
-from npad.search.hypotheses import Hypotheses, Hypothesis
+from npad.rescoring.teacher_forcing import read_positions
 
 
 def token_attention(model: Model[Any], source: Any, tokens: Sequence[int]) -> Tensor:

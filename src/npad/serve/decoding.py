@@ -12,12 +12,12 @@ from npad.engine.cost import count_calls
 from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Capabilities, Model, device_of
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.translation import Translator
-from npad.rescoring.strategies import read_positions
-from npad.search.hypotheses import Hypotheses, Hypothesis
+from npad.rescoring.teacher_forcing import read_positions
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
 from npad.serve.model_thread import QueuedRequest

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
-from npad.search.hypotheses import Hypothesis
 from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventQueue, EventStream

@@ -2,9 +2,7 @@
 
 A model of texts has two tokenizer files, one of pictures or sounds only that of its target.
 
-A training run keeps two: `best-N`, of the update N with the lowest validation perplexity, and
-`checkpoint-N`, the last one saved, which can be resumed from (`training.safetensors`,
-`progress.json`).
+A training run keeps one as `best-N`, of the update N with the lowest validation perplexity.
 
 A folder may come from anywhere. Its files must be regular and match their checksums, config.json
 included (older folders have none for it), and the header of the weights must fit the
@@ -22,7 +20,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
@@ -38,8 +36,6 @@ from npad.version import __version__
 FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-TRAINING = "training.safetensors"
-PROGRESS = "progress.json"
 NUMBERED = re.compile(r"(best|checkpoint)-(0|[1-9][0-9]*)")
 Vocabularies = tuple[Subwords | None, Subwords]  # source, if it is a text; target
 FLOATS = ("F64", "F32", "F16", "BF16")  # as a safetensors header names them
@@ -71,7 +67,6 @@ def save(
     model: AttentionModel,
     subwords: Vocabularies,
     about: dict[str, Any],
-    training: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
     packed: bool = False,
 ) -> None:
     """Write a model folder atomically.
@@ -81,7 +76,6 @@ def save(
         model: the model to save.
         subwords: the source and target vocabularies; no source's for pictures and sounds.
         about: further fields of config.json.
-        training: the optimiser's tensors and the progress, for a checkpoint to resume from.
         packed: store the matrices as int8, for a model that ships.
 
     Raises:
@@ -89,14 +83,9 @@ def save(
     """
     with atomic_folder(folder) as part:
         weights = {name: weight.detach().cpu() for name, weight in model.named_parameters()}
-        files = {WEIGHTS: pack_weights(weights) if packed else weights}
-        if training:
-            files[TRAINING], progress = training
-            (part / PROGRESS).write_text(json.dumps(progress, indent=2) + "\n")
-        for name, tensors in files.items():
-            contiguous = {key: tensor.contiguous().cpu() for key, tensor in tensors.items()}
-            save_file(contiguous, part / name)
-            (part / name).chmod(0o644)  # safetensors makes it private
+        tensors = pack_weights(weights) if packed else weights
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, part / WEIGHTS)
+        (part / WEIGHTS).chmod(0o644)  # safetensors makes it private
         for name, tokenizer in zip(TOKENIZER_FILES, subwords, strict=True):
             if tokenizer is not None:
                 tokenizer.save(part / name)
@@ -131,7 +120,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
         _verify_files(folder, about, WEIGHTS, *files)
         with out_of_memory_errors("load the model on a larger machine"):
             model = AttentionModel(**about["model"], initialisation="none")
-            set_weights(model, unpack_weights(_load_tensors(folder / WEIGHTS)))
+            set_weights(model, unpack_weights(load_tensors(folder / WEIGHTS)))
     except (NpadError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, StorageError | OutOfMemory):
             raise
@@ -157,17 +146,6 @@ def tokenizer_files(about: dict[str, Any]) -> tuple[str, ...]:
     return TOKENIZER_FILES if source == "text" else TOKENIZER_FILES[1:]
 
 
-def load_training(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Load a checkpoint to resume from: the weights, the optimiser's tensors and the progress.
-
-    Raises:
-        StorageError: the checkpoint is damaged or of another format.
-    """
-    _verify_files(folder, read_config(folder), WEIGHTS, TRAINING, PROGRESS)
-    progress = read_json(folder / PROGRESS)
-    return _load_tensors(folder / WEIGHTS), _load_tensors(folder / TRAINING), progress
-
-
 def verify(folder: Path) -> None:
     """Verify the checksums of a model's files without loading them.
 
@@ -178,7 +156,7 @@ def verify(folder: Path) -> None:
     _verify_files(folder, about, WEIGHTS, *tokenizer_files(about))
 
 
-def set_weights(model: AttentionModel, weights: dict[str, Tensor]) -> None:
+def set_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copy weights into a model, whose parameters they must match in name and shape.
 
     Raises:
@@ -365,7 +343,12 @@ def _verify_files(folder: Path, about: dict[str, Any], *names: str) -> None:
             )
 
 
-def _load_tensors(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Load the tensors of a safetensors file.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
     ensure_regular(path)
     try:
         return load_file(path)

@@ -3,49 +3,46 @@
 RUN/
   run.json        model, data, actor and recipe of the run, with the digest of its content
   candidates/     what the beam found, in parts, decoded once
-  log.jsonl       validations
-  checkpoint-N/   to resume from
-  best/           the best actor: actor.json and actor.safetensors
+  best-N/         the best actor: actor.json and actor.safetensors
+  and the other files of `training.loop`
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from npad.engine.devices import device_named, ensure_computes
-from npad.engine.memory import out_of_memory_errors
-from npad.errors import InvalidInput, StorageError
+from npad.errors import InvalidInput
 from npad.metrics.bleu import Bleu
 from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
-from npad.pipelines.names import ModelReference
+from npad.pipelines.names import SHIPPED, ModelReference
 from npad.storage import checkpoint
-from npad.storage.atomic import exclusive_lock, recover, write_atomic
-from npad.storage.regular import read_json, seal, unseal
 from npad.text.files import display_name, read_lines
 from npad.text.subwords import Detokeniser, Subwords
-from npad.training.actor_loop import ActorLoop, ActorProgress, ActorWatch, Validation
+from npad.training.loop import Loop, Progress, Watch
 from npad.training.recipe import Recipe
+from npad.training.run import RUN, RunPlan, ensure_watch, run_in
 from npad.training.targets import BY_REFERENCE, candidates_needed, pairs_of
 from npad.training.teacher import Teacher, decode_sources
+from npad.training.update import ActorUpdater
+from npad.training.validation import GreedySearch, Steering
 from npad.validation import ensure_choice, ensure_integer, ensure_number, one_line
 
-FORMAT = 1
 CRITERIA = ("bleu", "log-prob")
 ACTOR_RECIPE = Recipe(batch=8192, epochs=8, patience=5, anneal=True)
 
 
 @dataclass(frozen=True)
-class ActorPlan:
-    """The model, data, actor and recipe of a run, as in `run.json`.
+class ActorPlan(RunPlan):
+    """The model, data, actor and recipe of a run.
 
     Attributes:
         model: a name that `npad.load` takes, of a model that npad trained.
@@ -62,6 +59,7 @@ class ActorPlan:
         recipe: the hyper-parameters of training.
     """
 
+    kind = "actor"
     model: str
     data: tuple[str, ...]
     valid: tuple[str, str]
@@ -94,47 +92,30 @@ class ActorPlan:
                     f"the target {target} is the candidate nearest to a reference: give "
                     "--references, or choose the target beam"
                 )
-        for file in (*self.data, *self.references, *self.valid):
-            if not Path(file).is_file():
-                raise InvalidInput(f"cannot read {file}: there is no such file")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as values that JSON can represent."""
         return asdict(self) | {"recipe": self.recipe.to_json()}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ActorPlan:
-        """Build a plan from what `to_json` returned."""
         tuples = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
         return cls(**(plain | tuples | {"recipe": Recipe.from_json(plain["recipe"])}))
 
-    def save(self, folder: Path) -> None:
-        """Write `run.json`."""
-        content = seal({"format": FORMAT, "plan": self.to_json()})
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "run.json", json.dumps(content, indent=2) + "\n")
-
-    @classmethod
-    def load(cls, folder: Path) -> ActorPlan:
-        """Read `run.json`.
-
-        Raises:
-            InvalidInput: the folder has none, or a file of it is gone.
-            StorageError: it is damaged, was edited or is of another format.
-        """
-        path = folder / "run.json"
-        if not os.path.exists(path):
-            raise InvalidInput(f"{one_line(folder)} holds no run to resume: no run.json")
-        if read_json(path).get("format") != FORMAT or "plan" not in read_json(path):
-            raise StorageError(f"{path} is no run of npad train-actor; start another run")
-        try:
-            return cls.from_json(unseal(path)["plan"])
-        except (KeyError, TypeError) as error:
-            raise StorageError(f"{path} is damaged: {error}") from error
+    def absolute(self) -> ActorPlan:
+        """Return the plan with absolute paths, so that it can be resumed from any directory."""
+        folder = ModelReference.parse(self.model).folder
+        named = folder is None or self.model in SHIPPED
+        return replace(
+            self,
+            model=self.model if named else os.path.abspath(self.model),
+            data=tuple(map(os.path.abspath, self.data)),
+            valid=(os.path.abspath(self.valid[0]), os.path.abspath(self.valid[1])),
+            references=tuple(map(os.path.abspath, self.references)),
+        )
 
 
 @dataclass(frozen=True)
-class Texts:
+class SourceTexts:
     """Sources as tokens, and references if there are any."""
 
     sources: list[list[int]]
@@ -145,9 +126,9 @@ def train_actor(
     folder: str | Path,
     plan: ActorPlan,
     device: str | torch.device = "cpu",
-    watch: ActorWatch | None = None,
-) -> tuple[ActorProgress, str]:
-    """Train an actor from scratch; the best one is in `FOLDER/best`.
+    watch: Watch | None = None,
+) -> tuple[Progress, str]:
+    """Train an actor from scratch; the best one is in `FOLDER/best-N`.
 
     Args:
         folder: the folder of the run, without a run so far.
@@ -161,55 +142,52 @@ def train_actor(
     Raises:
         InvalidInput: an argument is invalid, or another process trains in the folder.
         StorageError: a file is damaged, or could not be written.
-        TrainingError: the loss is not finite.
+        TrainingError: the loss or its gradient is not finite.
     """
     folder = Path(folder)
-    if (folder / "run.json").exists():
+    if (folder / RUN).exists():
         raise InvalidInput(
             f"{one_line(folder)} holds a run already; continue it with --resume, or choose another "
             "folder"
         )
+    for file in (*plan.data, *plan.references, *plan.valid):
+        if not Path(file).is_file():
+            raise InvalidInput(f"cannot read {file}: there is no such file")
     Actor.for_model(_load(plan.model).model, plan.sites, **plan.actor)  # before anything is written
-    plan.save(folder)
+    plan.absolute().save(folder)
     return resume_actor(folder, device, watch)
 
 
 def resume_actor(
-    folder: str | Path, device: str | torch.device = "cpu", watch: ActorWatch | None = None
-) -> tuple[ActorProgress, str]:
+    folder: str | Path, device: str | torch.device = "cpu", watch: Watch | None = None
+) -> tuple[Progress, str]:
     """Continue an interrupted run; arguments, returns and errors are those of `train_actor`."""
-    folder, device = Path(folder), device_named(device)
+    folder, device, watch = Path(folder), device_named(device), ensure_watch(watch)
     plan = ActorPlan.load(folder)
-    watch = ActorWatch() if watch is None else watch
     ensure_computes(device, plan.recipe.precision)
-    devices = [device] if device.type == "cuda" else []
-    with (
-        exclusive_lock(folder / ".lock", f"training in {folder}"),
-        torch.random.fork_rng(devices),
-        out_of_memory_errors("lower the batch or the width of the beam"),
-    ):
-        recover(folder)
-        loop = prepare_loop(folder, plan, device, watch)
-        reason = loop.run()
-        return loop.progress, reason
+    return run_in(
+        folder,
+        device,
+        lambda: None,
+        lambda replicas: _loop(folder, plan, device, watch),
+        "lower the batch or the width of the beam",
+        in_processes=False,
+    )
 
 
-def prepare_loop(
-    folder: Path, plan: ActorPlan, device: torch.device, watch: ActorWatch
-) -> ActorLoop:
+def _loop(folder: Path, plan: ActorPlan, device: torch.device, watch: Watch) -> Loop:
     """Decode the sources, unless that is done, and return the loop that trains the actor."""
     saved = _load(plan.model, device)
     source, target = saved.text_subwords()
     checksum = str(saved.about["sha256"][checkpoint.WEIGHTS])
     texts = read_texts(plan.data, plan.references, source, plan.max_source)
     valid = read_texts(plan.valid[:1], plan.valid[1:], source, plan.max_source)
-    teacher = Teacher(plan.width, candidates_needed(plan.targets, plan.width))
     parts = decode_sources(
         folder / "candidates",
         prepared(saved.model),
         checksum,
         texts.sources,
-        teacher,
+        Teacher(plan.width, candidates_needed(plan.targets, plan.width)),
         watch.preparing,
     )
     detokeniser = Detokeniser(target)
@@ -225,25 +203,21 @@ def prepare_loop(
         "beam": plan.width,
         "criterion": plan.criterion,
         "dropout": plan.dropout,
-        "recipe": plan.recipe.to_json(),
+        "pairs": len(pairs),
     }
-    return ActorLoop(
+    search = GreedySearch(valid.sources, measure)
+    return Loop(
         folder,
-        saved.model,
-        actor,
-        pairs,
-        Validation(valid.sources, measure),
-        plan.recipe,
-        checksum,
-        about,
+        ActorUpdater(saved.model, actor, pairs, plan.recipe, plan.dropout),
+        Steering(saved.model, actor, search, checksum, about | {"recipe": plan.recipe.to_json()}),
+        {"model": checksum, "actor": actor.options, "data": about},
         watch,
-        dropout=plan.dropout,
     )
 
 
 def read_texts(
     files: Sequence[str], references: Sequence[str], subwords: Subwords, max_source: int
-) -> Texts:
+) -> SourceTexts:
     """Read sources, with references if given; blank and too long ones are left out.
 
     Without references, of equal sources the first is kept.
@@ -277,7 +251,7 @@ def read_texts(
             f"{display_name(files[0])} has no source of 1 to {max_source} tokens; give other data"
         )
     sources = subwords.encode([lines[i] for i in kept])
-    return Texts(sources, [targets[i] for i in kept] if references else None)
+    return SourceTexts(sources, [targets[i] for i in kept] if references else None)
 
 
 def bleu_of(

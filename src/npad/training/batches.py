@@ -1,20 +1,22 @@
-"""Token batches of pairs of similar length; (seed, epoch) alone decides their order."""
+"""Token batches of pairs of similar length, in an order of (seed, epoch) alone, and their loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from npad.model import Special
+from npad.model import Special, untouched
+from npad.models.cgru.model import AttentionModel
 from npad.training.sources import Index, Side, Source, round_up
-from npad.training.store import Corpus
+from npad.training.store import PairCorpus
 
 WINDOW = 100  # batches' worth of pairs sorted by length together: more pads less, fewer mix more
-LENGTH_STEP, ROW_STEP = 4, 16  # tokens and sentences, to which the shapes of Buckets are rounded
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Batcher:
     occur: on a GPU every shape is captured as a graph.
     """
 
-    corpus: Corpus
+    corpus: PairCorpus
     special: Special
     max_tokens: int
     grid: tuple[int, int] = (1, 1)  # sentences, length
@@ -101,22 +103,19 @@ class Batcher:
 
 
 @dataclass(frozen=True)
-class Buckets:
+class Buckets(Batcher):
     """Cuts a corpus into batches of few shapes, one per length: each is captured as a graph.
 
-    A pair's length is that of its longer side, rounded up to a multiple of `LENGTH_STEP`; both
-    sides are padded to it, and a last batch that is not full with sentences that predict nothing.
+    A pair's length is that of its longer side, rounded up; both sides are padded to it, and a last
+    batch that is not full with sentences that predict nothing.
     """
 
-    corpus: Corpus
-    special: Special
-    max_tokens: int
+    grid: tuple[int, int] = (16, 4)
 
     def epoch(self, seed: int, number: int) -> list[Index]:
-        """Return the pairs of each batch of an epoch, shuffled."""
         random = np.random.default_rng((seed, number))
         order = random.permutation(len(self.corpus))
-        sizes = self._sizes(order)
+        sizes = self.sizes(order)
         batches = []
         for size in np.unique(sizes).tolist():
             pairs, rows = order[sizes == size], self._rows(size)
@@ -125,14 +124,32 @@ class Buckets:
 
     def batch(self, pairs: Index) -> Batch:
         """Build the batch of pairs, of the shape of their length."""
-        size = int(self._sizes(pairs[:1])[0])
-        grid = (self._rows(size), size)
-        return Batcher(self.corpus, self.special, self.max_tokens, grid).batch(pairs)
-
-    def _sizes(self, pairs: Index) -> Index:
-        grid = (1, LENGTH_STEP)
-        return Batcher(self.corpus, self.special, self.max_tokens, grid).sizes(pairs)
+        size = int(self.sizes(pairs[:1])[0])
+        shape = (self._rows(size), size)
+        return Batcher(self.corpus, self.special, self.max_tokens, shape).batch(pairs)
 
     def _rows(self, size: int) -> int:
-        """Return the sentences of a batch, a multiple of ROW_STEP."""
-        return max(ROW_STEP, self.max_tokens // size // ROW_STEP * ROW_STEP)
+        """Return the sentences of a batch of pairs of a size."""
+        step = self.grid[0]
+        return max(step, self.max_tokens // size // step * step)
+
+
+def nll(
+    model: AttentionModel,
+    batch: Batch,
+    perturb: Callable[[int], Any] = lambda step: untouched,
+    features: Callable[..., Tensor] | None = None,
+) -> Tensor:
+    """Return −log p of the batch's targets, end tokens included, summed over its sentences.
+
+    Args:
+        model: the model to score with.
+        batch: the pairs.
+        perturb: the noise of a step, counted from 1.
+        features: a faster equivalent of `model.features`, such as a captured one.
+    """
+    state = model.begin(batch.source, batch.lengths)
+    hidden = (features or model.features)(state, batch.inputs, perturb)
+    logits = model.logits(hidden.flatten(0, 1)[batch.positions])
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(precise, batch.outputs, reduction="sum")

@@ -18,7 +18,7 @@ from npad.engine.memory import total_memory
 from npad.model import Layout
 from npad.models.actors import Trajectory
 from npad.models.cgru.model import AttentionModel, AttentionState
-from npad.training.noise import TrainingNoise
+from npad.training.randomness import TrainingNoise
 
 FLOATS = ("hidden", "cell", "memory", "keys")  # the tensors of a state that have gradients
 CAPTURE_LIMIT = 0.6  # share of the GPU's memory in use at which capturing stops; graphs hold memory

@@ -1,31 +1,42 @@
-"""The training loop: updates, validation, checkpoints and early stopping."""
+"""The training loop, for models and actors: updates, validation, checkpoints and early stopping.
+
+RUN/
+  log.jsonl       losses and validations
+  checkpoint-N/   to resume from: the weights, the optimiser's tensors, and the progress
+  best-N/         the weights that are best by validation, in the format that they are used in
+
+An `Updater` takes the gradient steps, a `Validation` says how good the weights are. What an update
+does depends on the plan of the run, the weights and its number alone, so a run that was killed and
+resumed ends with the same weights, bit for bit.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
-from npad.errors import InvalidInput, StorageError, TrainingError
+from npad.errors import StorageError, TrainingError
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
-from npad.storage.regular import digest
-from npad.training.batches import Batcher
-from npad.training.likelihood import nll
+from npad.storage.atomic import atomic_folder
+from npad.storage.regular import digest, file_digest, seal, unseal
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sources import Index
-from npad.training.store import Store
-from npad.training.update import Updater, mixed_precision
+from npad.training.update import Updater
+from npad.training.validation import Validation, perplexity_of
 
-OptimiserState = dict[int, dict[str, Tensor]]  # tensors by parameter and name
+WEIGHTS, OPTIMISER, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
 REPORT_INTERVAL = 10  # updates between reports, each of which synchronises with the GPU
-MAX_EXPONENT = 700.0  # of a perplexity; exp(710) overflows
+OUT_OF_TIME = "out of time"
 
 
 @dataclass
@@ -36,80 +47,54 @@ class Progress:
     epoch: int = 0  # epochs completed
     position: int = 0  # the next batch of the epoch
     batches: int = 1  # in the epoch
-    best: float = math.inf  # validation perplexity
-    best_update: int = 0
+    best: float = math.inf  # the criterion of validation
+    best_update: int = 0  # 0: there is none
+    initial: float | None = None  # the criterion before the first update, if it is one to beat
     worse: int = 0  # validations since the best
     validated: int = 0  # the last update followed by a validation
     rate: float = 1.0  # the learning rate as a share of the recipe's
+    nats: float = 0.0  # the loss since the last validation
+    tokens: int = 0  # that the loss is of
     seconds: float = 0.0  # of training, all sessions together
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any], name: str) -> Progress:
-        """Build the progress from progress.json.
-
-        Args:
-            plain: the fields, as `asdict` returned them.
-            name: what an error calls the file.
-
-        Raises:
-            StorageError: a field is missing, unknown, or out of range.
-        """
-        progress = cls()
-        for key, default in asdict(progress).items():
-            value = plain.get(key)
-            if not _is_valid(value, default):
-                kind = "whole number" if isinstance(default, int) else "number"
-                rule = f"{key} must be a {kind} of at least 0"
-                raise StorageError(f"{name} is damaged: {rule}, not {value!r:.40}")
-            setattr(progress, key, value)
-        if unknown := plain.keys() - asdict(progress).keys():
-            raise StorageError(f"{name} is damaged: it has {min(unknown)!r:.40}")
-        if progress.batches == 0:
-            raise StorageError(f"{name} is damaged: batches must be at least 1, not 0")
-        bounds = {"position": "batches", "best_update": "update", "validated": "update"}
-        for key, bound in bounds.items():
-            if getattr(progress, key) > getattr(progress, bound):
-                raise StorageError(f"{name} is damaged: its {key} is above its {bound}")
-        return progress
-
-
-def _is_valid(value: Any, default: float) -> bool:
-    """Return whether a number has the default's type and is neither negative nor NaN."""
-    kinds = (int,) if isinstance(default, int) else (int, float)
-    return type(value) in kinds and value >= 0
 
 
 class Watch:
     """Receives the events of a run; this base class ignores them."""
 
     def preparing(self, task: str, done: int, total: int) -> None:
-        """Called while the data is prepared: lines done, and in all (0 if unknown)."""
+        """Called while the data is prepared: lines or sources done, and in all (0 if unknown)."""
 
     def epoch(self, progress: Progress, batches: int, recipe: Recipe) -> None:
         """Called when an epoch of `batches` batches begins or is resumed."""
 
     def report(self, record: dict[str, Any]) -> None:
-        """Called for each record of the log; one of a validation has `valid_perplexity`."""
+        """Called for each record of the log; one of a validation has `best`."""
 
 
 @dataclass
 class Loop:
-    """The training of a run, in its folder."""
+    """The training of a run, in its folder.
+
+    Attributes:
+        folder: of the run.
+        updater: takes the gradient steps.
+        validation: measures and saves the weights.
+        plan: what determines the weights beside the recipe, by name: a checkpoint of another plan
+            is refused.
+        watch: receives the events of the run.
+        stop: asked after every update whether to stop, as if out of time.
+    """
 
     folder: Path
-    store: Store
     updater: Updater
+    validation: Validation
+    plan: Mapping[str, Any] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
-    progress: Progress = field(default_factory=Progress)
+    stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        valid = self.store.valid
-        if valid is None:
-            way_out = "prepare it with --valid SOURCE TARGET"
-            raise InvalidInput(f"{self.store.folder} has no validation pairs; {way_out}")
-        self.model, self.recipe = self.updater.model, self.updater.recipe
-        self.first = self.updater.processes.first
-        self.valid = Batcher(valid, self.model.special, self.recipe.batch)
+        self.recipe, self.first = self.updater.recipe, self.updater.replicas.first
+        self.progress = Progress(best=self.validation.worst)
         self.log = self.folder / "log.jsonl"
         self.pending: list[tuple[Tensor, Index]] = []  # loss and pairs of updates not yet reported
         self.began = self.reported = time.monotonic()
@@ -119,23 +104,27 @@ class Loop:
 
         Raises:
             StorageError: a checkpoint is damaged, or a file could not be written.
-            TrainingError: the loss or its gradient is not finite.
+            TrainingError: the loss, its gradient or a measure is not finite.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.resume()
+        progress, first_number = self.progress, self.updater.first_number
+        if progress.update == 0 and progress.initial is None:
+            self.measure_start()
         for pairs in self._remaining_batches():
-            self.progress.update += 1
-            self.progress.position += 1
-            self._set_rate()
-            self.pending.append((self.updater.update(pairs, self.progress.update), pairs))
+            self._set_rate(progress.position + first_number)
+            self.pending.append((self.updater.update(pairs, progress.update + first_number), pairs))
+            progress.update += 1
+            progress.position += 1
             if len(self.pending) == REPORT_INTERVAL:
                 self.report()
             if self._validation_is_due():
                 self.validate()
-            elif self.progress.update % self.recipe.checkpoint == 0:
+            elif progress.update % self.recipe.checkpoint == 0:
                 self.save()
-        if self.progress.validated != self.progress.update:
+        if progress.validated != progress.update:
             self.validate()
-        self.model.eval()
+        self.updater.network.eval()
         return self.reason()
 
     def reason(self) -> str:
@@ -145,7 +134,9 @@ class Loop:
             return f"{progress.worse} validations without a new best"
         if recipe.updates is not None and progress.update >= recipe.updates:
             return f"{recipe.updates:,} updates"
-        return f"{recipe.epochs} epochs" if progress.epoch >= recipe.epochs else ""
+        if progress.epoch >= recipe.epochs:
+            return f"{recipe.epochs} epochs"
+        return OUT_OF_TIME if self.stop() else ""
 
     def report(self) -> None:
         """Log the updates since the last report, and check that they are finite."""
@@ -155,160 +146,140 @@ class Loop:
         losses, norms = torch.stack([numbers for numbers, _ in pending]).T.tolist()
         first_update = self.progress.update - len(pending) + 1
         for update, (loss, norm) in enumerate(zip(losses, norms, strict=True), first_update):
-            if not math.isfinite(loss):
-                self._raise_diverged(update, f"the loss is {loss}")
-            if not math.isfinite(norm):
-                self._raise_diverged(update, f"the gradient's norm is {norm}")
+            self._ensure_finite(update, {"the loss": loss, "the gradient's norm": norm})
         clock, targets = time.monotonic(), self.updater.corpus.target.lengths
         sentences = sum(len(pairs) for _, pairs in pending)
         tokens = sum(int(targets[pairs].sum()) + len(pairs) for _, pairs in pending)
-        record = {
-            **self._timestamp(),
+        self.progress.nats += sum(losses)
+        self.progress.tokens += tokens
+        measures = {
             "nll": sum(losses) / sentences,
-            "perplexity": _perplexity(sum(losses), tokens),
+            "perplexity": perplexity_of(sum(losses), tokens),
             "gradient_norm": sum(norms) / len(norms),
             "tokens_per_second": round(tokens / max(1e-9, clock - self.reported)),
         }
         self.reported = clock
-        self._log(record)
+        self._log(measures)
+
+    def measure_start(self) -> None:
+        """Measure what the weights have to beat, if anything."""
+        measures = self.validation.start()
+        if measures is not None:
+            self.progress.initial = self.progress.best = measures[self.validation.criterion]
+            if self.first:
+                self.watch.report({**self._timestamp(), **measures, "best": False})
+            self.save()
 
     def validate(self) -> None:
-        """Compute the validation perplexity, keep the best model, and save a checkpoint."""
+        """Measure the weights, keep the best, and save a checkpoint."""
         self.report()
         progress = self.progress
-        mean, perplexity = self.measure()
-        better = perplexity < progress.best
+        measures = self.validation.measure(perplexity_of(progress.nats, progress.tokens))
+        self._ensure_finite(progress.update, measures)
+        value = measures[self.validation.criterion]
+        better = self.validation.is_better(value, progress.best)
         progress.worse = 0 if better else progress.worse + 1
-        progress.validated = progress.update
+        progress.validated, progress.nats, progress.tokens = progress.update, 0.0, 0
         if not better:
             progress.rate *= self.recipe.decay
         else:
-            progress.best, progress.best_update = perplexity, progress.update
-            if self.first:
-                folder = self.folder / f"best-{progress.update}"
-                checkpoint.save(folder, self.model, self.store.subwords, self.about())
-                checkpoint.keep_only(folder)
-        measures = {"valid_nll": mean, "valid_perplexity": perplexity, "best": better}
-        self._log(self._timestamp() | measures)
+            progress.best, progress.best_update = value, progress.update
+            self.keep_current()
+        self._log(measures | {"best": better})
         self.save()
         self.reported = time.monotonic()
 
-    @torch.no_grad()
-    def measure(self) -> tuple[float, float]:
-        """Return the NLL per sentence and the perplexity per token of the validation pairs."""
-        self.model.eval()
-        total = torch.zeros(2, dtype=torch.float64, device=self.updater.device)
-        for pairs in self.valid.in_order():
-            share = self.updater.processes.share(pairs)
-            if len(share):
-                batch = self.valid.batch(share).to(self.updater.device)
-                with mixed_precision(self.recipe, self.updater.device):
-                    summed = nll(self.model, batch)
-                total += torch.stack([summed.double(), total.new_tensor(len(batch.positions))])
-        self.model.train()
-        nats, tokens = self.updater.processes.add(total).tolist()
-        if not math.isfinite(nats):
-            self._raise_diverged(self.progress.update, f"the validation loss is {nats}")
-        return nats / len(self.valid.corpus), _perplexity(nats, tokens)
+    def keep_current(self) -> None:
+        """Write the current weights as the best of the run."""
+        if self.first:
+            folder = self.folder / f"best-{self.progress.update}"
+            self.validation.save(folder, asdict(self.progress))
+            checkpoint.keep_only(folder)
 
     def save(self) -> None:
         """Save a checkpoint to resume from."""
         self.report()
         self.progress.seconds = time.monotonic() - self.began
-        if self.first:
-            folder = self.folder / f"checkpoint-{self.progress.update}"
-            state = self.updater.optimiser.state_dict()["state"]
-            tensors = {
-                f"{i}.{name}": tensor
-                for i, parts in state.items()
-                for name, tensor in parts.items()
+        if not self.first:
+            return
+        state = self.updater.optimiser.state_dict()["state"]
+        files = {
+            WEIGHTS: dict(self.updater.network.named_parameters()),
+            OPTIMISER: {
+                f"{i}.{name}": x for i, parts in state.items() for name, x in parts.items()
+            },
+        }
+        folder = self.folder / f"checkpoint-{self.progress.update}"
+        with atomic_folder(folder) as part:
+            for name, tensors in files.items():
+                plain = {key: x.detach().cpu().contiguous() for key, x in tensors.items()}
+                save_file(plain, part / name)
+                (part / name).chmod(0o644)  # safetensors makes it private
+            content = {
+                "progress": asdict(self.progress),
+                "plan": self._digests(),
+                "sha256": {name: file_digest(part / name) for name in files},
             }
-            training = (tensors, asdict(self.progress) | {"plan": self.plan()})
-            checkpoint.save(folder, self.model, self.store.subwords, self.about(), training)
-            checkpoint.keep_only(folder)
+            (part / PROGRESS).write_text(json.dumps(seal(content), indent=2) + "\n")
+        checkpoint.keep_only(folder)
 
     def resume(self) -> None:
         """Restore the last checkpoint, if any."""
         last = checkpoint.newest(self.folder, "checkpoint")
         if last is not None:
-            weights, tensors, saved = checkpoint.load_training(last)
-            self._ensure_same_plan(last, saved.pop("plan", None))
-            self.progress = Progress.from_json(saved, f"{last}/{checkpoint.PROGRESS}")
-            if self.progress.update != checkpoint.number_of(last):
-                raise StorageError(f"{last} is damaged: it is of update {self.progress.update}")
+            content, weights, tensors = load_checkpoint(last)
+            for name, value in self._digests().items():
+                if content["plan"].get(name) != value:
+                    rule = f"the {name} of {self.folder} is not what {last.name} was trained with"
+                    raise StorageError(f"{rule}; restore it, or start another run")
+            self.progress = _progress(content["progress"], last)
             self._ensure_best()
-            checkpoint.set_weights(self.model, weights)
+            checkpoint.set_weights(self.updater.network, weights)
             groups = self.updater.optimiser.state_dict()["param_groups"]
-            state = self._optimiser_state(last, tensors)
+            state: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in tensors.items():
+                number, _, name = key.partition(".")
+                state.setdefault(int(number), {})[name] = tensor
             self.updater.optimiser.load_state_dict({"state": state, "param_groups": groups})
         if self.first:
             log.rewind(self.log, self.progress.update)
         self.reported = time.monotonic()
         self.began = self.reported - self.progress.seconds
 
-    def about(self) -> dict[str, Any]:
-        """Return the fields of config.json that describe how a model was trained."""
-        training = {
-            "update": self.progress.update,
-            "epoch": self.progress.epoch,
-            "perplexity": self.progress.best,
-            "recipe": self.recipe.to_json(),
-            "data": self.store.about["splits"],
-        }
-        longest = self.store.about.get("longest_seconds")
-        return {"training": training} | ({} if longest is None else {"longest_seconds": longest})
+    def best(self) -> Path | None:
+        """Return the folder of the best weights, if any are better than the start."""
+        return checkpoint.newest(self.folder, "best")
 
-    def plan(self) -> dict[str, str]:
-        """Return digests of the model, recipe and data, without the stopping criteria."""
+    def _digests(self) -> dict[str, str]:
+        """Return digests of what determines the weights, without the stopping criteria."""
         recipe = self.recipe.to_json()
         recipe = {name: recipe[name] for name in recipe if name not in STOPPING_CRITERIA}
-        parts = {"model": self.model.options, "recipe": recipe, "data": self.store.about}
-        return {name: digest(part) for name, part in parts.items()}
-
-    def _ensure_same_plan(self, last: Path, saved: Any) -> None:
-        """Refuse to resume from a checkpoint of another model, recipe or data."""
-        if not isinstance(saved, dict):
-            raise StorageError(f"{last}/{checkpoint.PROGRESS} is damaged: it has no plan")
-        for name, value in self.plan().items():
-            if saved.get(name) != value:
-                rule = f"the {name} of {self.folder} is not what {last.name} was trained with"
-                raise StorageError(f"{rule}; restore it, or start another run")
+        return {name: digest(part) for name, part in {"recipe": recipe, **self.plan}.items()}
 
     def _ensure_best(self) -> None:
-        """Refuse to resume without the best model so far; a later one will be trained again."""
+        """Refuse to resume without the best weights so far; later ones will be trained again."""
         if self.progress.best_update == 0 or not self.first:
             return
-        best = checkpoint.newest(self.folder, "best")
+        best = self.best()
         number = checkpoint.number_of(best) if best else 0
         expected = number == self.progress.best_update or number > self.progress.update
         if best is None or not expected:
             name = f"best-{self.progress.best_update}"
             raise StorageError(f"{self.folder} has lost {name}; restore it, or start another run")
-        checkpoint.verify(best)
+        self.validation.verify(best)
 
-    def _optimiser_state(self, last: Path, tensors: dict[str, Tensor]) -> OptimiserState:
-        """Group the optimiser's tensors by parameter; each is a scalar or has its shape."""
-        state: OptimiserState = {}
-        shapes = {str(i): parameter.shape for i, parameter in enumerate(self.model.parameters())}
-        for key, tensor in tensors.items():
-            number, _, name = key.partition(".")
-            if number not in shapes or tensor.shape not in ((), shapes[number]):
-                reason = f"{key!r:.40} does not fit the model"
-                raise StorageError(f"{last}/{checkpoint.TRAINING} is damaged: {reason}")
-            state.setdefault(int(number), {})[name] = tensor
-        return state
-
-    def _set_rate(self) -> None:
+    def _set_rate(self, position: int) -> None:
+        """Set the learning rate of an update, by its position in the epoch."""
         rate = self.recipe.rate * self.progress.rate
         if self.recipe.anneal:
-            share = min(1.0, self._epochs() / self.recipe.epochs)
+            share = min(1.0, self._epochs(position) / self.recipe.epochs)
             rate *= 0.5 + 0.5 * math.cos(math.pi * share)
         for group in self.updater.optimiser.param_groups:
             group["lr"] = rate
 
-    def _epochs(self) -> float:
+    def _epochs(self, position: int) -> float:
         """Return the epochs done so far, with the share of the current one."""
-        return self.progress.epoch + self.progress.position / self.progress.batches
+        return self.progress.epoch + position / self.progress.batches
 
     def _remaining_batches(self) -> Iterator[Index]:
         """Yield batches from the current position until a stopping criterion holds."""
@@ -334,23 +305,47 @@ class Loop:
         """Return the fields that every record of the log begins with."""
         return {
             "update": self.progress.update,
-            "epoch": round(self._epochs(), 3),
+            "epoch": round(self._epochs(self.progress.position), 3),
             "seconds": round(time.monotonic() - self.began, 2),
         }
 
-    def _log(self, record: dict[str, Any]) -> None:
+    def _log(self, measures: Mapping[str, Any]) -> None:
         if self.first:
+            record = {**self._timestamp(), **measures}
             log.append(self.log, record)
             self.watch.report(record)
 
-    def _raise_diverged(self, update: int, reason: str) -> NoReturn:
-        last = checkpoint.newest(self.folder, "checkpoint")
-        kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
-        rate = self.recipe.rate * self.progress.rate
-        moment = f"update {update} (epoch {self.progress.epoch + 1})"
-        way_out = f"start another run, with a learning rate below {rate:g}"
-        raise TrainingError(f"{reason} at {moment}; {kept}; {way_out}")
+    def _ensure_finite(self, update: int, measures: Mapping[str, float]) -> None:
+        for name, value in measures.items():
+            if not math.isfinite(value):
+                last = checkpoint.newest(self.folder, "checkpoint")
+                kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint"
+                rate = self.recipe.rate * self.progress.rate
+                moment = f"update {update} (epoch {self.progress.epoch + 1})"
+                way_out = f"start another run, with a learning rate below {rate:g}"
+                raise TrainingError(f"{name} is {value} at {moment}; {kept}; {way_out}")
 
 
-def _perplexity(nats: float, tokens: float) -> float:
-    return math.exp(min(MAX_EXPONENT, nats / tokens))
+def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """Return the content of progress.json, the weights, and the optimiser's tensors.
+
+    Raises:
+        StorageError: a file is missing or damaged.
+    """
+    content = unseal(folder / PROGRESS)
+    for name in (WEIGHTS, OPTIMISER):
+        if file_digest(folder / name) != content["sha256"][name]:
+            reason = f"its checksum is not the one in {PROGRESS}"
+            raise StorageError(f"{folder / name} is damaged: {reason}; start another run")
+    weights, tensors = (checkpoint.load_tensors(folder / name) for name in (WEIGHTS, OPTIMISER))
+    return content, weights, tensors
+
+
+def _progress(plain: dict[str, Any], folder: Path) -> Progress:
+    """Return the progress of a checkpoint, whose digest has been verified."""
+    if plain.keys() != {part.name for part in fields(Progress)}:
+        raise StorageError(f"{folder / PROGRESS} is of another npad; start another run")
+    progress = Progress(**plain)
+    if progress.update != checkpoint.number_of(folder):
+        raise StorageError(f"{folder} is damaged: it is of update {progress.update}")
+    return progress

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from npad.distributions import Orthogonal
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise, noise_as_names, noise_from_names
-from npad.training.noise import ensure_trainable
 from npad.validation import brief, ensure_bool, ensure_choice, ensure_integer, ensure_number
 
 STOPPING_CRITERIA = ("epochs", "updates", "patience")  # fields that may change on resume
@@ -114,6 +114,26 @@ class Recipe:
         """Build a recipe from what `to_json` returned."""
         noise = plain.get("noise")
         return cls(**(plain | {"noise": noise and noise_from_names(**noise)}))
+
+
+def ensure_trainable(noise: Noise) -> None:
+    """Refuse noise that needs several chains or the output's entropy, which training lacks.
+
+    Raises:
+        InvalidInput: the sigma, the distribution or the schedule cannot be trained with.
+    """
+    if isinstance(noise.sigma, tuple):
+        raise InvalidInput(f"training takes one sigma, not one per chain: {noise.sigma}")
+    part: object = noise.distribution
+    while part is not None:
+        if isinstance(part, Orthogonal):
+            rule = "Orthogonal noise relates the chains of a sentence, and training has one"
+            raise InvalidInput(f"{rule}; use another distribution")
+        part = getattr(part, "base", None)
+    if getattr(noise.schedule, "uses_entropy", True):
+        kind = type(noise.schedule).__name__
+        rule = f"{kind} follows the output's entropy, which training does not compute"
+        raise InvalidInput(f"{rule}; use another schedule")
 
 
 def _plain(value: Any) -> Any:

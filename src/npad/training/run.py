@@ -3,9 +3,8 @@
 RUN/
   run.json        data, model and recipe of the run, with the digest of its content
   data/           its token store, if it was prepared from text
-  log.jsonl       losses and validations
-  checkpoint-N/   to resume from
-  best-N/         the model with the lowest validation perplexity
+  loss.png        written by `npad train`
+  and the files of `training.loop`
 """
 
 from __future__ import annotations
@@ -13,44 +12,51 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 
 from npad.engine.devices import device_named, ensure_computes
-from npad.engine.memory import out_of_memory_errors
+from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
+from npad.models.network import without_weights
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json, seal, unseal
-from npad.training.frequencies import begin_with_frequencies
 from npad.training.loop import Loop, Progress, Watch
 from npad.training.media import check_media, prepare_media
 from npad.training.prepare import check, prepare
-from npad.training.processes import joined
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
-from npad.training.sizes import ensure_fits
 from npad.training.store import Store
 from npad.training.tasks import Task
-from npad.training.update import Updater
+from npad.training.update import ModelUpdater, Replicas, begin_with_frequencies, joined
+from npad.training.validation import Perplexity
 from npad.validation import brief, ensure_path, one_line
 
-FORMAT = 2
+FORMAT = 3
+RUN = "run.json"
+COPIES = {"adam": 4, "adadelta": 4, "sgd": 2}  # of a weight: itself, gradient, optimiser state
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The data, model and recipe of a run, as in `run.json`."""
+class RunPlan(ABC):
+    """What determines the weights of a run, as in its `run.json`."""
 
-    # a store's folder, or the arguments of `prepare`, or those of `prepare_media`
-    data: str | Mapping[str, Any]
-    options: Mapping[str, Any]  # the arguments of AttentionModel
-    recipe: Recipe
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as values that JSON can represent."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        """Build a plan from what `to_json` returned."""
 
     def save(self, folder: Path) -> None:
         """Write `run.json`.
@@ -58,37 +64,55 @@ class Plan:
         Raises:
             StorageError: it could not be written.
         """
-        plain = {
-            "format": FORMAT,
-            "data": self.data,
-            "model": self.options,
-            "recipe": self.recipe.to_json(),
-        }
-        write_atomic(folder / "run.json", json.dumps(seal(plain), indent=2) + "\n")
+        folder.mkdir(parents=True, exist_ok=True)
+        content = seal({"format": FORMAT, "kind": self.kind, "plan": self.to_json()})
+        write_atomic(folder / RUN, json.dumps(content, indent=2) + "\n")
 
     @classmethod
-    def load(cls, folder: Path) -> Plan:
+    def load(cls, folder: Path) -> Self:
         """Read `run.json`.
 
         Raises:
-            InvalidInput: the folder has none.
+            InvalidInput: the folder has none, or one of another kind.
             StorageError: it is damaged, was edited or is of another format.
         """
-        path = folder / "run.json"
+        path = folder / RUN
         if not os.path.exists(path):
-            raise InvalidInput(f"{one_line(folder)} holds no run to resume: no run.json")
+            raise InvalidInput(f"{one_line(folder)} holds no run to resume: no {RUN}")
         written = read_json(path).get("format")
         if written != FORMAT:
             rule = f"is a run of format {written!r:.20}; this npad reads {FORMAT}"
             raise StorageError(f"{folder} {rule}; start another run")
-        plain = unseal(path)
+        content = unseal(path)
+        if content.get("kind") != cls.kind:
+            raise InvalidInput(
+                f"{one_line(folder)} is a run of {content.get('kind')!r:.20}, not of {cls.kind!r}; "
+                "resume it with the command that began it"
+            )
         try:
-            plan = cls(plain["data"], plain["model"], Recipe.from_json(plain["recipe"]))
+            return cls.from_json(content["plan"])
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise StorageError(f"{path} is damaged: {error}") from error
-        if not isinstance(plan.data, str | dict) or not isinstance(plan.options, dict):
-            raise StorageError(f"{path} is damaged: its data or model is of another type")
-        return plan
+
+
+@dataclass(frozen=True)
+class TrainingPlan(RunPlan):
+    """The data, model and recipe of a run."""
+
+    kind = "model"
+    # a store's folder, or the arguments of `prepare`, or those of `prepare_media`
+    data: str | Mapping[str, Any]
+    options: Mapping[str, Any]  # the arguments of AttentionModel
+    recipe: Recipe
+
+    def to_json(self) -> dict[str, Any]:
+        return {"data": self.data, "model": self.options, "recipe": self.recipe.to_json()}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        if not isinstance(plain["data"], str | dict) or not isinstance(plain["model"], dict):
+            raise TypeError("its data or model is of another type")
+        return cls(plain["data"], plain["model"], Recipe.from_json(plain["recipe"]))
 
     def store(self, folder: Path) -> Path:
         """Return the folder of a run's token store."""
@@ -134,9 +158,10 @@ def train(
         raise InvalidInput(
             f"recipe must be a Recipe, such as Recipe(epochs=5), not {brief(recipe)}"
         )
-    watch, device = _ensure_watch(watch), device_named(device)
-    folder = Path(folder)
-    plan = Plan(data if isinstance(data, Mapping) else str(Path(data).resolve()), options, recipe)
+    watch, device, folder = ensure_watch(watch), device_named(device), Path(folder)
+    plan = TrainingPlan(
+        data if isinstance(data, Mapping) else str(Path(data).resolve()), options, recipe
+    )
     _check_plan(plan, device)
 
     def begin() -> None:
@@ -146,7 +171,7 @@ def train(
             )
         plan.save(folder)
 
-    return _run(folder, device, watch, begin)
+    return _train(folder, device, watch, begin)
 
 
 def resume(
@@ -172,11 +197,11 @@ def resume(
         TrainingError: the loss or its gradient is not finite.
     """
     ensure_path("folder", folder)
-    watch, device, folder = _ensure_watch(watch), device_named(device), Path(folder)
+    watch, device, folder = ensure_watch(watch), device_named(device), Path(folder)
     for name in criteria.keys() - STOPPING_CRITERIA:
         allowed = ", ".join(STOPPING_CRITERIA)
         raise InvalidInput(f"a run is resumed with other {allowed}; its {name} stays as it was")
-    plan = Plan.load(folder)
+    plan = TrainingPlan.load(folder)
     changed = replace(plan, recipe=replace(plan.recipe, **criteria))  # type: ignore[arg-type]
 
     def begin() -> None:
@@ -185,17 +210,88 @@ def resume(
         if changed != plan:
             changed.save(folder)
 
-    return _run(folder, device, watch, begin)
+    return _train(folder, device, watch, begin)
 
 
-def _ensure_watch(watch: object) -> Watch:
+def run_in(
+    folder: Path,
+    device: torch.device,
+    begin: Callable[[], None],
+    loop_of: Callable[[Replicas], Loop],
+    way_out: str,
+    in_processes: bool = True,
+) -> tuple[Progress, str]:
+    """Train in a folder, alone in it, and leave the caller's random state as it is.
+
+    Args:
+        folder: of the run.
+        device: where to train.
+        begin: called by the first process alone, before it joins the others, which may wait long.
+        loop_of: returns the loop of this process.
+        way_out: what to lower where memory is short.
+        in_processes: whether torchrun may start several processes.
+    """
+    with ExitStack() as stack:
+        if not in_processes or int(os.environ.get("RANK", 0)) == 0:
+            stack.enter_context(exclusive_lock(folder / ".lock", f"training in {folder}"))
+            recover(folder)
+            begin()
+        replicas = stack.enter_context(joined(device)) if in_processes else Replicas()
+        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        stack.enter_context(out_of_memory_errors(way_out))
+        loop = loop_of(replicas)
+        reason = loop.run()
+        return loop.progress, reason
+
+
+def ensure_watch(watch: object) -> Watch:
     """Return `watch`, or one that ignores all events for None."""
     if watch is not None and not isinstance(watch, Watch):
         raise InvalidInput(f"watch must be a Watch, or None, not {brief(watch)}")
     return Watch() if watch is None else watch
 
 
-def _check_plan(plan: Plan, device: torch.device) -> None:
+def _train(
+    folder: Path, device: torch.device, watch: Watch, begin: Callable[[], None]
+) -> tuple[Progress, str]:
+    def begin_with_data() -> None:
+        begin()
+        plan = TrainingPlan.load(folder)
+        if not isinstance(plan.data, str) and not plan.store(folder).exists():
+            prepare_data = prepare_media if "task" in plan.data else prepare
+            prepare_data(plan.store(folder), progress=watch.preparing, **plan.data)
+
+    return run_in(
+        folder,
+        device,
+        begin_with_data,
+        lambda replicas: _loop(folder, device, watch, replicas),
+        "lower the batch or the units",
+    )
+
+
+def _loop(folder: Path, device: torch.device, watch: Watch, replicas: Replicas) -> Loop:
+    """Return the loop of a model, with its data."""
+    plan = TrainingPlan.load(folder)
+    recipe = plan.recipe
+    ensure_computes(device, recipe.precision)
+    store = Store.open(plan.store(folder))
+    torch.manual_seed(recipe.seed)
+    vocabulary, options = store.about["vocabulary"], model_options(store.task, plan.options)
+    ensure_fits(vocabulary, options, recipe, device)
+    model = AttentionModel(*vocabulary, **options)
+    pretrained = store.pretrained
+    if pretrained is not None:
+        model.get_submodule("pretrained").load_state_dict(pretrained)
+    if model.source == "picture":
+        begin_with_frequencies(model, store.train.target)
+    updater = ModelUpdater(model, store.train, recipe, device, replicas)
+    validation = Perplexity(model, store, recipe, device, replicas)
+    determined_by = {"model": model.options, "data": store.about}
+    return Loop(folder, updater, validation, determined_by, watch)
+
+
+def _check_plan(plan: TrainingPlan, device: torch.device) -> None:
     """Find mistakes before anything is written: sizes, options, noise, store, names of files."""
     arguments = inspect.signature(AttentionModel).parameters.keys()
     allowed = arguments - {"source_vocabulary", "target_vocabulary", "source"}
@@ -204,19 +300,53 @@ def _check_plan(plan: Plan, device: torch.device) -> None:
             raise InvalidInput(
                 f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(allowed))}"
             )
-    ensure_fits((1, 1), plan.options, plan.recipe, device)
+    ensure_fits((1, 1), plan.options, plan.recipe, device)  # whatever the data
     store = Store.open(plan.data) if isinstance(plan.data, str) else None
     about: Any = plan.data if store is None else store.about
     options = model_options(Task.of(about), plan.options)
-    with torch.device("meta"):
-        model = AttentionModel(1, 1, **options)
+    vocabulary = (1, 1) if store is None else store.about["vocabulary"]
+    model = ensure_fits(vocabulary, options, plan.recipe, device)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
     if store is not None:
-        ensure_fits(store.about["vocabulary"], options, plan.recipe, device)
         store.verify()
     else:
         _check_files(about)
+
+
+def ensure_fits(
+    vocabulary: tuple[int, int], options: Mapping[str, Any], recipe: Recipe, device: torch.device
+) -> AttentionModel:
+    """Refuse a model that could not be trained in the memory of a device.
+
+    Args:
+        vocabulary: the sizes of source and target, or lower bounds of them.
+        options: the arguments of AttentionModel.
+        recipe: its optimiser decides how many copies of the weights are held.
+        device: where to train.
+
+    Returns:
+        The model, on the meta device.
+
+    Raises:
+        InvalidInput: an option is invalid, or the memory is too small.
+    """
+    with without_weights():
+        model = AttentionModel(*vocabulary, **options)
+    weights = sum(weight.numel() for weight in model.parameters())
+    required = 4 * COPIES[recipe.optimiser] * weights  # bytes, in float32
+    try:
+        memory = total_memory(device)
+    except (AssertionError, RuntimeError):  # a missing GPU is reported later
+        memory = total_memory(torch.device("cpu"))
+    if required > memory:
+        names = ("units", "embedding", "layers")
+        sizes = ", ".join(f"{name} {model.options[name]:,}" for name in names)
+        raise InvalidInput(
+            f"a model of {sizes} cannot be trained in the {memory / 2**30:,.0f} GiB of {device}; "
+            "lower the units, the embedding, the layers or the vocabulary"
+        )
+    return model
 
 
 def model_options(task: Task | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,40 +371,3 @@ def _check_files(data: Mapping[str, Any]) -> None:
             if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
                 reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
                 raise InvalidInput(f"cannot read {file}: {reason}")
-
-
-def _run(
-    folder: Path, device: str | torch.device, watch: Watch, begin: Callable[[], None]
-) -> tuple[Progress, str]:
-    """Train in a folder; the first process calls `begin` before the others read `run.json`."""
-    device = torch.device(device)
-    devices = [device] if device.type == "cuda" else []
-    first = int(os.environ.get("RANK", 0)) == 0
-    with ExitStack() as stack:
-        if first:  # before the processes join: preparing may take longer than they wait
-            stack.enter_context(exclusive_lock(folder / ".lock", f"training in {folder}"))
-            recover(folder)
-            begin()
-            plan = Plan.load(folder)
-            if not isinstance(plan.data, str) and not plan.store(folder).exists():
-                prepare_data = prepare_media if "task" in plan.data else prepare
-                prepare_data(plan.store(folder), progress=watch.preparing, **plan.data)
-        processes = stack.enter_context(joined(device))
-        stack.enter_context(torch.random.fork_rng(devices))  # keep the caller's random state
-        stack.enter_context(out_of_memory_errors("lower the batch or the units"))
-        plan = Plan.load(folder)
-        ensure_computes(device, plan.recipe.precision)
-        store = Store.open(plan.store(folder))
-        torch.manual_seed(plan.recipe.seed)
-        vocabulary, options = store.about["vocabulary"], model_options(store.task, plan.options)
-        ensure_fits(vocabulary, options, plan.recipe, device)
-        model = AttentionModel(*vocabulary, **options)
-        pretrained = store.pretrained
-        if pretrained is not None:
-            model.get_submodule("pretrained").load_state_dict(pretrained)
-        if model.source == "picture":
-            begin_with_frequencies(model, store.train.target)
-        updater = Updater(model, store.train, plan.recipe, device, processes)
-        loop = Loop(folder, store, updater, watch)
-        reason = loop.run()
-        return loop.progress, reason

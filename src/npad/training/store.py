@@ -39,7 +39,7 @@ WAY_OUT = "make it anew with npad prepare"
 
 
 @dataclass(frozen=True)
-class Corpus:
+class PairCorpus:
     """The pairs of a split."""
 
     source: Source
@@ -138,19 +138,19 @@ class Store:
             raise StorageError(f"cannot read {self.folder / NETWORK_FILE}: {error}") from error
 
     @property
-    def train(self) -> Corpus:
+    def train(self) -> PairCorpus:
         """The training pairs."""
         return self._corpus("train")
 
     @property
-    def valid(self) -> Corpus | None:
+    def valid(self) -> PairCorpus | None:
         """The validation pairs, if any."""
         return self._corpus("valid") if "valid" in self.about["splits"] else None
 
-    def _corpus(self, split: str) -> Corpus:
+    def _corpus(self, split: str) -> PairCorpus:
         """Memory-map a split, and check its number of pairs, its ends and its tokens."""
         folder, pairs = self.folder / split, self.about["splits"][split]["kept"]
-        corpus = Corpus.open(folder, self.about["dtypes"], self.task)
+        corpus = PairCorpus.open(folder, self.about["dtypes"], self.task)
         for name, size in zip(SIDES, self.about["vocabulary"], strict=True):
             side = getattr(corpus, name)
             if not isinstance(side, Side):

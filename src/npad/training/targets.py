@@ -11,7 +11,7 @@ from npad.errors import InvalidInput
 from npad.metrics.registry import METRICS
 from npad.selectors import LengthNormalised
 from npad.training.sources import Side
-from npad.training.store import Corpus
+from npad.training.store import PairCorpus
 from npad.training.teacher import Candidates
 from npad.validation import ensure_choice
 
@@ -40,7 +40,7 @@ def pairs_of(
     references: Sequence[str] | None = None,
     detokenise: Callable[[Sequence[Sequence[int]]], list[str]] | None = None,
     known: Mapping[int, list[int]] | None = None,
-) -> Corpus:
+) -> PairCorpus:
     """Return the pairs of sources and targets; with several targets, those of each, a mixture.
 
     Args:
@@ -66,7 +66,8 @@ def pairs_of(
             pairs += [(sources[place], tokens) for tokens in chosen if tokens and tokens != found]
     if not pairs:
         raise InvalidInput("no source has a finished, non-empty output; give other sources")
-    return Corpus(_side([source for source, _ in pairs]), _side([target for _, target in pairs]))
+    source, target = (_side(side) for side in zip(*pairs, strict=True))
+    return PairCorpus(source, target)
 
 
 def _choice(target: str, references: Sequence[str] | None, detokenise: Any) -> Choose:

@@ -1,7 +1,8 @@
-"""Augmentation: each update sees a pair's picture or sound changed a little.
+"""What an update changes at random: noise in the model's states, pictures and sounds themselves.
 
-The changes are drawn by key (seed, update, pair), so that a resumed run sees the same ones.
+Both are drawn by key (seed, update, pair), so that a resumed run sees the same changes.
 
+- Noise, the paper's first open question: train with the noise of decoding.
 - Pictures: a crop of at least 70 % of the width, moved and often mirrored; brightness, contrast.
 - Sounds: tempo, a shift in time, a stretch in frequency as of another speaker (Jaitly & Hinton,
   2013), and bands of time and frequency set to zero, their mean (SpecAugment, Park et al., 2019).
@@ -10,12 +11,13 @@ The changes are drawn by key (seed, update, pair), so that a resumed run sees th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from npad.noise.noisy import Noise, Perturbation
 from npad.noise.random import Keys, draw, uniform
 from npad.training.batches import Batch
 
@@ -29,6 +31,24 @@ MASKS = 2  # of time, and as many of frequency
 TIME_MASK = 12  # frames
 FREQUENCY_MASK = 0.15  # of the bands
 WIDTH_STEP = 128  # frames to which the width of a batch is rounded up, so that few shapes occur
+
+
+@dataclass(frozen=True)
+class TrainingNoise:
+    """The noise of a batch at each step, keyed as in decoding, with the update as the chain."""
+
+    noise: Noise
+    seed: int
+    ids: Tensor  # [rows], the pairs' positions in the corpus
+    updates: Tensor  # [rows], the number of the update
+
+    def __call__(self, step: int) -> Perturbation:
+        """Return the perturbation of a step, counted from 1."""
+        steps = torch.full_like(self.ids, step)
+        keys = Keys(self.seed, self.ids, self.updates, steps, torch.zeros_like(steps))
+        sigma = torch.full_like(steps, float(self.noise.sigma), dtype=torch.float32)  # type: ignore[arg-type]
+        scale = self.noise.schedule(steps.to(torch.float32), torch.ones_like(sigma))
+        return Perturbation(self.noise, keys, sigma * scale)
 
 
 def augmented(batch: Batch, source: str, seed: int, update: int) -> Batch:

@@ -7,10 +7,13 @@ import math
 import os
 import subprocess
 import sys
+from subprocess import PIPE
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import distributed
 
 from npad import InvalidInput, Noise
 from npad.errors import TrainingError
@@ -18,12 +21,17 @@ from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.atomic import exclusive_lock
 from npad.training import run
-from npad.training.loop import Loop, Watch
+from npad.training.loop import Loop, Watch, load_checkpoint
 from npad.training.recipe import Recipe
-from npad.training.update import Updater
-from runs import SHORT, TINY, Enough, Stopping, tiny, train, updater, weights
+from npad.training.update import ModelUpdater
+from npad.training.validation import Perplexity
+from runs import SHORT, TINY, Enough, Stopping, train, updater, weights
 
-TWO_RUN = "--units 8 --embedding 6 --dropout 0 --batch 300 --optimiser sgd --device cpu"
+
+def loop_of(folder, store, recipe):
+    """The loop of a tiny model."""
+    trained = updater(store, recipe)
+    return Loop(folder, trained, Perplexity(trained.model, store, recipe, trained.device))
 
 
 class Heard(Watch):
@@ -58,8 +66,7 @@ def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
 
 def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
     recipe = Recipe(optimiser="sgd", learning_rate=0.5, batch=200, epochs=3, anneal=True)
-    model = tiny(store)
-    loop = Loop(tmp_path, store, Updater(model, store.train, recipe, torch.device("cpu")))
+    loop = loop_of(tmp_path, store, recipe)
     rates = []
     real = loop.updater.update
     loop.updater.update = lambda *given: (
@@ -152,7 +159,7 @@ def test_a_run_leaves_the_callers_random_numbers_alone(tmp_path, store):
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(
     tmp_path, store, monkeypatch, where
 ):
-    real = Updater.update
+    real = ModelUpdater.update
 
     def broken(self, pairs, number):
         numbers = real(self, pairs, number)
@@ -162,13 +169,13 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
             numbers[0 if where == "loss" else 1] = math.nan
         return numbers
 
-    monkeypatch.setattr(Updater, "update", broken)
+    monkeypatch.setattr(ModelUpdater, "update", broken)
     with pytest.raises(
         TrainingError, match=r"at update 7 \(epoch \d\); the last good checkpoint is .*checkpoint-4"
     ):
         train(tmp_path / "run", store, Recipe(batch=200, epochs=9, checkpoint=4, validate=100))
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
-    values, _, _ = checkpoint.load_training(tmp_path / "run/checkpoint-4")
+    _, values, _ = load_checkpoint(tmp_path / "run/checkpoint-4")
     assert all(bool(tensor.isfinite().all()) for tensor in values.values())
 
 
@@ -187,7 +194,7 @@ def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
     train(tmp_path / "run", store, Recipe(batch=200, updates=8, validate=3, checkpoint=4))
     for _ in range(2):
         progress, _reason = run.resume(tmp_path / "run")
-        saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())
+        saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())["progress"]
         assert (saved["validated"], saved["best"]) == (8, progress.best)
         assert [one["update"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one] == [
             3,
@@ -198,30 +205,56 @@ def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
 
 def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
     """As of a run that is resumed where the batches are larger."""
-    loop = Loop(tmp_path, store, updater(store, Recipe(batch=120, epochs=2)))
+    loop = loop_of(tmp_path, store, Recipe(batch=120, epochs=2))
     loop.progress.position = 10**6
     first = next(loop._remaining_batches())
     assert (loop.progress.epoch, loop.progress.position) == (1, 0)
     assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
 
 
-def test_two_processes_train_as_one(tmp_path, store, npad_here):
-    """The command itself: begun, then resumed."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    torchrun += ["--nproc-per-node", "2", "-m", "npad", "train", str(tmp_path / "two")]
-    for how in (
-        ["--data", str(store.folder), *TWO_RUN.split(), "--epochs", "1"],
-        ["--resume", "--epochs", "2", "--device", "cpu"],
-    ):
-        npad_here("train", tmp_path / "one", *how)
-        done = subprocess.run(
-            [*torchrun, *how],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr
+TRAIN = """
+import os, sys
+import torch
+from npad.training import run
+from npad.training.recipe import Recipe
+
+torch.set_num_threads(1)
+folder, store, port, resumed_port = sys.argv[1:]
+options = {"units": 8, "embedding": 6, "initialisation": "glorot"}
+os.environ["MASTER_PORT"] = port
+run.train(folder, store, options, Recipe(batch=300, epochs=1, optimiser="sgd"))
+os.environ["MASTER_PORT"] = resumed_port
+run.resume(folder, epochs=2)
+"""
+
+
+def test_two_processes_train_as_one(tmp_path, store):
+    """Begun, then resumed. They meet at ports of the system's choice, held from the start."""
+    meetings = [
+        distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        for _ in range(2)
+    ]
+    ports = [str(meeting.port) for meeting in meetings]
+    two = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    two |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", TRAIN, str(tmp_path / "two"), str(store.folder), *ports]
+    started = [
+        subprocess.Popen(command, env=os.environ | two | {"RANK": str(rank)}, stderr=PIPE)
+        for rank in range(2)
+    ]
+    recipe = Recipe(batch=300, epochs=2, optimiser="sgd")
+    train(tmp_path / "one", store, recipe)
+    try:
+        errors = [process.communicate(timeout=60)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0], errors
+    alone, together = (
+        load_file(next((tmp_path / name).glob("best-*/model.safetensors")))
+        for name in ("one", "two")
+    )
+    for name, weight in alone.items():
+        torch.testing.assert_close(together[name], weight, rtol=1e-4, atol=1e-6)
     one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
     assert [record["update"] for record in one] == [record["update"] for record in two]
-    assert one[-1]["valid_nll"] == pytest.approx(two[-1]["valid_nll"], rel=1e-4)
