@@ -16,6 +16,7 @@ from npad.cli.options import (
     Device,
     MaxSource,
     ModelName,
+    OutputFile,
     Precision,
     source_limit,
 )
@@ -44,9 +45,7 @@ def command(
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
