@@ -35,7 +35,7 @@ def captured(monkeypatch):
     monkeypatch.setattr("npad.models.huggingface.states.CPU_CAPACITY", 4)
 
 
-@with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["marian", "llama"])
+@with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["llama"])
 def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 3)
     model = build(kind)
@@ -159,7 +159,7 @@ def steps_captured(model) -> bool:
 FORBIDDEN, NEVER_FIRST = [4, 9], [5]
 
 
-@with_decoders("kind", {"marian": "marian", "llama": "llama"}, fully=["llama"])
+@with_decoders("kind", {"marian": "marian", "llama": "llama"}, fully=[])
 def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
     """It writes what a model with the processors of transformers writes."""
     model = build(kind)
