@@ -23,8 +23,6 @@ from npad.models.huggingface.inputs import rounded_length
 from npad.models.huggingface.states import FixedState, capacity_for
 from npad.search.loop import Steps
 
-BATCHES = {"prompts of mixed lengths": PROMPTS, "prompts of one token": [[5], [7]]}
-
 
 @pytest.fixture
 def captured(monkeypatch):
@@ -47,10 +45,9 @@ def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
 
 
-@pytest.mark.parametrize("prompts", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_prompts(captured, kind, prompts):
-    model, decoder = build(kind), NPAD(Beam(2), 3, Noise(0.3))
+def test_captured_steps_read_prompts_of_one_token(captured, kind):
+    model, decoder, prompts = build(kind), NPAD(Beam(2), 3, Noise(0.3)), [[5], [7]]
     expected = plain(model, prompts, decoder, 6)
     for _ in range(3):
         assert_same(decode(HuggingFace(model), prompts, decoder, 6), expected)
