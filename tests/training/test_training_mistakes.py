@@ -105,7 +105,7 @@ def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, op
 def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
     text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
     text |= {"vocabulary": [99999999999, 300]}
-    message = "vocabulary must be at most 10,000,000 tokens, not 99,999,999,999"
+    message = "vocabulary: each must be a whole number of at most 10000000, not 99999999999"
     with pytest.raises(InvalidInput, match=message):
         run.train(tmp_path / "run", text, TINY, SHORT)
     with pytest.raises(InvalidInput, match=message):
