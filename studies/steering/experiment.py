@@ -25,12 +25,12 @@ import torch
 
 from npad.engine.devices import device_named
 from npad.errors import NpadError
+from npad.hypotheses import Hypothesis
 from npad.noise.noisy import Noise
 from npad.reproduce.data import ParallelText
 from npad.reproduce.record import Record
 from npad.search.beam import Beam
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.sampling import SharedSampling
 from npad.storage.atomic import exclusive_lock

@@ -13,6 +13,7 @@ import torch
 from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.engine.cuda_graphs import EAGER_CALLS
+from npad.hypotheses import Hypothesis
 from npad.model import Capabilities
 from npad.models.steered import Steered
 from npad.noise.noisy import Noise
@@ -21,7 +22,6 @@ from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.sampling import SharedSampling
 from npad.search.selected import Selected

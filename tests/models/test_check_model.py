@@ -14,8 +14,8 @@ from npad.errors import ContractError
 from npad.model import Layout
 from npad.models.recurrent import RecurrentLM
 from npad.rescoring import strategies
-from npad.rescoring.packing import rectangles
-from npad.search.rows import repeat
+from npad.rescoring.plan import rectangles
+from npad.rows import repeat
 from npad.testing import CHECKS, check_model
 
 

@@ -10,8 +10,8 @@ from npad import NPAD, Beam, Greedy, Noise, Noisy, Special, decode
 from npad.distributions import Gaussian, Orthogonal
 from npad.engine.cost import Counted
 from npad.noise.random import Keys
+from npad.rows import Problems, repeat
 from npad.schedules import Annealed, Constant, Power
-from npad.search.rows import Problems, repeat
 
 
 class Still:

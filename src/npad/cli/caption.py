@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, Precision
+from npad.cli.options import OUTPUT, Device, OutputFile, Precision
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -35,9 +35,7 @@ def command(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A folder of `npad train --task caption`.")
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     device: Device = "auto",
     precision: Precision = "float32",
     nbest: Annotated[

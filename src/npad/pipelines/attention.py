@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Capabilities, Model
+from npad.rescoring.teacher_forcing import read_positions
 
 
 def token_attention(model: Model[Any], source: Any, tokens: Sequence[int]) -> Tensor:
@@ -26,16 +28,13 @@ def token_attention(model: Model[Any], source: Any, tokens: Sequence[int]) -> Te
     Raises:
         InvalidInput: the model has no attention.
     """
-    weights = []
     capabilities = Capabilities.of(model)
     if capabilities.attention is None:
         raise InvalidInput(f"{capabilities.name} has no attention to show")
+    output = Hypotheses.from_list([Hypothesis(tuple(tokens), 0.0, finished=True)])
     with torch.inference_mode():
-        state, device = model.start(source), capabilities.device
-        for token in [model.special.bos, *tokens]:
-            _, state = model.step(state, torch.tensor([token], device=device))
-            weights.append(capabilities.attention(state)[0].float().cpu())
-    return torch.stack(weights)
+        positions = read_positions(model, model.start(source), output)
+        return torch.stack([weights[0].float().cpu() for _, weights, _ in positions])  # type: ignore[index]
 
 
 def word_attention(
