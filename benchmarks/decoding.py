@@ -24,12 +24,12 @@ from rich.table import Table
 
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.engine.cost import count_calls
+from npad.hypotheses import Hypotheses
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.reproduce.speed import untrained
+from npad.rows import Problems
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
 
 
 class ChainsOnly(NPAD):

@@ -27,7 +27,7 @@ from npad.noise.noisy import Noisy
 from npad.reproduce import speed
 from npad.reproduce.speed import Workload, matrix_rate, untrained
 from npad.rescoring.strategies import rescore
-from npad.search.rows import Problems, repeat
+from npad.rows import Problems, repeat
 
 GPU = torch.device("cuda")
 WARMUPS = 6  # calls before timing: steps are captured after a few eager calls per shape

@@ -29,13 +29,13 @@ from rich.table import Table
 
 from huggingface_speed import NOISE, TOKENS, marian
 from npad import NPAD, Beam, Greedy, decode
+from npad.hypotheses import Hypotheses
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.linear import Product, prepare
 from npad.models.low_precision import LowPrecision
 from npad.reproduce.speed import clock, matrix_rate
 from npad.rescoring.strategies import rescore
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
+from npad.rows import Problems
 
 LENGTH = 16  # tokens of a source
 

@@ -25,10 +25,10 @@ from torch.profiler import ProfilerActivity, profile
 from npad import NPAD, Greedy, Noise, load
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
+from npad.hypotheses import Hypotheses
 from npad.reproduce import speed
 from npad.rescoring.strategies import rescore
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
+from npad.rows import Problems
 from npad.text.files import read_lines
 
 WARMUPS, REPEATS = 6, 3

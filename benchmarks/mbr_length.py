@@ -18,8 +18,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 import npad
+from npad.hypotheses import Hypotheses
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypotheses
 from npad.text.files import read_lines
 
 Found = list[list[npad.Hypothesis]]  # the distinct hypotheses of each sentence, best first

@@ -42,6 +42,7 @@ import torch
 from rich.console import Console
 
 from npad import NPAD, Greedy, Noise, Translation, load
+from npad.hypotheses import Hypothesis
 from npad.scale import (
     Corpus,
     Decoding,
@@ -58,7 +59,6 @@ from npad.scale import (
 from npad.scale.pool import Pool
 from npad.scale.units import unit_size
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypothesis
 
 SPEC = ModelSpec("en-de", "cpu", threads=1)
 DECODER = NPAD(Greedy(), chains=10, noise=Noise(0.3))

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from npad.hypotheses import Hypothesis
 from npad.reproduce.record import Key
-from npad.search.hypotheses import Hypothesis
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.text.english import spoken
 from npad.validation import brief

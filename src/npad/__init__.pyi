@@ -11,6 +11,7 @@ from npad.decoding import decode as decode
 from npad.engine.cost import count_calls as count_calls
 from npad.errors import InvalidInput as InvalidInput
 from npad.errors import NpadError as NpadError
+from npad.hypotheses import Hypothesis as Hypothesis
 from npad.model import Capabilities as Capabilities
 from npad.model import Layout as Layout
 from npad.model import Model as Model
@@ -36,7 +37,6 @@ from npad.search.diverse import Diverse as Diverse
 from npad.search.exact import Exact as Exact
 from npad.search.fallback import Fallback as Fallback
 from npad.search.greedy import Greedy as Greedy
-from npad.search.hypotheses import Hypothesis as Hypothesis
 from npad.search.mbr_decoding import MBRDecoding as MBRDecoding
 from npad.search.npad import NPAD as NPAD
 from npad.search.request import Decoding as Decoding

@@ -17,11 +17,11 @@ from npad.engine.deadline import DeadlinePassed, deadline_at
 from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
 from npad.engine.pytree import tree_map
+from npad.hypotheses import Hypothesis
 from npad.model import Capabilities, Model, ensure_length, ensure_model
+from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
-from npad.search.rows import Problems
 from npad.validation import ensure_integer, ensure_number
 
 GROWTH = 4  # every round multiplies the chains so far by this

@@ -14,12 +14,12 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.kernels import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
+from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder
-from npad.search.hypotheses import Hypothesis
-from npad.search.rows import Problems
 from npad.validation import MAX_SEED, as_list, ensure_integer
 
 ROW_BYTES = 512  # bytes of a row's result, besides its tokens

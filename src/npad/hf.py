@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from npad.decoding import decode
 from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.models.huggingface.adapter import GenerationConfig, HuggingFace, Inputs, generate_output
 from npad.models.huggingface.constraints import Constrained, Processed
 from npad.models.huggingface.parts import RELATIVE_NOISE
@@ -25,7 +26,6 @@ from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults, default_npad
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD, TRANSFORMER_CHAINS
 from npad.signatures import signature
 from npad.validation import ensure_integer

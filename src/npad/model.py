@@ -227,8 +227,7 @@ class Capabilities:
             prefix_sharer=model if _shares(model) else None,
             attention=_method(model, "attention"),
             judge=getattr(model, "judge", None),
-            # `hasty` is its name in npad 0.1, read until 0.3
-            low_precision=_method(model, "low_precision") or _method(model, "hasty"),
+            low_precision=_method(model, "low_precision"),
             steer=_method(model, "steer"),
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),

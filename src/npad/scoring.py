@@ -12,9 +12,9 @@ from npad.engine.cost import counting
 from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses
 from npad.model import Model, device_of, ensure_length, ensure_model
 from npad.rescoring.strategies import rescore
-from npad.search.hypotheses import Hypotheses
 
 Targets = Sequence[Sequence[Sequence[int]]]
 

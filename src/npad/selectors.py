@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.metrics.registry import METRICS, utility_names
-from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.validation import brief, ensure_callable, ensure_fields
 
 FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case

@@ -20,6 +20,7 @@ from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.entropy import entropy_along
+from npad.hypotheses import Hypothesis
 from npad.model import Model
 from npad.noise.random import stable_hash
 from npad.reproduce.bench import (
@@ -35,7 +36,6 @@ from npad.reproduce.record import Key, NotMeasured, Record
 from npad.search.decoder import Decoder
 from npad.search.exact import Exact
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
 from npad.search.request import Decoding
 from npad.selectors import MostProbable, Selector
 from npad.signatures import signature

@@ -40,18 +40,6 @@ def test_info_shows_the_model(saved, kind, name, capsys, monkeypatch):
     assert (record["parameters"], record["sites"]["hidden"]) == (parameters, 32)
 
 
-@pytest.mark.parametrize("kind", ["bart", "llama"])
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_noisy_chains_in_low_precision(saved, kind, precision):
-    texts, decoder = ["a b c", "b"], NPAD(Greedy(), 4, Noise(0.1, relative=True))
-    name = f"hf:{saved / kind}"
-    greedy = load(name).translate(texts, Greedy(), 8)
-    found = load(name, precision=precision).translate(texts, decoder, 8)
-    for translation, plain in zip(found, greedy, strict=True):
-        assert translation.log_prob >= plain.log_prob - 1e-4
-        assert f"{kind}+{precision}" in translation.signature
-
-
 @pytest.mark.parametrize(("kind", "selector"), [("bart", MostProbable()), ("llama", WithCut())])
 def test_the_default_noise_is_the_models(saved, kind, selector, capsys, monkeypatch):
     """Relative noise of 0.1, as in npad.hf; the same by name, loaded, and in low precision."""

@@ -20,15 +20,6 @@ def test_it_keeps_the_contract(kind):
 
 
 @kinds
-def test_greedy_search_is_generates(kind):
-    model = build(kind)
-    expected, _ = generated(model, kind, source(kind))
-    found = decode(HuggingFace(model), source(kind), Greedy(), 12)
-    assert [one[0].tokens for one in found] == expected
-    assert len(set(expected)) > 1
-
-
-@kinds
 @pytest.mark.parametrize("width", [2, 4])
 def test_a_pooled_beam_is_generates(kind, width):
     model = build(kind)

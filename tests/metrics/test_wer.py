@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from npad import MBR, NPAD, Greedy, InvalidInput, Noise, decode
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.metrics import wer as module
 from npad.metrics.wer import Wer, word_errors
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
-from npad.search.hypotheses import Hypotheses, Hypothesis
 from npad.text.english import spoken
 from plain import edits
 

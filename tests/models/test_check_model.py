@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from cases import EVERY, recurrent, summaries
 from npad import Special, decode, score
@@ -13,8 +14,8 @@ from npad.errors import ContractError
 from npad.model import Layout
 from npad.models.recurrent import RecurrentLM
 from npad.rescoring import strategies
-from npad.rescoring.packing import rectangles
-from npad.search.rows import repeat
+from npad.rescoring.plan import rectangles
+from npad.rows import repeat
 from npad.testing import CHECKS, check_model
 
 
@@ -28,16 +29,24 @@ class Sound(RecurrentLM):
             torch.nn.init.normal_(parameter, std=0.7)
 
 
-class WrongRows(Sound):
+def stepping(name, change):
+    """A model whose step returns something else: change(logits, state, tokens)."""
+
     def step(self, state, tokens, perturb=None):
-        logits, state = super().step(state, tokens, perturb)
-        return logits[:-1], state
+        return change(*Sound.step(self, state, tokens, perturb), tokens)
+
+    return type(name, (Sound,), {"step": step})
 
 
-class ReturnsNaN(Sound):
-    def step(self, state, tokens, perturb=None):
-        logits, state = super().step(state, tokens, perturb)
-        return logits * torch.nan, state
+def declaring(name, **attributes):
+    """A model with other attributes; `sites` are added to its own."""
+
+    def init(self):
+        Sound.__init__(self)
+        attributes["sites"] = self.sites | attributes.get("sites", {})
+        vars(self).update(attributes)
+
+    return type(name, (Sound,), {"__init__": init})
 
 
 class OneState(Sound):
@@ -78,18 +87,6 @@ class UndeclaredSite(Sound):
         del self.sites["embedding"]
 
 
-class SilentSite(Sound):
-    def __init__(self):
-        super().__init__()
-        self.sites["attention"] = 8
-
-
-class WrongWidth(Sound):
-    def __init__(self):
-        super().__init__()
-        self.sites["hidden"] = 12
-
-
 class IgnoresPerturb(Sound):
     def step(self, state, tokens, perturb=None):
         if perturb is not None:
@@ -97,26 +94,9 @@ class IgnoresPerturb(Sound):
         return super().step(state, tokens)
 
 
-class HasDropout(Sound):
-    def step(self, state, tokens, perturb=None):
-        logits, state = super().step(state, tokens, perturb)
-        return torch.nn.functional.dropout(logits, 0.5), state
-
-
 class BadAttention(Sound):
     def attention(self, state):
         return torch.ones(state.hidden.shape[1], 5)
-
-
-class Probabilities(Sound):
-    def step(self, state, tokens, perturb=None):
-        logits, state = super().step(state, tokens, perturb)
-        return logits.softmax(-1), state
-
-
-class NoState(Sound):
-    def step(self, state, tokens, perturb=None):
-        return super().step(state, tokens, perturb)[0]
 
 
 class NoPerturb(Sound):
@@ -206,38 +186,35 @@ class ReturnsViews(Sound):
         return chosen
 
 
-class NaNLater(Sound):
-    def step(self, state, tokens, perturb=None):
-        logits, state = super().step(state, tokens, perturb)
-        return (logits if bool((tokens == self.special.bos).all()) else logits * torch.nan), state
-
-
-class NoSpecial(Sound):
-    def __init__(self):
-        super().__init__()
-        self.special = (0, 1, 0)
-
-
-class EndOutside(Sound):
-    def __init__(self):
-        super().__init__()
-        self.special = Special(0, 99, 0)
-
-
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (WrongRows, "step returned 2 rows of logits for the 3 sentences"),
-        (ReturnsNaN, "step returned NaN"),
+        (
+            stepping("WrongRows", lambda logits, state, tokens: (logits[:-1], state)),
+            "step returned 2 rows of logits for the 3 sentences",
+        ),
+        (
+            stepping("ReturnsNaN", lambda logits, state, tokens: (logits * torch.nan, state)),
+            "step returned NaN",
+        ),
         (OneState, "select must copy what step writes to"),
         (ForgetsPast, "rows do not continue from the past of the selected rows"),
         (MixesSentences, "sentence 0 predicts differently alone and in the batch"),
         (ForcedOffByOne, "forced predicts differently from stepping"),
         (UndeclaredSite, "step calls perturb('embedding', …), which sites does not declare"),
-        (SilentSite, "the site 'attention' is declared but step never calls"),
-        (WrongWidth, "the site 'hidden' is declared 12 wide, but step perturbs 16 units"),
+        (
+            declaring("SilentSite", sites={"attention": 8}),
+            "the site 'attention' is declared but step never calls",
+        ),
+        (
+            declaring("WrongWidth", sites={"hidden": 12}),
+            "the site 'hidden' is declared 12 wide, but step perturbs 16 units",
+        ),
         (IgnoresPerturb, "what perturb returns at 'hidden' has no effect"),
-        (HasDropout, "two runs on the same input differ; is dropout on?"),
+        (
+            stepping("HasDropout", lambda logits, state, tokens: (F.dropout(logits, 0.5), state)),
+            "two runs on the same input differ; is dropout on?",
+        ),
         (BadAttention, "attention weights must be non-negative and add up to 1"),
         (
             NoiseAfter,
@@ -246,14 +223,29 @@ class EndOutside(Sound):
         ),
         (RareTokens, "forced predicts differently from stepping"),
         (ReturnsViews, "select must copy what step writes to"),
-        (NaNLater, "step 2 returned NaN"),
-        (Probabilities, "step seems to return probabilities"),
-        (NoState, "step must return (logits, state), not Tensor"),
+        (
+            stepping(
+                "NaNLater",
+                lambda x, state, tokens: (torch.where(tokens[0] == 0, x, torch.nan), state),
+            ),
+            "step 2 returned NaN",
+        ),
+        (
+            stepping("Probabilities", lambda logits, state, tokens: (logits.softmax(-1), state)),
+            "step seems to return probabilities",
+        ),
+        (
+            stepping("NoState", lambda logits, state, tokens: logits),
+            "step must return (logits, state), not Tensor",
+        ),
         (NoPerturb, "step must take (state, tokens, perturb=None)"),
         (ForgetsARow, "(recurrent.py, line "),
         (Batched, "predict differently once select has dropped the others"),
-        (NoSpecial, "special must be npad.Special(bos, eos, pad)"),
-        (EndOutside, "the end token 99 is not among the 9 tokens"),
+        (declaring("NoSpecial", special=(0, 1, 0)), "special must be npad.Special(bos, eos, pad)"),
+        (
+            declaring("EndOutside", special=Special(0, 99, 0)),
+            "the end token 99 is not among the 9 tokens",
+        ),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

@@ -17,7 +17,6 @@ from npad.models.cgru.model import AttentionModel
 from npad.models.encoders.efficientnet import EfficientNet, folded
 from npad.models.encoders.picture import convolve, convolve_exactly
 from npad.models.encoders.sound import STRIDE
-from npad.models.low_precision import LowPrecision
 from npad.storage import checkpoint
 from npad.testing import check_model
 from npad.text.subwords import Subwords
@@ -155,15 +154,6 @@ def test_a_copy_has_an_encoder_of_its_own(kind):
             parameter.add_(1)
     assert torch.equal(model.start(source).memory, before)
     assert not torch.equal(other.start(source).memory, before)
-
-
-@kinds
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_chains_may_run_in_lower_precision(kind, precision):
-    model, source = prepared(build(kind, torch.float32)), source_of(kind)
-    low = LowPrecision(model, precision)
-    (best, *_), *_ = decode(low, source, NPAD(Greedy(), 3, Noise(0.0)), 6)
-    assert best.tokens == decode(model, source, Greedy(), 6)[0][0].tokens
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,29 @@ import torch
 import npad
 from attention_cases import SOURCE, build
 from cases import PLAIN, by_name, key, recurrent, summaries
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score, signature
+from npad import (
+    NPAD,
+    Actor,
+    Beam,
+    Greedy,
+    InvalidInput,
+    Noise,
+    Noisy,
+    Steered,
+    decode,
+    score,
+    signature,
+)
 from npad.engine.cost import Counted
 from npad.engine.pytree import tree_leaves
+from npad.model import Capabilities
+from npad.models.cgru.fast import Prepared
+from npad.models.huggingface.constraints import Constrained, Forbidden
 from npad.models.low_precision import LowPrecision, cast_state
 
 MODELS = {
     "attention": (lambda: build(torch.float32), SOURCE),
+    "prepared": (lambda: Prepared(build(torch.float32, units=32, embedding=16, scale=0.2)), SOURCE),
     "gru": (lambda: recurrent(dtype=torch.float32), None),
 }
 models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
@@ -74,14 +90,17 @@ def test_what_is_no_number_stays_as_it_is():
     nested = {"a": [torch.ones(2), (torch.arange(2), 3)]}
     assert cast_state(nested, torch.bfloat16)["a"][0].dtype == torch.bfloat16
     assert cast_state(nested, torch.bfloat16)["a"][1][1] == 3
+    ordered = cast_state(OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3]), torch.bfloat16)
+    assert [x.dtype for x in tree_leaves(ordered)] == [torch.bfloat16] * 2
 
 
-def test_a_translator_has_it_by_name():
+@lower
+def test_a_translator_has_it_by_name(precision):
     texts = [
         "She spends most of her money on books.",
         "I would rather stay at home than go out tonight.",
     ]
-    full, low = (npad.load("en-de", precision=name) for name in ("float32", "bfloat16"))
+    full, low = (npad.load("en-de", precision=name) for name in ("float32", precision))
     decoder = NPAD(Greedy(), 5, Noise(0.3))
     found = low.translate(texts, decoder)
     assert all(
@@ -89,7 +108,7 @@ def test_a_translator_has_it_by_name():
         for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
     )
     assert low.translate(texts, Beam(3))[0].text == full.translate(texts, Beam(3))[0].text
-    assert "model:en-de+bfloat16|" in found[0].signature == signature(decoder, low.model)
+    assert f"model:en-de+{precision}|" in found[0].signature == signature(decoder, low.model)
 
 
 def test_mistakes_are_named():
@@ -104,22 +123,26 @@ def test_mistakes_are_named():
         npad.load("toy", precision="bfloat16")
 
 
-def test_a_state_may_be_any_dictionary():
-    state = OrderedDict(a=torch.zeros(2), b=[torch.ones(1), 3])
-    assert [x.dtype for x in tree_leaves(cast_state(state, torch.bfloat16))] == [torch.bfloat16] * 2
-
-
-def test_a_model_may_still_offer_its_copy_under_the_old_name():
-    model = recurrent()
-    copies = []
-    model.hasty = lambda state: copies.append(state) or (model, state)
-    decode(model, summaries(2), NPAD(Greedy(), 3, Noise(0.3)), 5)
-    assert len(copies) == 1
-
-
 def test_the_clean_chain_alone_makes_no_copy_of_the_state():
     model = build(torch.float32)
     low = LowPrecision(model, "bfloat16")
     low.low.step = None  # whatever takes a step of the copy fails
     found = decode(low, SOURCE, NPAD(Greedy(), 1, Noise(0.3)), 6)
     assert [h[0].tokens for h in found] == [h[0].tokens for h in decode(model, SOURCE, Greedy(), 6)]
+
+
+def test_every_wrapper_is_where_the_buffers_of_its_model_are():
+    model = build(torch.float32).to("meta")
+    for module in list(model.modules()):
+        for name, weight in list(module.named_parameters(recurse=False)):
+            delattr(module, name)
+            module.register_buffer(name, weight.detach())
+    assert not list(model.parameters())
+    wrappers = [
+        LowPrecision(model),
+        LowPrecision(model).low,
+        Noisy(model, Noise(0.3)),
+        Constrained(model, Forbidden([3], device="meta")),
+        Steered(model, Actor.for_model(model, units=4)),
+    ]
+    assert {Capabilities.of(wrapper).device.type for wrapper in [model, *wrappers]} == {"meta"}

@@ -14,7 +14,7 @@ from npad.models.cgru.fast import Prepared, gru, prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
-from npad.rescoring.packing import rectangles
+from npad.rescoring.plan import rectangles
 from npad.selectors import GNMTLength
 from npad.testing import check_model
 

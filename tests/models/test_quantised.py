@@ -8,13 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
-import npad
 from attention_cases import SOURCE, build
-from cases import PLAIN, by_name, key
-from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
-from npad.cli.main import app
+from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models.cgru.fast import Prepared
 from npad.models.int8 import Int8Linear, ensure_int8, quantise
 from npad.models.linear import Product
@@ -85,21 +81,6 @@ def test_a_layer_in_two_places_stays_one():
     assert one[0] is other[0]
 
 
-@pytest.mark.parametrize("inner", **by_name(PLAIN))
-def test_the_clean_model_judges_and_runs_the_clean_chain(inner):
-    whole = model()
-    low = LowPrecision(whole, "int8")
-    plain = decode(whole, SOURCE, inner, 8)
-    assert decode(low, SOURCE, inner, 8) == plain
-    found = decode(low, SOURCE, NPAD(inner, 6, Noise(0.7)), 8)
-    for one, other in zip(found, plain, strict=True):
-        assert key(one[0]) >= (other[0].finished, other[0].log_prob - 1e-4)
-    ended = [[each for each in one if each.finished] for one in found]
-    expected = score(whole, SOURCE, [[each.tokens for each in one] for one in ended])
-    for one, scores in zip(ended, expected, strict=True):
-        assert [each.log_prob for each in one] == pytest.approx(scores, abs=1e-4)
-
-
 def test_a_device_without_it_is_told_what_to_do(monkeypatch):
     with pytest.raises(
         InvalidInput,
@@ -111,24 +92,3 @@ def test_a_device_without_it_is_told_what_to_do(monkeypatch):
         InvalidInput, match="needs a torch built with oneDNN; use 'float32' with this one"
     ):
         LowPrecision(model(), "int8")
-
-
-def test_the_command_line_has_it():
-    texts = "She spends most of her money on books."
-    asked = [
-        "translate",
-        "--decoder",
-        "npad",
-        "--chains",
-        "4",
-        "--precision",
-        "int8",
-        "--json",
-        texts,
-    ]
-    ran = CliRunner().invoke(app, asked)
-    assert ran.exit_code == 0, ran.output
-    assert "model:en-de+int8|" in ran.output
-    translator = npad.load("en-de", precision="int8")
-    found, greedy = (translator.translate([texts], how)[0] for how in (NPAD(Greedy(), 4), Greedy()))
-    assert found.log_prob >= greedy.log_prob - 1e-4

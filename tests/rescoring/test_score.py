@@ -13,11 +13,12 @@ from cases import recurrent, summaries, tables
 from npad import InvalidInput, Special, score
 from npad.engine.cost import Counted
 from npad.errors import ModelError
+from npad.hypotheses import Hypotheses
 from npad.models.table import TableModel
 from npad.rescoring import strategies
-from npad.rescoring.packing import rectangles
+from npad.rescoring.plan import rectangles
 from npad.rescoring.strategies import rescore
-from npad.search.hypotheses import Hypotheses
+from npad.rescoring.teacher_forcing import TeacherForcing
 
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 
@@ -201,7 +202,7 @@ def test_an_empty_place_reads_nothing():
         torch.tensor([[True, False, True, False]]),
         torch.zeros(1, 4),
     )
-    teacher = strategies.TeacherForcing.of(found, bos=9, eos=8)
+    teacher = TeacherForcing.of(found, bos=9, eos=8)
     assert teacher.reads.tolist() == [[3, 1, 1, 0]]
     assert teacher.inputs.tolist() == [[[9, 3, 4], [9, 5, 8], [9, 8, 8], [9, 8, 8]]]
     assert teacher.targets.tolist() == [[[3, 4, 8], [5, 8, 8], [8, 8, 8], [8, 8, 8]]]

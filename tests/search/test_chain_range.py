@@ -24,7 +24,7 @@ from npad import (
     decode,
 )
 from npad.distributions import Antithetic, Dropout, Fixed, Gaussian, Orthogonal
-from npad.search.hypotheses import Hypotheses
+from npad.hypotheses import Hypotheses
 from npad.selectors import GNMTLength, Rerank
 
 LENGTH = 7

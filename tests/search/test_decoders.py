@@ -27,7 +27,7 @@ from cases import (
 from npad import NPAD, BestOf, Exact, Fallback, Noise, SharedSampling, decode, score
 from npad.engine.cost import Counted
 from npad.models.table import TableModel
-from npad.search.rows import Problems
+from npad.rows import Problems
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npad.hypotheses import Hypotheses, Hypothesis, join, join_groups
 from npad.noise.noisy import rank_in_run
-from npad.search.hypotheses import Hypotheses, Hypothesis, join, join_groups
 
 HYPOTHESIS = st.tuples(st.lists(st.integers(0, 2), max_size=3), st.booleans(), st.integers(-5, 0))
 GROUPS = st.integers(1, 6).flatmap(

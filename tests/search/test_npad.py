@@ -173,7 +173,7 @@ def test_merging_duplicates_changes_no_result(model, max_length, seed):
 
 def chain_alone(model, noise, seed, chain, max_length):
     """One chain of sentence 0, with nothing beside it."""
-    from npad.search.rows import Problems
+    from npad.rows import Problems
 
     one = torch.ones(1, dtype=torch.long)
     problems = Problems(0 * one, chain * one, max_length)

@@ -21,13 +21,13 @@ PAIRED = {
 
 @pytest.fixture
 def paired(monkeypatch):
-    """Models whose rows are paired, as if their steps could be captured; their rescorer is gone."""
+    """Models whose rows are paired, as if their steps could be captured; nothing is re-scored."""
 
-    def make(model, rescorer=None):
+    def make(model, read=None):
         model.capturable = True
         monkeypatch.setattr(chains, "graphs_of", no_graphs)
         monkeypatch.setattr("npad.search.loop.graphs_of", no_graphs)
-        monkeypatch.setattr(strategies, "Rescorer", rescorer)
+        monkeypatch.setattr(strategies, "read_rectangle", read)
         monkeypatch.setattr(chains, "MAX_PAIRED_ROWS", 10**6)
         return model
 
@@ -44,9 +44,9 @@ class no_graphs:  # noqa: N801
 def test_clean_pairs_score_as_re_scoring_does(decoder, paired):
     for model, source in ((build(), SOURCE), (recurrent(), summaries(4))):
         expected = decode(model, source, decoder, 9)
-        kept = strategies.Rescorer
+        kept = strategies.read_rectangle
         assert_same(decode(paired(model), source, decoder, 9), expected)
-        strategies.Rescorer = kept
+        strategies.read_rectangle = kept
 
 
 def test_selectors_see_the_scores_of_pairs(paired):
@@ -61,10 +61,10 @@ def test_rows_are_paired_where_steps_are_captured_and_rows_few(paired, monkeypat
     decoder = NPAD(Greedy(), 5, Noise(0.5))
     decode(build(), SOURCE, decoder, 9)
     assert not made
-    decode(paired(build(), strategies.Rescorer), SOURCE, decoder, 9)
+    decode(paired(build(), strategies.read_rectangle), SOURCE, decoder, 9)
     assert made
     made.clear()
-    model = paired(build(), strategies.Rescorer)
+    model = paired(build(), strategies.read_rectangle)
     monkeypatch.setattr(chains, "MAX_PAIRED_ROWS", 5 * len(SOURCE) - 1)
     decode(model, SOURCE, decoder, 9)
     assert not made
@@ -89,20 +89,21 @@ def test_chains_in_low_precision_have_no_pairs(clean_chain, paired):
     """A pair of theirs would be in low precision, too, and no judge."""
     rescored = []
 
-    class Spy(strategies.Rescorer):
-        def run(self, state, found):
-            rescored.append(self.model)
-            return super().run(state, found)
+    read = strategies.read_rectangle
 
-    low = LowPrecision(paired(build().float(), Spy))
+    def spied(model, *rest):
+        rescored.append(model)
+        return read(model, *rest)
+
+    low = LowPrecision(paired(build().float(), spied))
     decode(low, SOURCE, NPAD(Greedy(), 4, Noise(0.5), clean_chain=clean_chain), 9)
-    assert rescored == [low]
+    assert {*map(id, rescored)} == {id(low)}
 
 
 def test_rows_are_not_paired_where_re_scoring_comes_anyway(paired, monkeypatch):
     """Coverage needs the attention of each hypothesis, which only re-scoring collects."""
     made, attach = [], PairedClean.attach
     monkeypatch.setattr(PairedClean, "attach", lambda *rows: made.append(rows) or attach(*rows))
-    model = paired(build(), strategies.Rescorer)
+    model = paired(build(), strategies.read_rectangle)
     decode(model, SOURCE, NPAD(Greedy(), 4, Noise(0.5), selector=GNMTLength(0.6, 0.2)), 9)
     assert not made

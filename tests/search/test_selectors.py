@@ -23,8 +23,8 @@ from npad import (
     Special,
     decode,
 )
+from npad.hypotheses import Hypotheses, join
 from npad.models.table import TableModel
-from npad.search.hypotheses import Hypotheses, join
 from npad.selectors import GNMTLength, ModelMBR, Rerank
 
 

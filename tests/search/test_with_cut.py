@@ -22,8 +22,8 @@ from npad import (
     Sampling,
     decode,
 )
+from npad.hypotheses import Hypotheses
 from npad.models.table import TableModel
-from npad.search.hypotheses import Hypotheses
 from npad.selectors import GNMTLength, WithCut, with_texts
 
 inners = pytest.mark.parametrize("inner", **by_name(PLAIN))

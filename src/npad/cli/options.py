@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
@@ -40,6 +41,23 @@ Precision = Annotated[
         metavar="NAME",
         help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
     ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="One JSON object per output: scores, signature.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Nbest = Annotated[
+    int,
+    typer.Option(
+        help="Outputs per source, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
+    ),
+]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
 MAX_LENGTH = 200
 MaxLength = Annotated[

@@ -113,9 +113,7 @@ def command(
     if where.engine is not None and sigmas:
         raise InvalidInput("--engine measures one model; leave out --train-sigmas")
     if model is not None and sigmas:
-        raise InvalidInput(
-            "--train-sigmas compares models that are trained here; leave out --model"
-        )
+        raise InvalidInput("--train-sigmas compares models trained here; leave out --model")
     plan = experiment.Reproduction(
         text=text,
         title=title or folder.resolve().name,

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from npad.hypotheses import Hypothesis
 from npad.model import Model, device_of
 from npad.pipelines.translation import Translator
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypothesis
 
 BATCH_SENTENCES = 256  # sentences at a time
 

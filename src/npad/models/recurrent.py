@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from npad.errors import InvalidInput
 from npad.model import Special
 from npad.models.network import MAX_SIZE, MAX_SIZES, Network
-from npad.search.rows import repeat
+from npad.rows import repeat
 from npad.validation import as_list, brief, ensure_choice, ensure_integer
 
 CELLS: dict[str, Callable[[int, int], nn.Module]] = {

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from npad.engine.cost import add_calls
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.model import Perturb, Special
-from npad.search.hypotheses import Hypothesis
 from npad.validation import MAX_SEED, brief, ensure_integer
 
 History = tuple[int, ...]

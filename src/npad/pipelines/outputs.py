@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from npad.errors import InvalidInput
-from npad.search.hypotheses import Hypothesis
+from npad.hypotheses import Hypothesis
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch
 from npad.pipelines.sound import is_silent, split_at_pauses
-from npad.search.hypotheses import Hypothesis
 from npad.search.request import Decoding
 from npad.text.english import spoken
 from npad.validation import as_list, ensure_integer, ensure_number

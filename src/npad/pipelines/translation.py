@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.model import Model, name_of
 from npad.pipelines.outputs import TooLong
 from npad.pipelines.outputs import Translation as Translation
@@ -22,7 +23,6 @@ from npad.pipelines.pipeline import (
     row_weight,
 )
 from npad.scoring import score
-from npad.search.hypotheses import Hypothesis
 from npad.search.request import MAX_ROWS, Decoding
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 from npad.validation import as_list, brief, ensure_callable, ensure_integer

@@ -27,7 +27,6 @@ MAX_COST = 2.2  # inner decodes that still count as "about two", claim (viii)
 EARLY_STEPS = 3  # "the first tokens" of claim (ix)
 MIN_ENTROPY_GAP = 0.01  # nats by which early steps must exceed later ones, claim (ix)
 MIN_SHARE = 0.05  # of the outputs: steps that fewer outputs reach are left out, claim (ix)
-NUMERALS = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi"]
 
 Verdict = tuple[str, str]  # in words, and the figures
 Check = Callable[[Bench, str], Verdict]
@@ -50,74 +49,51 @@ def findings(bench: Bench, set_name: str, brief: bool = False) -> list[Finding]:
         set_name: the test set.
         brief: leave out claims that the paper makes without measuring them, (ix) and (x).
     """
-    comparisons = _comparisons(bench)
-    checks: dict[str, Check] = {
-        "(viii) it costs about two inner decodes, given a machine a chain": _cost,
-        "(xi) more chains are better at every σ₀": _every_sigma,
-    }
-    if not brief:
-        diverse = chosen.diverse(bench, WIDTHS[0])
-        npad = chosen.npad(bench, diverse, 10)
-        comparisons["(x) NPAD-10 improves diverse decoding"] = (npad, diverse)
-        checks["(ix) the first tokens are the least certain"] = _entropy
-    verdicts = {
-        claim: _compare(bench, set_name, decoders) for claim, decoders in comparisons.items()
-    }
-    verdicts |= {claim: check(bench, set_name) for claim, check in checks.items()}
     too_few = bench.row(set_name, Greedy())["sentences"] < MIN_SENTENCES
-    return [
-        Finding(claim, "too few sentences" if too_few else words, figures)
-        for claim, (words, figures) in sorted(
-            verdicts.items(), key=lambda entry: _numeral_index(entry[0])
-        )
-    ]
+    found = []
+    for claim, check in _claims(bench, brief).items():
+        words, figures = check(bench, set_name)
+        found.append(Finding(claim, "too few sentences" if too_few else words, figures))
+    return found
 
 
-def _numeral_index(claim: str) -> int:
-    return NUMERALS.index(claim[1:].partition(")")[0])
-
-
-def _comparisons(bench: Bench) -> dict[str, tuple[Decoder, ...]]:
-    """Return the decoders that each claim compares, as `_compare` takes them."""
+def _claims(bench: Bench, brief: bool) -> dict[str, Check]:
+    """Return the check of each claim."""
     greedy = Greedy()
     npad5, npad50 = chosen.npad_greedy(bench, 5), chosen.npad_greedy(bench, 50)
     over_beam = {(m, k): chosen.npad(bench, Beam(k), m) for k in WIDTHS for m in BEAM_CHAINS}
     narrow, wide = (Beam(width) for width in WIDTHS)
     npad10 = {inner: chosen.npad(bench, inner, 10) for inner in (greedy, narrow, wide)}
-    return {
-        "(i) NPAD beats greedy search": (npad50, greedy),
-        "(ii) NPAD beats sampling": (npad50, Sampling(50)),
-        "(iii) more chains are better: 50 against 5": (npad50, npad5),
-        **{
-            f"(iv) NPAD-{m} improves a beam of {k}": (npad, Beam(k))
-            for (m, k), npad in over_beam.items()
-        },
-        **{
-            f"(v) NPAD-5 over a beam of {k} beats diverse decoding": (
-                over_beam[5, k],
-                chosen.diverse(bench, k),
-            )
-            for k in WIDTHS
-        },
-        "(vi) NPAD brings greedy search closer to a beam of 10": (
-            npad50,
-            npad10[wide],
-            greedy,
-            wide,
-        ),
-        "(vii) it helps greedy search more than a beam of 5": (
-            npad10[greedy],
-            greedy,
-            npad10[narrow],
-            narrow,
-        ),
-        "(vii) it helps a beam of 5 more than one of 10": (
-            npad10[narrow],
-            narrow,
-            npad10[wide],
-            wide,
-        ),
+    over_narrow = npad10[narrow], narrow
+    claims: dict[str, Check] = {
+        "(i) NPAD beats greedy search": _compare(npad50, greedy),
+        "(ii) NPAD beats sampling": _compare(npad50, Sampling(50)),
+        "(iii) more chains are better: 50 against 5": _compare(npad50, npad5),
     }
+    for (m, k), npad in over_beam.items():
+        claims[f"(iv) NPAD-{m} improves a beam of {k}"] = _compare(npad, Beam(k))
+    for k in WIDTHS:
+        claim = f"(v) NPAD-5 over a beam of {k} beats diverse decoding"
+        claims[claim] = _compare(over_beam[5, k], chosen.diverse(bench, k))
+    claims |= {
+        "(vi) NPAD brings greedy search closer to a beam of 10": _compare(
+            npad50, npad10[wide], greedy, wide
+        ),
+        "(vii) it helps greedy search more than a beam of 5": _compare(
+            npad10[greedy], greedy, *over_narrow
+        ),
+        "(vii) it helps a beam of 5 more than one of 10": _compare(
+            *over_narrow, npad10[wide], wide
+        ),
+        "(viii) it costs about two inner decodes, given a machine a chain": _cost,
+    }
+    if not brief:
+        diverse = chosen.diverse(bench, WIDTHS[0])
+        claims["(ix) the first tokens are the least certain"] = _entropy
+        claims["(x) NPAD-10 improves diverse decoding"] = _compare(
+            chosen.npad(bench, diverse, 10), diverse
+        )
+    return claims | {"(xi) more chains are better at every σ₀": _every_sigma}
 
 
 def verdict(differences: Sequence[Difference], measures: Measures = TRANSLATION) -> str:
@@ -134,11 +110,15 @@ def verdict(differences: Sequence[Difference], measures: Measures = TRANSLATION)
     return "; ".join(words + [f"{name} is worse" for name in worse])
 
 
-def _compare(bench: Bench, set_name: str, decoders: tuple[Decoder, ...]) -> Verdict:
+def _compare(*decoders: Decoder) -> Check:
     """Compare two decoders, or two gains: of four, (first − second) − (third − fourth)."""
     weights = (1, -1) if len(decoders) == 2 else (1, -1, -1, 1)
-    differences = bench.paired(set_name, decoders, weights)
-    return verdict(differences, bench.measures), in_words(differences, bench.measures)
+
+    def check(bench: Bench, set_name: str) -> Verdict:
+        differences = bench.paired(set_name, decoders, weights)
+        return verdict(differences, bench.measures), in_words(differences, bench.measures)
+
+    return check
 
 
 def in_words(differences: Sequence[Difference], measures: Measures) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npad.errors import InvalidInput
 from npad.reproduce.bench import EvaluationSet
-from npad.text.files import open_output, read_lines
+from npad.text.files import open_output, read_lines, read_pairs
 
 COMPRESSED = (".gz", ".xz")
 Files = tuple[Path, Path]  # source and target
@@ -27,9 +27,8 @@ def _by_language(folder: Path) -> dict[str, dict[str, Path]]:
         if path.is_file() and name:
             twin = paths.setdefault(language, {}).setdefault(name, path)
             if twin != path:
-                raise InvalidInput(
-                    f"{folder} has {twin.name} and {path.name}; which of them is {name}?"
-                )
+                both = f"{twin.name} and {path.name}"
+                raise InvalidInput(f"{folder} has {both}; which of them is {name}?")
     return paths
 
 
@@ -37,23 +36,16 @@ def _target_language(folder: Path, languages: list[str], source: str, requested:
     """Return the requested target language, or the only one besides the source."""
     for language in (source, requested):
         if language is not None and language not in languages:
-            available = ", ".join(languages) or "no texts at all"
-            raise InvalidInput(
-                f"{folder} has no texts NAME.{language}; it has {available}: see --from and --to"
-            )
-    target = requested
-    if target is None:
-        targets = sorted(set(languages) - {source})
-        if len(targets) != 1:
-            raise InvalidInput(
-                f"{folder} has texts in {', '.join(targets) or 'one language'}; say which: --to"
-            )
-        target = targets[0]
-    if target == source:
-        raise InvalidInput(
-            f"the source and the target language are both {source}; see --from and --to"
-        )
-    return target
+            has = f"it has {', '.join(languages) or 'no texts at all'}: see --from and --to"
+            raise InvalidInput(f"{folder} has no texts NAME.{language}; {has}")
+    targets = sorted(set(languages) - {source}) if requested is None else [requested]
+    if len(targets) != 1:
+        has = ", ".join(targets) or "one language"
+        raise InvalidInput(f"{folder} has texts in {has}; say which: --to")
+    if targets == [source]:
+        both = f"the source and the target language are both {source}"
+        raise InvalidInput(f"{both}; see --from and --to")
+    return targets[0]
 
 
 @dataclass(frozen=True)
@@ -111,12 +103,7 @@ def read(source: Path, target: Path) -> EvaluationSet:
     Raises:
         InvalidInput: the numbers of lines differ, or the source is blank.
     """
-    pairs = EvaluationSet(list(read_lines(source)), list(read_lines(target)))
-    if len(pairs.sources) != len(pairs.references):
-        raise InvalidInput(
-            f"{source} has {len(pairs.sources):,} lines and {target} has "
-            f"{len(pairs.references):,}; line i of the two must be a pair"
-        )
+    pairs = EvaluationSet(*read_pairs(source, target))
     if not any(text.strip() for text in pairs.sources):
         raise InvalidInput(f"{source} has no text in it")
     return pairs

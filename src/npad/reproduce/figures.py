@@ -51,31 +51,29 @@ def draw(bench: Bench, folder: Path, brief: bool, title: str = "") -> None:
         brief: leave out what goes beyond the paper's tables.
         title: the model and the data, above each plot.
     """
-    figure = Figure(bench, bench.tests[0], title)
     by_sigma: Lines = {
-        f"NPAD-{m}": Line(
-            "NPAD", [(sigma, NPAD(Greedy(), m, Noise(sigma)), "") for sigma in SIGMAS], shade
-        )
+        f"NPAD-{m}": Line("NPAD", [(s, NPAD(Greedy(), m, Noise(s)), "") for s in SIGMAS], shade)
         for m, shade in zip(CHAINS, SHADES[1:], strict=True)
     }
     by_chains: Lines = {
-        f"NPAD, σ₀ {sigma}": Line(
-            "NPAD", [(m, NPAD(Greedy(), m, Noise(sigma)), "") for m in CHAINS], shade
-        )
-        for sigma, shade in zip(SIGMAS, SHADES, strict=True)
+        f"NPAD, σ₀ {s}": Line("NPAD", [(m, NPAD(Greedy(), m, Noise(s)), "") for m in CHAINS], shade)
+        for s, shade in zip(SIGMAS, SHADES, strict=True)
     }
     by_chains["sampling"] = Line("sampling", [(m, Sampling(m), "") for m in CHAINS])
-    figure.draw(folder / "sigma.png", by_sigma, "σ₀", LEVELS)
-    figure.draw(folder / "chains.png", by_chains, "chains or samples", LEVELS, log=True)
-    figure.draw(
-        folder / "calls.png",
-        _by_model_calls(bench, brief),
-        f"model calls a {bench.measures.unit}, re-scoring included",
-        x_of=model_calls,
-        log=True,
-    )
+    by_calls = _by_model_calls(bench, brief)
+    calls = f"model calls a {bench.measures.unit}, re-scoring included"
+    figures = {
+        "sigma": _panels(bench, by_sigma, "σ₀", LEVELS),
+        "chains": _panels(bench, by_chains, "chains or samples", LEVELS, log=True),
+        "calls": _panels(bench, by_calls, calls, x_of=model_calls, log=True),
+    }
+    seeds = bench.seeds
+    bars = f"Error bars: standard deviation over {seeds} seeds." if seeds > 1 else ""
+    for name, panels in figures.items():
+        note = f"{bars} {LABELS}".strip() if name == "calls" else bars
+        plots.curves(panels, folder / f"{name}.png", title, note)
     if not brief:
-        figure.draw_entropy(folder / "entropy.png")
+        plots.curves([_entropy(bench)], folder / "entropy.png", title)
 
 
 def _by_model_calls(bench: Bench, brief: bool) -> Lines:
@@ -102,75 +100,48 @@ def model_calls(figures: Figures) -> float:
     return figures.per_sentence("calls") + figures.per_sentence("rescored")
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Draws measured decoders of one test set."""
+def _panels(
+    bench: Bench,
+    lines: Lines,
+    x_label: str,
+    levels: Lines | None = None,
+    x_of: Callable[[Figures], float] | None = None,
+    log: bool = False,
+) -> list[Panel]:
+    """Return panels of NLL and of each metric; `x_of` computes x in place of a line's x."""
 
-    bench: Bench
-    set_name: str
-    title: str
-
-    @property
-    def bars(self) -> str:
-        """What the error bars are, in words; empty if there are none."""
-        seeds = self.bench.seeds
-        return f"Error bars: standard deviation over {seeds} seeds." if seeds > 1 else ""
-
-    def draw(
-        self,
-        path: Path,
-        lines: Lines,
-        x_label: str,
-        levels: Lines | None = None,
-        x_of: Callable[[Figures], float] | None = None,
-        log: bool = False,
-    ) -> None:
-        """Draw NLL and the metrics side by side; `x_of` computes x in place of a line's x."""
-        panels = [
-            Panel(
-                x_label,
-                label,
-                {line_name: self._curve(line, name, x_of) for line_name, line in lines.items()},
-                {line_name: self._curve(line, name) for line_name, line in (levels or {}).items()},
-                log,
-                span,
-            )
-            for name, label, span in self._axes()
-        ]
-        labelled = any(label for line in lines.values() for _, _, label in line.decoders)
-        note = " ".join(text for text in (self.bars, LABELS if labelled else "") if text)
-        plots.curves(panels, path, self.title, note)
-
-    def _axes(self) -> list[tuple[str, str, float]]:
-        """Return the figures to draw: name, label of the axis, and its least span."""
-        axes = [("nll", "NLL (lower is better)", NLL_SPAN)]
-        for metric in self.bench.measures.metrics:
-            better = "lower" if metric.lower_is_better else "higher"
-            axes.append((metric.name, f"{metric.title} ({better} is better)", metric.min_span))
-        return axes
-
-    def _curve(
-        self, line: Line, name: str, x_of: Callable[[Figures], float] | None = None
-    ) -> Curve:
+    def curve(line: Line, name: str, level: bool = False) -> Curve:
         points = []
         for x, decoder, label in line.decoders:
-            figures = self.bench.figures(self.set_name, decoder)
-            x = x_of(figures) if x_of else x
+            figures = bench.figures(bench.tests[0], decoder)
+            x = x_of(figures) if x_of and not level else x
             points.append(Point(x, figures[name], figures.spread(name), label))
         return Curve(line.strategy, points, line.shade)
 
-    def draw_entropy(self, path: Path) -> None:
-        """Draw the entropy of the model's predictions by step."""
-        steps = self.bench.entropy(self.set_name)
-        points = [
-            Point(t + 1.0, mean)
-            for t, (mean, count) in enumerate(steps)
-            if count >= MIN_SHARE * steps[0][1]
-        ]
-        panel = Panel(
-            "step",
-            "entropy of the prediction, nats",
-            {"mean along greedy outputs": Curve("greedy", points)},
-            min_span=0.5,
+    axes = [("nll", "NLL (lower is better)", NLL_SPAN)]
+    for metric in bench.measures.metrics:
+        better = "lower" if metric.lower_is_better else "higher"
+        axes.append((metric.name, f"{metric.title} ({better} is better)", metric.min_span))
+    return [
+        Panel(
+            x_label,
+            label,
+            {line_name: curve(line, name) for line_name, line in lines.items()},
+            {line_name: curve(line, name, True) for line_name, line in (levels or {}).items()},
+            log,
+            span,
         )
-        plots.curves([panel], path, self.title)
+        for name, label, span in axes
+    ]
+
+
+def _entropy(bench: Bench) -> Panel:
+    """Return a panel of the entropy of the model's predictions by step."""
+    steps = bench.entropy(bench.tests[0])
+    points = [
+        Point(t + 1.0, mean)
+        for t, (mean, count) in enumerate(steps)
+        if count >= MIN_SHARE * steps[0][1]
+    ]
+    curves = {"mean along greedy outputs": Curve("greedy", points)}
+    return Panel("step", "entropy of the prediction, nats", curves, min_span=0.5)

@@ -117,7 +117,7 @@ def reproduce(
         ensure_number("the σ₀ to train with", sigma, above=0)
     with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
         for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
-            models[sigma] = trained_model(folder, plan, sigma, training_watch)
+            models[sigma] = _trained_model(folder, plan, sigma, training_watch)
         setup = _setup(plan, models[0.0], sets)
         _ensure_same(folder, setup)
         setup.save(folder)
@@ -150,27 +150,14 @@ def _translator(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSe
     """Load a model, check that it can read every source, and warm it up."""
     translator = plan.place(load(model, plan.device, plan.precision), model).caching()
     for name, pairs in sets.items():
-        for i, size in translator.too_long(pairs.sources).items():
-            raise InvalidInput(
-                f"line {i + 1} of {name} has {size}; "
-                f"at most {translator.longest:,} tokens are allowed: shorten it or leave it out"
-            )
+        translator.ensure_lengths(pairs.sources, f"{name}, line")
     first_sources = next(iter(sets.values())).sources[:2]
     translator.translate(first_sources, max_length=5)  # before anything is timed
     return translator
 
 
-def trained_model(folder: Path, plan: Reproduction, sigma: float, watch: Watch | None) -> Path:
-    """Train a model as planned, or resume its training.
-
-    Args:
-        folder: holds the token store and the models.
-        plan: how to train.
-        sigma: σ₀ of noise in training; 0 for none.
-        watch: informed of the progress.
-
-    Returns:
-        The model's folder.
+def _trained_model(folder: Path, plan: Reproduction, sigma: float, watch: Watch | None) -> Path:
+    """Train a model as planned, or resume its training; return its folder.
 
     Raises:
         InvalidInput: the plan does not say how to train, or the folder has a model of another plan.
@@ -208,6 +195,8 @@ def _setup(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -
     digests |= {name: _digest(repr(pairs).encode()) for name, pairs in sets.items()}
     name = name_of(checkpoint.load(folder).model)
     name += "" if plan.precision == "float32" else f"+{plan.precision}"
+    rows = f"{plan.limits.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
+    about = about_model(checkpoint.read_config(folder)) | {"machine": machine(plan.device, rows)}
     return Setup(
         title=plan.title,
         command=plan.command,
@@ -218,17 +207,9 @@ def _setup(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -
         brief=plan.brief,
         exact=plan.exact,
         sigmas=plan.sigmas,
-        about=_about(plan, checkpoint.read_config(folder)),
+        about=about,
         digests=digests,
     )
-
-
-def _about(plan: Reproduction, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a model, its training and the machine in words."""
-    about = about_model(config)
-    rows = f"{plan.limits.max_rows:,} rows at a time" + (f", {plan.engine}" if plan.engine else "")
-    about["machine"] = machine(plan.device, rows)
-    return about
 
 
 def _digest(content: bytes) -> str:
@@ -240,15 +221,10 @@ def _ensure_same(folder: Path, current: Setup) -> None:
     if not (folder / "setup.json").exists():
         return
     stored = Setup.load(folder)
-    for name, stored_value, value in (
-        ("the model", stored.model, current.model),
-        ("the sets", stored.sets, current.sets),
-        ("max_length", stored.max_length, current.max_length),
-        ("the weights or the text", stored.digests, current.digests),
-        ("the machine", stored.about["machine"], current.about["machine"]),
-    ):
-        if stored_value and stored_value != value:
-            raise InvalidInput(
-                f"{folder} holds results with {name} {stored_value}, not {value}; "
-                "choose another folder"
-            )
+    names = {"model": "the model", "sets": "the sets", "max_length": "max_length"}
+    names |= {"digests": "the weights or the text", "machine": "the machine"}
+    for field_name, name in names.items():
+        old, new = ({**vars(setup), **setup.about}[field_name] for setup in (stored, current))
+        if old and old != new:
+            held = f"{folder} holds results with {name} {old}, not {new}"
+            raise InvalidInput(f"{held}; choose another folder")

@@ -16,11 +16,11 @@ from npad.engine.cuda_graphs import graphs_of
 from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_device
 from npad.engine.next_token import Prediction
+from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
 from npad.rescoring.plan import ReadStep, read_steps, spans
 from npad.rescoring.teacher_forcing import TeacherForcing
-from npad.search.hypotheses import Hypotheses
-from npad.search.runs import IntArray
+from npad.rows import IntArray
 
 PLANNED_ROWS = 1 << 16  # rows planned and copied to the device together, while it works on others
 MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits, rows · V, held at a time

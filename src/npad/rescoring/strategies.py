@@ -15,20 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npad.engine.cost import add_calls
 from npad.engine.deadline import check_deadline
 from npad.engine.memory import RowBudget
-from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput, ModelError
-from npad.model import Capabilities, Model, ensure_in_vocabulary
+from npad.hypotheses import Hypotheses
+from npad.model import Capabilities, Model
 from npad.rescoring.by_prefix import read_by_prefix
-from npad.rescoring.forced import read_forced
-from npad.rescoring.packing import Rectangle, rectangles
-from npad.rescoring.plan import spans
-from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import descending, take
-from npad.search.runs import IntArray
+from npad.rescoring.plan import Rectangle, rectangles, spans
+from npad.rescoring.teacher_forcing import read_forced, read_stepwise
+from npad.rows import IntArray, descending, take
 
 
 def rescore(
@@ -49,21 +44,39 @@ def rescore(
     """
     hypotheses = hypotheses.cpu()
     if hypotheses.clean_log_prob is not None and not coverage:
-        log_prob, attention = hypotheses.clean_log_prob, None
-    else:
-        judge = Capabilities.of(model).judge or model
-        log_prob, attention = Rescorer(judge, coverage).run(state, hypotheses)
-    ensure_scored(model, log_prob, hypotheses)
-    return replace(hypotheses, log_prob=log_prob, coverage=attention)
+        return _checked(
+            model, replace(hypotheses, log_prob=hypotheses.clean_log_prob, coverage=None)
+        )
+    judge = Capabilities.of(model).judge or model
+    capabilities = Capabilities.of(judge)
+    strategy = strategy_for(capabilities, coverage)
+    reads = (hypotheses.lengths + hypotheses.finished).clamp(min=1)
+    reads = torch.where(hypotheses.exists, reads, 0)
+    order = descending(reads)
+    longest_first, reads = hypotheses.at(order), take(reads, order)
+    scored: list[Scores] = []
+    # Launch all rectangles before waiting for the first result.
+    for rectangle in strategy.parts(reads.numpy(), capabilities.device.type == "cuda"):
+        scored += read_rectangle(judge, strategy, state, longest_first, rectangle)
+    log_prob = torch.zeros_like(hypotheses.log_prob)
+    for scores in scored:
+        log_prob = log_prob.to(scores.log_prob.dtype)
+        log_prob[scores.sentences[:, None], scores.places] = scores.log_prob.cpu()
+    inverse = order.argsort(1)
+    attention = take(_joined_coverage(hypotheses, scored), inverse) if coverage else None
+    return _checked(
+        model, replace(hypotheses, log_prob=take(log_prob, inverse), coverage=attention)
+    )
 
 
-def ensure_scored(model: Model[Any], log_prob: Tensor, hypotheses: Hypotheses) -> None:
-    """Raise a ModelError if the score of an existing hypothesis is NaN."""
-    if bool((log_prob.isnan() & hypotheses.exists).any()):
+def _checked(model: Model[Any], hypotheses: Hypotheses) -> Hypotheses:
+    """Return hypotheses; raise a ModelError if the score of an existing one is NaN."""
+    if bool((hypotheses.log_prob.isnan() & hypotheses.exists).any()):
         raise ModelError(
             f"{Capabilities.of(model).name} returned NaN, +inf or nothing but −inf "
             "as a row of logits while scoring"
         )
+    return hypotheses
 
 
 class Scores(NamedTuple):
@@ -84,73 +97,51 @@ class Strategy(NamedTuple):
     parts: Callable[[IntArray, bool], Iterator[Rectangle]]
 
 
-class Rescorer:
-    """Re-scores hypotheses with the fastest strategy that the model supports."""
+def strategy_for(capabilities: Capabilities, coverage: bool) -> Strategy:
+    """Return the fastest strategy that a model supports."""
+    if coverage and capabilities.attention is None:
+        raise InvalidInput(
+            f"coverage needs attention, which {capabilities.name} does not offer; use beta=0"
+        )
+    if coverage:
+        return COVERING
+    if capabilities.prefix_reader is not None:
+        return BY_PREFIX
+    return STEPWISE if capabilities.forced is None else FORCED
 
-    def __init__(self, model: Model[Any], coverage: bool) -> None:
-        self.model, self.coverage = model, coverage
-        self.capabilities = Capabilities.of(model)
-        if coverage and self.capabilities.attention is None:
-            name = self.capabilities.name
-            raise InvalidInput(f"coverage needs attention, which {name} does not offer; use beta=0")
-        self.strategy = self._strategy()
 
-    def _strategy(self) -> Strategy:
-        if self.coverage:
-            return COVERING
-        if self.capabilities.prefix_reader is not None:
-            return BY_PREFIX
-        return STEPWISE if self.capabilities.forced is None else FORCED
+def read_rectangle(
+    model: Model[Any], strategy: Strategy, state: Any, hypotheses: Hypotheses, rectangle: Rectangle
+) -> list[Scores]:
+    """Score a rectangle; out of memory, halve its sentences, then its places."""
+    check_deadline()
+    of_sentences = RowBudget()
 
-    def run(self, state: Any, hypotheses: Hypotheses) -> tuple[Tensor, Tensor | None]:
-        """Return log p [sentences, n] and, if enabled, coverage [sentences, n, source length]."""
-        reads = (hypotheses.lengths + hypotheses.finished).clamp(min=1)
-        reads = torch.where(hypotheses.exists, reads, 0)
-        order = descending(reads)
-        hypotheses, reads = hypotheses.at(order), take(reads, order)
-        on_gpu = self.capabilities.device.type == "cuda"
-        # Launch all rectangles before waiting for the first result.
-        scored = [
-            scores
-            for rectangle in self.strategy.parts(reads.numpy(), on_gpu)
-            for scores in self._read(state, hypotheses, rectangle)
-        ]
-        log_prob = torch.zeros_like(hypotheses.log_prob)
-        for scores in scored:
-            log_prob = log_prob.to(scores.log_prob.dtype)
-            log_prob[scores.sentences[:, None], scores.places] = scores.log_prob.cpu()
-        inverse = order.argsort(1)
-        coverage = take(_joined_coverage(hypotheses, scored), inverse) if self.coverage else None
-        return take(log_prob, inverse), coverage
+    def read(places: Sequence[int]) -> list[Scores]:
+        work = partial(_read_together, model, strategy, state, hypotheses, places)
+        return of_sentences.run(work, rectangle.groups.tolist())
 
-    def _read(self, state: Any, hypotheses: Hypotheses, rectangle: Rectangle) -> list[Scores]:
-        """Score a rectangle; out of memory, halve its sentences, then its places."""
-        budget = RowBudget()
+    return RowBudget().run(read, range(rectangle.places.start, rectangle.places.stop))
 
-        check_deadline()
 
-        def read_places(places: Sequence[int]) -> list[Scores]:
-            def read_sentences(sentences: Sequence[int]) -> list[Scores]:
-                return self._read_together(state, hypotheses, sentences, places)
-
-            return budget.run(read_sentences, rectangle.groups.tolist())
-
-        places = range(rectangle.places.start, rectangle.places.stop)
-        return RowBudget().run(read_places, places)
-
-    def _read_together(
-        self, state: Any, hypotheses: Hypotheses, sentences: Sequence[int], places: Sequence[int]
-    ) -> list[Scores]:
-        rows, columns = torch.tensor(sentences), torch.tensor(places)
-        part = hypotheses.groups(rows).at(columns.expand(len(rows), -1))
-        if not part.exists.any():
-            return []
-        selected = self.model.select(state, rows.to(self.capabilities.device))
-        log_prob, coverage = self.strategy.read(self.model, selected, part)
-        shape = len(rows), len(columns)
-        if coverage is not None:
-            coverage = coverage.view(*shape, -1)
-        return [Scores(rows, columns, log_prob.view(shape), coverage)]
+def _read_together(
+    model: Model[Any],
+    strategy: Strategy,
+    state: Any,
+    hypotheses: Hypotheses,
+    places: Sequence[int],
+    sentences: Sequence[int],
+) -> list[Scores]:
+    rows, columns = torch.tensor(sentences), torch.tensor(places)
+    part = hypotheses.groups(rows).at(columns.expand(len(rows), -1))
+    if not part.exists.any():
+        return []
+    selected = model.select(state, rows.to(Capabilities.of(model).device))
+    log_prob, coverage = strategy.read(model, selected, part)
+    shape = len(rows), len(columns)
+    if coverage is not None:
+        coverage = coverage.view(*shape, -1)
+    return [Scores(rows, columns, log_prob.view(shape), coverage)]
 
 
 def _joined_coverage(hypotheses: Hypotheses, scored: list[Scores]) -> Tensor:
@@ -164,33 +155,6 @@ def _joined_coverage(hypotheses: Hypotheses, scored: list[Scores]) -> Tensor:
             place = scores.sentences[:, None], scores.places, slice(scores.coverage.shape[-1])
             joined[place] = scores.coverage.cpu()
     return joined
-
-
-def read_stepwise(
-    model: Model[Any], state: Any, hypotheses: Hypotheses, coverage: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """Read hypotheses step by step, one row per hypothesis."""
-    capabilities = Capabilities.of(model)
-    bos, eos, _ = model.special
-    teacher = TeacherForcing.of(hypotheses, bos, eos)
-    state = expand_rows(model, state, hypotheses.lengths.shape)
-    inputs, targets, counted = teacher.rows(capabilities.device)
-    log_prob: Tensor | float = 0.0
-    attention: Tensor | float = 0.0
-    for t in range(inputs.shape[1]):
-        check_deadline()
-        add_calls(rescoring=len(inputs))
-        logits, state = model.step(state, inputs[:, t])
-        predicted = Prediction.of(model, logits, len(inputs), capabilities.normalised)
-        if t == 0:
-            ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])
-        token_log_prob = predicted.at(targets[:, t, None]).squeeze(1)
-        log_prob = log_prob + token_log_prob.masked_fill(~counted[:, t], 0)
-        if coverage and capabilities.attention is not None:
-            weights = capabilities.attention(state)
-            attention = attention + weights.masked_fill(~counted[:, t, None], 0)
-    assert isinstance(log_prob, Tensor)
-    return log_prob, attention if isinstance(attention, Tensor) else None
 
 
 def cut_for_steps(reads: IntArray, on_gpu: bool) -> Iterator[Rectangle]:

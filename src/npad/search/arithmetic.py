@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from npad.noise.random import Keys, fold, one_uniform
-from npad.search.rows import Problems
+from npad.rows import Problems
 from npad.search.sampling import Draw, Sampling
 
 RESOLUTION = 2.0**-53  # of a code, in float64

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses
 from npad.model import Model
+from npad.rows import Problems, descending, rows_from
 from npad.search.decoder import Decoder
 from npad.search.history import History
-from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
-from npad.search.rows import Problems, descending, rows_from
 
 Finish = Literal["shrink", "compete", "pool"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, join
 from npad.model import Model
+from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypotheses, join
-from npad.search.rows import Problems
 from npad.search.sampling import Sampling
 from npad.validation import brief
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
+from npad.hypotheses import Hypotheses, join
 from npad.model import Capabilities, Model
 from npad.noise.noisy import Noisy
+from npad.rows import Problems, repeat
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypotheses, join
 from npad.search.loop import CAPTURED_ROWS
 from npad.search.paired_clean import MAX_PAIRED_ROWS, PairedClean
-from npad.search.rows import Problems, repeat
 from npad.search.shared_prefixes import SharedPrefixes, can_share
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Model
+from npad.rows import Problems
 from npad.search.history import History
-from npad.search.hypotheses import Hypotheses, Hypothesis
-from npad.search.rows import Problems
 from npad.specs import label, name_of_kind
 from npad.validation import brief, ensure_fields
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.hypotheses import Hypotheses
 from npad.model import Model
+from npad.rows import Problems
 from npad.search.beam import Beam, beam_search
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
 
 
 @dataclass(frozen=True)

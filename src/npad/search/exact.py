@@ -14,12 +14,12 @@ from torch import Tensor
 from npad.engine.cost import add_calls
 from npad.engine.deadline import check_deadline
 from npad.engine.next_token import Prediction
+from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model, device_of, reserve
+from npad.rows import Problems, rows_of
 from npad.search.beam import Beam
 from npad.search.decoder import Cost, Decoder
-from npad.search.hypotheses import Hypotheses
 from npad.search.loop import ensure_sound
-from npad.search.rows import Problems, rows_of
 
 # Sibling prefixes read per step: larger batches run faster, but waste more calls when the bound
 # improves.

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, join_groups
 from npad.model import Model
+from npad.rows import Problems, rows_of
 from npad.search.decoder import Cost, Decoder, TextOf
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypotheses, join_groups
-from npad.search.rows import Problems, rows_of
 from npad.search.sampling import Sampling
 from npad.selectors import LengthNormalised
 from npad.validation import MAX_SEED, brief

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from npad.hypotheses import Hypotheses
 from npad.model import Model
+from npad.rows import Problems
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypotheses
 from npad.search.independent import walk
-from npad.search.rows import Problems
 
 
 @dataclass(frozen=True)

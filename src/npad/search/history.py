@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from npad.engine.next_token import Prediction
+from npad.hypotheses import Hypotheses
 from npad.kernels import fused
-from npad.search.hypotheses import Hypotheses
 
 
 @dataclass(frozen=True)

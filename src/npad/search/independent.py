@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from npad.engine.next_token import Prediction
+from npad.hypotheses import Hypotheses
 from npad.model import Model
+from npad.rows import Problems, repeat
 from npad.search.history import History
-from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
-from npad.search.rows import Problems, repeat
 
 
 class Choice(Protocol):

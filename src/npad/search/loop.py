@@ -17,11 +17,11 @@ from npad.engine.memory import ensure_fits
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_map
 from npad.errors import ModelError
+from npad.hypotheses import Hypotheses, join_groups
 from npad.model import Capabilities, Model
+from npad.rows import Problems, rows_of
 from npad.search.decoder import Frontier
-from npad.search.hypotheses import Hypotheses, join_groups
 from npad.search.observing import report_progress
-from npad.search.rows import Problems, rows_of
 
 # Rows up to which steps run as CUDA graphs: with more, kernels take longer to run than to launch.
 CAPTURED_ROWS = 16384

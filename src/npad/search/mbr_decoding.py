@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model
 from npad.rescoring.strategies import rescore
+from npad.rows import Problems
 from npad.search.beam import Beam
 from npad.search.decoder import Cost, Decoder
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
 from npad.search.sampling import Sampling
 from npad.search.selected import AllFinished
 from npad.selectors import MBR, Selector, cut_competes, innermost_selector, rank

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Model
 from npad.noise.noisy import Noise, Noisy
 from npad.rescoring.strategies import rescore
+from npad.rows import Problems
 from npad.search.chains import ChainRunner, Chains
 from npad.search.decoder import Cost, Decoder
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypotheses, Hypothesis
-from npad.search.rows import Problems
 from npad.search.selected import AllFinished, comparisons
 from npad.selectors import (
     MostProbable,

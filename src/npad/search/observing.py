@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
+from npad.hypotheses import Hypotheses
+from npad.rows import Problems
 
 
 @dataclass(frozen=True)

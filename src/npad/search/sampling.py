@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model
 from npad.noise.random import Keys, fold, one_uniform
+from npad.rows import Problems
 from npad.search.decoder import Decoder
-from npad.search.hypotheses import Hypotheses
 from npad.search.independent import walk
-from npad.search.rows import Problems
 from npad.search.shared_prefixes import SharedPrefixes
 from npad.validation import MAX_SEED
 

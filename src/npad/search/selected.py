@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model
 from npad.rescoring.strategies import rescore
+from npad.rows import Problems
 from npad.search.beam import Beam
 from npad.search.decoder import Cost, Decoder, has_candidates
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
 from npad.selectors import MBR, MostProbable, Selector, cut_competes, innermost_selector, rank
 from npad.specs import name_of_kind
 

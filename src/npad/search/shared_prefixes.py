@@ -16,8 +16,7 @@ from torch import Tensor
 from npad.engine.devices import to_device
 from npad.model import Capabilities, Layout, Model, Perturb, Wrapper, name_of, untouched
 from npad.rescoring.plan import group_size
-from npad.search.rows import rows_of
-from npad.search.runs import IntArray, rank_in_run
+from npad.rows import IntArray, rank_in_run, rows_of
 
 
 def can_share(model: Model[Any], site: str) -> bool:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model
 from npad.rescoring.strategies import rescore
+from npad.rows import Problems
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
-from npad.search.hypotheses import Hypotheses
-from npad.search.rows import Problems
 
 
 @dataclass(frozen=True)

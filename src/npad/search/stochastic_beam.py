@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from npad.engine.next_token import Prediction
+from npad.hypotheses import Hypotheses
 from npad.model import Model
 from npad.noise.random import Keys, draw, fold, uniform
+from npad.rows import Problems, rows_from
 from npad.search.decoder import Decoder
 from npad.search.history import History
-from npad.search.hypotheses import Hypotheses
 from npad.search.loop import run
-from npad.search.rows import Problems, rows_from
 from npad.validation import MAX_SEED
 
 

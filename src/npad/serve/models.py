@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Any
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.pipelines.names import CHAT, HUGGING_FACE, SHIPPED, TOY
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
-from npad.search.hypotheses import Hypothesis
 from npad.serve.limits import Limits
 from npad.serve.model_thread import ModelThread
 from npad.text.subwords import END, Subwords

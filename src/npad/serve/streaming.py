@@ -19,9 +19,9 @@ from npad.answering import EncodedSource
 from npad.decoding import decode
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at
+from npad.hypotheses import Hypothesis
 from npad.model import Model, covers
 from npad.noise.random import Keys, stable_hash
-from npad.search.hypotheses import Hypothesis
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding

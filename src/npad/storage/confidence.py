@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npad.errors import StorageError
-from npad.search.hypotheses import Hypothesis
+from npad.hypotheses import Hypothesis
 from npad.selectors import LengthNormalised
 from npad.storage.atomic import write_atomic
 from npad.storage.regular import seal, unseal

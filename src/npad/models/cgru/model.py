@@ -29,7 +29,7 @@ from npad.model import Layout, Special, untouched
 from npad.models.encoders import encoder_of
 from npad.models.encoders.encoder import EncoderSizes
 from npad.models.network import MAX_SIZE, MAX_SIZES, Network
-from npad.search.rows import repeat
+from npad.rows import repeat
 from npad.validation import ensure_bool, ensure_choice, ensure_integer, ensure_number
 
 CELLS: dict[str, tuple[Any, Any]] = {"gru": (nn.GRU, nn.GRUCell), "lstm": (nn.LSTM, nn.LSTMCell)}

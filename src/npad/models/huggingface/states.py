@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 
 from npad.model import Layout
 from npad.models.huggingface.shared_attention import LENGTH, PROMPT, Prompt
-from npad.search.rows import repeat
+from npad.rows import repeat
 
 # Capacities in tokens. A CUDA graph is captured for each: multiples by powers of two. A CPU has no
 # graphs, and pays for every column.

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npad.engine.pytree import tree_map
-from npad.search.rows import descending, take
-from npad.search.runs import argsort_rows, rank_in_run, run_starts
+from npad.rows import argsort_rows, descending, rank_in_run, run_starts, take
 
 
 @dataclass(frozen=True)
