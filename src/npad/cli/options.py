@@ -35,6 +35,20 @@ Precision = Annotated[
         help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
     ),
 ]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="One JSON object per output: scores, signature.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Nbest = Annotated[
+    int,
+    typer.Option(
+        help="Outputs per source, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
+    ),
+]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
