@@ -23,8 +23,12 @@ from rich.table import Table
 
 import npad
 from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Sampling, Selected, Translation
-from npad.calibrate.confidence import scores_and_chrf
-from npad.evaluate.calibration import BINS, calibration_error, rank_correlation
+from npad.evaluate.confidence import (
+    BINS,
+    calibration_error,
+    rank_correlation,
+    scores_and_chrf,
+)
 from npad.storage.confidence import Confidence
 from npad.text.files import read_lines
 
@@ -51,7 +55,7 @@ def add_row(
     outputs: list[Translation],
     references: list[str],
 ) -> None:
-    scores, chrf, _ = scores_and_chrf(outputs, references)
+    scores, chrf = scores_and_chrf(outputs, references)
     confidence = np.array([fit(output.hypothesis) for output in outputs])
     table.add_row(
         name,
@@ -68,7 +72,7 @@ def add_row(
 
 def bins_table(outputs: list[Translation], references: list[str]) -> Table:
     """Return the mean confidence and chrF of each bin."""
-    scores, chrf, _ = scores_and_chrf(outputs, references)
+    scores, chrf = scores_and_chrf(outputs, references)
     confidence = np.array([output.confidence for output in outputs])
     table = Table(title="beam, 5, by bins", title_justify="left")
     for column in ("log p per token", "sentences", "confidence", "chrF"):

@@ -9,12 +9,15 @@ import pytest
 
 import npad
 from cases import counting_tokeniser
-from npad import Beam, Exact, Greedy, InvalidInput, Sampling
+from npad import Beam, Exact, Greedy, Hypothesis, InvalidInput, Sampling
+from npad.calibrate import trials
 from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
-from npad.calibrate.decoding_tasks import Outputs, Translating
 from npad.calibrate.report import as_record, verdict
 from npad.errors import StorageError
+from npad.evaluate.report import TimedOutputs, decode_timed
+from npad.metrics.registry import METRICS
+from npad.pipelines.outputs import Output
 from npad.reproduce.record import Record
 from npad.search.npad import NPAD
 
@@ -30,27 +33,44 @@ FEW = 6  # sentences of the first rung
 
 @dataclass
 class Scripted:
-    """A task whose outputs and cost are those of a script, by decoder and source."""
+    """A pipeline whose outputs and cost are those of a script, by decoder and source."""
 
     script: object
     model: object = TOY.model
+    max_length: int = 200
+    max_rows: int = 1024
     decoded: int = 0
     stops_after: int = 10**9
 
-    def check(self, sources):
-        pass
-
-    def decode(self, sources, decoder):
+    def decode_timed(self, sources, decoding):
         self.decoded += 1
         if self.decoded > self.stops_after:
             raise KeyboardInterrupt
-        log_probs, calls = zip(*(self.script(decoder, source) for source in sources), strict=True)
-        return Outputs(list(sources), list(log_probs), sum(calls), 0.001 * sum(calls))
+        scripted = [self.script(decoding.decoder, source) for source in sources]
+        calls = sum(cost for _, cost in scripted)
+        outputs = [
+            Output(source, log_prob, Hypothesis((), log_prob, True), "")
+            for source, (log_prob, _) in zip(sources, scripted, strict=True)
+        ]
+        return TimedOutputs(outputs, calls, 0, 0.001 * calls)
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    """Let scripted pipelines say what decoding costs."""
+
+    def decode(pipeline, sources, decoding, *more):
+        if isinstance(pipeline, Scripted):
+            return pipeline.decode_timed(sources, decoding)
+        return decode_timed(pipeline, sources, decoding, *more)
+
+    monkeypatch.setattr(trials, "decode_timed", decode)
+    monkeypatch.setattr("npad.calibrate.calibrate.decode_timed", decode)
 
 
 def test_the_best_configuration_of_the_toy_is_found():
     """The most probable phrases begin with the fourth-best word: a beam of 5 is enough for all."""
-    found = calibrate(Translating(TOY), MANY, Options(100, first_rung=FEW), candidates=BEAMS)
+    found = calibrate(TOY, MANY, Options(100, first_rung=FEW), candidates=BEAMS)
     optimum = [t.log_prob for t in TOY.translate(PHRASES, Exact())]
     reached = {c.name: [t.log_prob for t in TOY.translate(PHRASES, c.decoder)] for c in BEAMS}
     exact = [c.name for c in BEAMS if reached[c.name] == pytest.approx(optimum, abs=1e-4)]
@@ -64,7 +84,7 @@ def test_the_best_configuration_of_the_toy_is_found():
 @pytest.mark.parametrize("unit", ["calls", "milliseconds"])
 @pytest.mark.parametrize("budget", [5, 9, 14, 40])
 def test_the_recommendation_keeps_the_budget(budget, unit):
-    task = Translating(TOY)
+    task = TOY
     try:
         options = Options(budget, unit, first_rung=FEW)
         found = calibrate(task, MANY, options, candidates=BEAMS)
@@ -78,7 +98,7 @@ def test_the_recommendation_keeps_the_budget(budget, unit):
 
 def test_a_smaller_budget_recommends_a_smaller_beam():
     winners = [
-        calibrate(Translating(TOY), MANY, Options(budget, first_rung=FEW), candidates=BEAMS).winner
+        calibrate(TOY, MANY, Options(budget, first_rung=FEW), candidates=BEAMS).winner
         for budget in (5, 8, 100)
     ]
     assert winners == ["greedy", "beam 2", "beam 5"]
@@ -131,7 +151,7 @@ def test_all_decoders_can_be_checked():
 
 
 def test_the_cheapest_tie_is_named():
-    found = calibrate(Translating(TOY), MANY, Options(100, first_rung=FEW), candidates=BEAMS[3:])
+    found = calibrate(TOY, MANY, Options(100, first_rung=FEW), candidates=BEAMS[3:])
     assert (found.winner, found.cheaper) == ("beam 5", None)
 
     def script(decoder, source):
@@ -159,9 +179,7 @@ def test_more_budget_never_lowers_the_frontier():
         return max(point.quality for point in points if point.cost <= budget)
 
     budgets = (8, 20, 60)
-    found = [
-        calibrate(Translating(TOY), MANY, Options(budget, first_rung=FEW)) for budget in budgets
-    ]
+    found = [calibrate(TOY, MANY, Options(budget, first_rung=FEW)) for budget in budgets]
     for small, budget in zip(found, budgets, strict=True):
         for large in found[budgets.index(budget) :]:
             assert best_within(large, budget) >= best_within(small, budget)
@@ -169,7 +187,7 @@ def test_more_budget_never_lowers_the_frontier():
 
 def test_the_seed_decides_the_answer():
     options = Options(40, first_rung=FEW)
-    first, again = (calibrate(Translating(TOY), MANY, options, candidates=BEAMS) for _ in "ab")
+    first, again = (calibrate(TOY, MANY, options, candidates=BEAMS) for _ in "ab")
     assert replace(first, seconds=0) == replace(again, seconds=0)
     parts = [MANY.split(seed) for seed in (0, 0, 1)]
     assert parts[0] == parts[1] != parts[2]
@@ -223,28 +241,24 @@ def test_a_record_of_other_sentences_is_not_used(tmp_path):
 
 
 def test_a_wide_beam_stands_in_for_references():
-    found = calibrate(
-        Translating(TOY), MANY, Options(100, metric="chrf", first_rung=FEW), candidates=BEAMS
-    )
+    found = calibrate(TOY, MANY, Options(100, metric="chrf", first_rung=FEW), candidates=BEAMS)
     assert found.references == f"beam {TEACHER.width}"
     assert found.held_out["beam 5"].quality == pytest.approx(100)  # it finds the same
     given = Pairs(MANY.sources, [t.text for t in TOY.translate(MANY.sources, TEACHER)])
-    same = calibrate(
-        Translating(TOY), given, Options(100, metric="chrf", first_rung=FEW), candidates=BEAMS
-    )
+    same = calibrate(TOY, given, Options(100, metric="chrf", first_rung=FEW), candidates=BEAMS)
     assert (same.references, same.held_out) == ("given", found.held_out)
 
 
 def test_every_sentence_is_tokenised_once():
     translator, read = counting_tokeniser(TOY)
-    calibrate(Translating(translator.caching()), MANY, Options(60), candidates=BEAMS)
+    calibrate(translator.caching(), MANY, Options(60), candidates=BEAMS)
     assert sorted(read) == sorted(PHRASES)
 
 
 def test_progress_ends_where_it_said():
     steps = []
     calibrate(
-        Translating(TOY),
+        TOY,
         MANY,
         Options(60, first_rung=FEW),
         candidates=BEAMS,
@@ -260,7 +274,7 @@ def test_sigma_alone_is_searched_for_a_given_npad():
     """0.01 leaves all chains where greedy search is, and costs as much as 30, which finds more."""
     space = DecoderSpace(TOY.model, "logprob", sigmas=[0.01, 30.0])
     candidates = space.sigma_candidates(NPAD(Greedy(), 8))
-    found = calibrate(Translating(TOY), MANY, Options(200, first_rung=FEW), candidates=candidates)
+    found = calibrate(TOY, MANY, Options(200, first_rung=FEW), candidates=candidates)
     assert found.winner == "σ₀ = 30"
     assert found.on_held_out["without noise"].beats
 
@@ -294,14 +308,24 @@ def search(budget=50, metric=None, sources=(), candidates=BEAMS):
     translator = npad.load("en-de") if sources else TOY
     pairs = Pairs([*sources, *PHRASES])
     options = Options(budget, metric=metric)
-    return calibrate(Translating(translator), pairs, options, Pairs(PHRASES), candidates)
+    return calibrate(translator, pairs, options, Pairs(PHRASES), candidates)
 
 
 def test_the_noise_of_samples_does_not_depend_on_the_rung():
     """A rung decodes only what is new, and finds what decoding all would find."""
     sampling = [Candidate("sampling 5", "sampling", Sampling(5), "sampling 5")]
-    found = calibrate(Translating(TOY), MANY, Options(100, first_rung=3), MANY, sampling)
+    found = calibrate(TOY, MANY, Options(100, first_rung=3), MANY, sampling)
     assert len(found.rungs) == 5
     assert found.rungs[-1].points["sampling 5"].quality == pytest.approx(
         found.held_out["sampling 5"].quality
     )
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_can_choose_a_decoder(name):
+    """The references are what a beam of 5 finds, and it finds the most probable outputs."""
+    texts = [output.text for output in TOY.translate(MANY.sources, Beam(5))]
+    options = Options(100, metric=name, first_rung=FEW)
+    found = calibrate(TOY, Pairs(MANY.sources, texts), options, candidates=BEAMS)
+    assert found.winner == "beam 5"
+    assert found.on_held_out["greedy"].beats

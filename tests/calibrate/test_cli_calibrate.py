@@ -185,7 +185,7 @@ def test_an_interrupt_says_how_to_go_on(few, options, hint, capsys, monkeypatch)
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("npad.cli.calibration_run.calibrate", interrupted)
+    monkeypatch.setattr("npad.cli.calibrate.calibrate", interrupted)
     monkeypatch.setattr(sys, "argv", ["npad", "calibrate", "few.de", "-m", "toy", *options])
     with pytest.raises(SystemExit, match="130"):
         main()

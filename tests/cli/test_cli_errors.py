@@ -68,7 +68,10 @@ from runs import lines, npad, refused_here
         (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
         (["info", "n" * 256], "File name too long"),
         (["compare", " "], "the text is blank"),
-        (["compare", "--decoders", "greedy", "danke"], "--decoders does not go with npad compare"),
+        (
+            ["compare", "--decoders", "greedy", "danke"],
+            "--decoders does not go with the compared decoders",
+        ),
         (
             ["translate", "-m", "toy", "-d", "greedy()", "--nbest", "5", "danke"],
             "--nbest does not go with --decoder greedy()",
@@ -315,7 +318,7 @@ def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, mo
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("npad.cli.translate.load", fail)
+    monkeypatch.setattr("npad.cli.translate.load_as", fail)
     line = refused_here(capsys, monkeypatch, "translate", "danke", code=70)
     assert line.startswith(
         "this is a bug in npad, please report it with the traceback that NPAD_TRACEBACK=1 shows: "

@@ -53,13 +53,6 @@ def test_hints_name_options_that_exist(capsys, monkeypatch):
         assert f" {option} " not in shown
 
 
-def test_flags_have_no_type_in_the_help(capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "translate", "--help")
-    for flag in ("--json", "--moses"):
-        (line,) = [line for line in shown.splitlines() if line.startswith(f"│ {flag} ")]
-        assert "<" not in line
-
-
 def test_info_shows_the_default_model_its_languages_and_whom_to_credit(capsys, monkeypatch):
     shown = printed_here(capsys, monkeypatch, "info")
     assert all(part in shown for part in ("en-de", "English to German", "Tatoeba", "CC BY 2.0 FR"))

@@ -23,7 +23,7 @@ def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path, npad_h
 
 def test_score_tokenises_every_source_once(tmp_path, capsys, monkeypatch):
     translator, read = counting_tokeniser(package.load("toy"))
-    monkeypatch.setattr("npad.cli.score.load", lambda *_: translator)
+    monkeypatch.setattr("npad.cli.score.load_as", lambda *_: translator)
     (tmp_path / "a").write_text("danke\nna ja\n")
     (tmp_path / "b").write_text("thanks\nwell yes\n")
     printed_here(capsys, monkeypatch, "score", tmp_path / "a", tmp_path / "b")

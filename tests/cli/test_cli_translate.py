@@ -23,17 +23,7 @@ from runs import lines, npad, printed_here
 
 
 def test_a_trained_model_reverses(corpus, trained):
-    done = npad(
-        "translate",
-        "--model",
-        trained,
-        "--input",
-        corpus / "test.src",
-        "--decoder",
-        "beam",
-        "--width",
-        5,
-    )
+    done = npad("translate", "--model", trained, "--input", corpus / "test.src", "--width", 5)
     outputs, references = done.stdout.splitlines(), lines(corpus / "test.tgt")
     right = sum(output == reference for output, reference in zip(outputs, references, strict=True))
     assert right > 0.95 * len(references)
@@ -45,42 +35,20 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(
 ):
     texts = [*lines(corpus / "test.src")[:30], "", *lines(corpus / "test.src")[:3]]
     (tmp_path / "in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
-    npad_here(
-        "translate",
-        "-m",
-        trained,
-        "-i",
-        tmp_path / "in.xz",
-        "-o",
-        tmp_path / "out",
-        "-d",
-        "npad",
-        "-M",
-        4,
-    )
+    base = ("translate", "-m", trained, "-d", "npad", "-M", 4)
+    npad_here(*base, "-i", tmp_path / "in.xz", "-o", tmp_path / "out")
     outputs = lines(tmp_path / "out")
     assert outputs[30] == ""
     assert outputs[31:] == outputs[:3]
-    piped = npad_here(
-        "translate", "-m", trained, "-d", "npad", "-M", 4, "--max-rows", 5, stdin="\n".join(texts)
-    )
+    piped = npad_here(*base, "--max-rows", 5, stdin="\n".join(texts))
     assert piped.stdout.splitlines() == outputs
 
 
 @pytest.mark.parametrize("source", ["out.part", "out"])
 def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monkeypatch):
     (tmp_path / source).write_text("danke\nna ja\n")
-    printed_here(
-        capsys,
-        monkeypatch,
-        "translate",
-        "-m",
-        "toy",
-        "-i",
-        tmp_path / source,
-        "-o",
-        tmp_path / "out",
-    )
+    files = ("-i", tmp_path / source, "-o", tmp_path / "out")
+    printed_here(capsys, monkeypatch, "translate", "-m", "toy", *files)
     assert lines(tmp_path / "out") == ["thanks", "well yes"]
     if source != "out":
         assert lines(tmp_path / source) == ["danke", "na ja"]
@@ -137,17 +105,8 @@ def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, caps
     monkeypatch.setattr(
         "npad.cli.translate.load_as", lambda *_: replace(whole, model=Small(whole.model, 40))
     )
-    arguments = [
-        "npad",
-        "translate",
-        "-i",
-        str(corpus / "test.src"),
-        "-d",
-        "greedy",
-        "--max-rows",
-        "100",
-    ]
-    monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "out")])
+    arguments = f"npad translate -i {corpus}/test.src -o {tmp_path}/out -d greedy --max-rows 100"
+    monkeypatch.setattr(sys, "argv", arguments.split())
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with pytest.raises(SystemExit, match="0"):
@@ -159,20 +118,8 @@ def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, caps
 
 
 def test_translate_says_all_as_json(npad_here):
-    done = npad_here(
-        "translate",
-        "-m",
-        "toy",
-        "-d",
-        "npad",
-        "--chains",
-        10,
-        "--nbest",
-        3,
-        "--json",
-        "na ja",
-        "danke",
-    )
+    options = ["translate", "-m", "toy", "-d", "npad", "--chains", "10", "--nbest", "3", "--json"]
+    done = npad_here(*options, "na ja", "danke")
     first, second = map(json.loads, done.stdout.splitlines())
     decoder = package.NPAD(chains=10, noise=package.Noise(0.3))
     expected = package.load("toy").translate(["na ja"], decoder)[0]
@@ -272,14 +219,8 @@ def test_notes_never_land_in_the_output(closed, tmp_path, npad_here):
 
 
 def test_output_is_utf_8_whatever_the_locale():
-    done = npad(
-        "translate",
-        "-m",
-        "toy",
-        "--json",
-        "danke",
-        env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"},
-    )
+    latin = {"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"}
+    done = npad("translate", "-m", "toy", "--json", "danke", env=latin)
     assert "thanks" in done.stdout
     assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout
 

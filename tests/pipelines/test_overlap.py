@@ -64,13 +64,6 @@ def test_translations_are_those_of_one_thread(decoder, source, texts, window, ov
 
 
 @pytest.mark.usefixtures("overlap")
-def test_a_list_is_translated_in_order():
-    texts, translator = sentences(60), untrained()
-    expected = [translator.translate([text], Greedy(), 8)[0] for text in texts]
-    assert_alike(translator.translate(texts, Greedy(), 8, max_rows=16), expected)
-
-
-@pytest.mark.usefixtures("overlap")
 def test_halves_are_decoded_where_memory_is_short():
     texts, translator = sentences(100), untrained()
     expected = translator.translate(texts, Greedy(), 8)

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from npad.cli import outputs, startup
+from npad.cli import startup
 from npad.engine import memory
 from npad.models import linear
-from runs import printed_here
 
 CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 
@@ -91,16 +90,6 @@ def test_capacities_that_the_user_set_stay(clean):
 def test_a_program_that_has_loaded_torch_keeps_its_environment(clean):
     clean.setitem(sys.modules, "torch", torch)
     assert capacities() == [None, None]
-
-
-def test_free_memory_is_returned_after_every_so_many_lines(capsys, monkeypatch, tmp_path):
-    returned: list[bool] = []
-    monkeypatch.setattr(outputs, "return_free_memory", lambda: returned.append(True))
-    monkeypatch.setattr(outputs, "OUTPUTS_PER_TRIM", 4)
-    (tmp_path / "text").write_text("danke\n" * 10)
-    arguments = ["translate", "--model", "toy", "--decoder", "greedy", "--window", 2]
-    printed_here(capsys, monkeypatch, *arguments, "--input", tmp_path / "text")
-    assert len(returned) == 2
 
 
 def test_free_memory_is_returned_where_the_c_library_can(monkeypatch):

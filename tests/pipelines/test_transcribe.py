@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    WhisperForConditionalGeneration,
-)
+from transformers import WhisperForConditionalGeneration
 
 from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace

@@ -19,7 +19,7 @@ from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import public_name, serve
 from npad.serve.security import ensure_reachable
 from npad.serve.service import explained
-from serve_cases import Client, events_of, serving, toy_model, wait_until
+from serve_cases import Client, serving, toy_model, wait_until
 
 TOKEN = "correct horse"
 ASKED = {"text": "danke", "decoder": "greedy"}
@@ -194,15 +194,17 @@ def test_a_stream_is_in_progress_until_its_last_event():
 
 
 def test_a_quiet_stream_is_kept_alive(monkeypatch):
-    monkeypatch.setattr("npad.serve.events.KEEP_ALIVE_SECONDS", 0.05)
-    model = toy_model()
-    with serving(model) as client:
-        running = model.thread.submit(QueuedRequest.alone(lambda: time.sleep(0.5)))
-        wait_until(running.result.running)
-        answer = client.get("/v1/decode/stream?text=danke&chains=2")
-        assert answer.body.count(b": keep-alive\n\n") >= 3
-        names = [event.name for event in events_of(answer.body)]
-        assert (names[0], names[-1]) == ("start", "done")
+    monkeypatch.setattr("npad.serve.events.KEEP_ALIVE_SECONDS", 0.02)
+    model, opened, received = toy_model(), threading.Event(), b""
+    with serving(model) as client, client.connect() as connection:
+        model.thread.submit(QueuedRequest.alone(lambda: opened.wait(20)))
+        connection.sendall(b"GET /v1/decode/stream?text=danke HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while received.count(b": keep-alive\n\n") < 3:
+            received += connection.recv(1000)
+        assert b"event: start" in received
+        opened.set()
+        while b"event: done" not in received:
+            received += connection.recv(10_000)
 
 
 def test_events_that_nobody_reads_end_the_search():

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
-from npad.calibrate.decoding_tasks import Task
 from npad.calibrate.halving import Point, Rung, frontier, halve, rung_sizes
-from npad.calibrate.measured_part import Decodings, Measured, Part, Unit
-from npad.calibrate.search_work import Work
+from npad.calibrate.trials import Measured, Part, Trials, Unit, Work
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Comparison, compare_with_all
+from npad.evaluate.report import decode_timed
 from npad.metrics.metric import Metric
 from npad.metrics.registry import metric_named
 from npad.model import name_of
-from npad.pipelines.translation import ensure_texts
+from npad.pipelines.pipeline import Pipeline
+from npad.pipelines.translation import Translator, ensure_texts
 from npad.reproduce.record import Record
 from npad.search.greedy import Greedy
+from npad.search.request import Decoding
 from npad.validation import (
     MAX_SEED,
     ensure_bool,
@@ -174,7 +175,7 @@ class Calibration:
 
 
 def calibrate(
-    task: Task,
+    pipeline: Pipeline,
     pairs: Pairs,
     options: Options,
     held_out: Pairs | None = None,
@@ -182,13 +183,15 @@ def calibrate(
     record: Record | None = None,
     identity: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    limits: Decoding | None = None,
+    read: Callable[[str], Any] = lambda source: source,
 ) -> Calibration:
     """Find the best decoder within a budget.
 
     Without references, metrics that need them compare with the outputs of a wide beam.
 
     Args:
-        task: the model.
+        pipeline: the model.
         pairs: sentences like those to be decoded, as `Pairs.checked` returns.
         options: budget, metric and more.
         held_out: sentences to compare the best decoders on; half of `pairs` by default.
@@ -196,6 +199,8 @@ def calibrate(
         record: keeps all outputs, so that an interrupted search continues.
         identity: of the model's files and the device, in the record.
         progress: called with the work done so far and in all; the latter is an estimate.
+        limits: a request with the limits of all decoders; the pipeline's own by default.
+        read: returns what the pipeline reads for a source, such as the samples of a WAV file.
 
     Raises:
         InvalidInput: an argument is wrong, or no decoder is within the budget.
@@ -203,54 +208,53 @@ def calibrate(
     ensure_callable("progress", progress, "a function of the work done and of all")
     metric = metric_named(options.metric or ("logprob" if pairs.references is None else "bleu"))
     for part in (pairs, held_out):
-        task.check([] if part is None else part.sources)
+        _check([] if part is None else part.sources, pipeline, read)
     selection, held = pairs.split(options.seed) if held_out is None else (pairs, held_out)
     selection = selection.at(_shuffled(len(selection.sources), options.seed + 1))
     if candidates is None:
-        candidates = DecoderSpace(task.model, metric.name, options.unit).candidates()
+        candidates = DecoderSpace(pipeline.model, metric.name, options.unit).candidates()
     by_name = {candidate.name: candidate for candidate in candidates}
     if not by_name or len(by_name) < len(candidates):
         raise InvalidInput("candidates must be one or more, each with a name of its own")
-    sizes = rung_sizes(len(selection.sources), options.first_rung)
-    batch = sizes[0] if options.unit == "milliseconds" else None
-    decodings = Decodings(task, record, identity or name_of(task.model), batch)
-    if options.unit == "milliseconds":
-        task.decode(selection.sources[:8], Greedy())  # what happens once must not count
-    rows = {name: candidate.decoder.rows for name, candidate in by_name.items()}
-    work = Work(rows, sizes, len(held.sources), progress)
-    parts = [
-        Part(
-            decodings,
-            metric,
-            options.unit,
-            part.sources,
-            _references(decodings, metric, part),
-            part_sizes,
-            work.add,
-        )
-        for part, part_sizes in ((selection, sizes), (held, [len(held.sources)]))
-    ]
+    decoders = {name: candidate.decoder for name, candidate in by_name.items()}
+    sizes, timed = rung_sizes(len(selection.sources), options.first_rung), options.unit != "calls"
+    limits = limits or Decoding(Greedy(), pipeline.max_length, pipeline.max_rows)
+    trials = Trials(
+        pipeline,
+        limits,
+        options.unit,
+        record or Record(),
+        identity or name_of(pipeline.model),
+        read,
+        sizes[0] if timed else None,
+    )
+    if timed:  # what happens once must not count
+        first = list(map(read, selection.sources[:8]))
+        decode_timed(pipeline, first, replace(limits, decoder=Greedy()))
+    work = Work({n: d.rows for n, d in decoders.items()}, sizes, len(held.sources), progress)
+    searched = _part(trials, metric, selection, sizes)
+    checked = _part(trials, metric, held, [len(held.sources)])
     measured: dict[tuple[str, int], Measured] = {}
 
     def measure(name: str, size: int) -> Point:
-        measured[name, size] = parts[0].measure(by_name[name].decoder, size)
-        work.expect_below(options.budget, rows[name], measured[name, size].cost)
-        return measured[name, size].point(metric)
+        found = trials.measure(searched, decoders[name], size, work.add)
+        measured[name, size] = found
+        work.expect_below(options.budget, decoders[name].rows, found.cost)
+        return found.point(metric)
 
     rungs = halve(_ladders(candidates), sizes, measure, options.budget, work.plan)
-    if not rungs:
-        costs = {name: found.cost for (name, _), found in measured.items()}
-        raise _too_small(options, min(costs, key=costs.__getitem__), min(costs.values()))
     ranking = _ranking(rungs, options.budget)
-    if not ranking:  # on all sentences they cost more than on the first
-        costs = {name: point.cost for name, point in rungs[-1].points.items()}
-        raise _too_small(options, min(costs, key=costs.__getitem__), min(costs.values()))
+    if not ranking:  # on all sentences they may cost more than on the first
+        costs = {name: found.cost for (name, _), found in measured.items()}
+        if rungs:
+            costs = {name: point.cost for name, point in rungs[-1].points.items()}
+        raise _too_small(options, costs)
     finalists = ranking if options.check_all else _finalists(ranking, rungs[-1], by_name)
     work.plan_held_out(finalists)
     on_held = {
-        name: parts[1].measure(by_name[name].decoder, parts[1].sizes[0]) for name in finalists
+        name: trials.measure(checked, decoders[name], len(held.sources), work.add)
+        for name in finalists
     }
-    points = {name: found.point(metric) for name, found in on_held.items()}
     winner, comparisons = _unbeaten(metric, finalists, on_held, options)
     last = {name: measured[name, sizes[-1]].statistics for name in rungs[-1].points}
     on_selection: dict[str, Comparison] = {}
@@ -264,14 +268,22 @@ def calibrate(
         references=_kind_of_references(metric, pairs),
         rungs=rungs,
         sentences=(len(selection.sources), len(held.sources)),
-        held_out=points,
+        held_out={name: found.point(metric) for name, found in on_held.items()},
         first=ranking[0],
         winner=winner,
         on_selection=on_selection,
         on_held_out=comparisons,
-        calls=decodings.calls,
-        seconds=decodings.seconds,
+        calls=trials.calls,
+        seconds=trials.seconds,
     )
+
+
+def _check(sources: Sequence[str], pipeline: Pipeline, read: Callable[[str], Any]) -> None:
+    """Refuse a source that cannot be decoded, before anything is."""
+    if isinstance(pipeline, Translator):
+        pipeline.ensure_lengths(sources, "sentence")
+    for source in sources:
+        read(source)
 
 
 def _shuffled(count: int, seed: int) -> list[int]:
@@ -280,13 +292,12 @@ def _shuffled(count: int, seed: int) -> list[int]:
     return places
 
 
-def _references(decodings: Decodings, metric: Metric, part: Pairs) -> list[str]:
-    """Return the references, or a wide beam's outputs, or empty texts where none are needed."""
-    if not metric.needs_references:
-        return [""] * len(part.sources)
-    if part.references is not None:
-        return part.references
-    return decodings.outputs(part.sources, TEACHER).texts
+def _part(trials: Trials, metric: Metric, pairs: Pairs, sizes: Sequence[int]) -> Part:
+    """Return a part; a wide beam's outputs stand in for references that are needed."""
+    references = [""] * len(pairs.sources)
+    if metric.needs_references:
+        references = pairs.references or trials.outputs(pairs.sources, TEACHER)["texts"]
+    return Part(pairs.sources, references, metric.fitted(references), sizes)
 
 
 def _kind_of_references(metric: Metric, pairs: Pairs) -> str:
@@ -339,12 +350,12 @@ def _unbeaten(
         if not any(comparison.is_beaten for comparison in comparisons.values()):
             return name, comparisons
     # None is reached with finalists: the best of them is never beaten.
-    cheapest = min(measured, key=lambda name: measured[name].cost)
-    raise _too_small(options, cheapest, measured[cheapest].cost)
+    raise _too_small(options, {name: found.cost for name, found in measured.items()})
 
 
-def _too_small(options: Options, cheapest: str, cost: float) -> InvalidInput:
+def _too_small(options: Options, costs: Mapping[str, float]) -> InvalidInput:
+    cheapest = min(costs, key=costs.__getitem__)
     return InvalidInput(
         f"a budget of {options.budget:g} {options.unit} a sentence is too small: the cheapest "
-        f"decoder, {cheapest}, takes {cost:.1f}; give more"
+        f"decoder, {cheapest}, takes {costs[cheapest]:.1f}; give more"
     )

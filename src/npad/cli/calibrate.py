@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from npad.calibrate.calibrate import Options
-from npad.calibrate.measured_part import Unit
-from npad.calibrate.report import plot
-from npad.cli.calibration_run import Files, Setting, search_decoders
-from npad.cli.calibration_table import print_calibration
+from npad.calibrate.calibrate import Options, Pairs, calibrate
+from npad.calibrate.decoder_space import DecoderSpace
+from npad.calibrate.report import (
+    LEGEND,
+    LEVEL,
+    Data,
+    as_record,
+    by_name,
+    header,
+    method,
+    plot,
+    summary,
+    table_rows,
+    verdict,
+)
+from npad.calibrate.trials import Unit
 from npad.cli.confidence import write_confidence
-from npad.cli.decoder_options import decodes
+from npad.cli.decoder_options import decodes, options_for
+from npad.cli.evaluate import are_recordings
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
@@ -24,12 +44,24 @@ from npad.cli.options import (
     ModelName,
     Precision,
 )
+from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.plots import ensure_plottable
 from npad.metrics.registry import METRICS
+from npad.pipelines.loading import load_as
+from npad.pipelines.pipeline import Pipeline
+from npad.pipelines.sound import read
+from npad.pipelines.transcription import Transcriber
+from npad.pipelines.translation import Translator
+from npad.reproduce.record import Record
+from npad.scale.worker import fingerprint
 from npad.search.decoder import Decoder
+from npad.search.defaults import Defaults
+from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
+from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
+from npad.text.files import read_lines, read_pairs
 from npad.validation import ensure_number
 
 CALLS = 100  # the budget without --calls and --milliseconds: a beam of 5 to 8 on short sentences
@@ -155,17 +187,14 @@ def command(
             model,
             source,
             confidence,
-            decoder,
+            Decoding(decoder, max_length, max_rows),
             device_named(device, "--device"),
             precision,
-            max_length,
-            max_rows,
             as_json,
         )
         return
-    options = Options(
-        *_budget(calls, milliseconds), metric=metric, check_all=check_all, seed=split_seed
-    )
+    budget, unit = _budget(calls, milliseconds)
+    options = Options(budget, unit, metric, check_all, split_seed)
     if decoder is not None and not isinstance(decoder, NPAD):
         raise InvalidInput(
             "only NPAD has a σ₀ to calibrate; leave out --decoder to try all decoders, or choose "
@@ -173,15 +202,125 @@ def command(
         )
     if plot_file is not None:
         ensure_plottable(plot_file)
-    setting = Setting(model, device, precision, max_length, max_rows)
-    files = Files(source, reference, held_out, held_out_reference)
-    data = search_decoders(setting, files, options, decoder, _numbers(sigmas), records)
+    place = device_named(device, "--device")  # refused before anything is read
+    pairs, held = _read_pairs(source, reference, held_out, held_out_reference)
+    recordings = are_recordings(pairs.sources)
+    if options.metric is None:
+        usual = "wer" if recordings else "bleu"
+        options = replace(options, metric="logprob" if pairs.references is None else usual)
+    if recordings and precision != "float32":
+        raise InvalidInput("recordings are transcribed without --precision; leave it out")
+    pipeline: Pipeline
+    if recordings:
+        pipeline = transcriber = load_as(Transcriber, model, place)
+    else:
+        pipeline = load_as(Translator, model, place, precision).caching()
+    space = DecoderSpace(pipeline.model, str(options.metric), options.unit, _numbers(sigmas))
+    candidates = space.candidates() if decoder is None else space.sigma_candidates(decoder)
+    identity = (fingerprint(model)[:32], place, precision, max_length, max_rows)
+    with _continuable(records), bar("calibrating") as progress:
+        found = calibrate(
+            pipeline,
+            pairs,
+            options,
+            held,
+            candidates,
+            Record(records),
+            " ".join(map(str, identity)),
+            partial(progress, "calibrating"),
+            Decoding(Greedy(), max_length, max_rows),
+            (lambda path: read(path, transcriber.rate)) if recordings else str,
+        )
+    changed = {"model": model} | {
+        name: str(value)
+        for name, (value, default) in {
+            "device": (device, "auto"),
+            "precision": (precision, "float32"),
+            "max-length": (max_length, MAX_LENGTH),
+            "max-rows": (max_rows, MAX_ROWS),
+        }.items()
+        if value != default
+    }
+    words = [word for name, value in changed.items() for word in (f"--{name}", value)]
+    line = shlex.join(["npad", "transcribe" if recordings else "translate", *words])
+    inputs = shlex.join(pairs.sources[:1] if recordings else ["--input", str(source)])
+    defaults = Defaults.of(pipeline.model)
+    made = {c.name: options_for(c.decoder, defaults) for c in found.candidates.values()}
+    chosen = {"best": found.winner} | ({"cheaper": found.cheaper} if found.cheaper else {})
+    commands = {key: f"{line} {made[name]} {inputs}" for key, name in chosen.items()}
+    data = as_record(found, model, made, commands, shlex.join(["npad", *sys.argv[1:]]))
     if plot_file is not None:
         plot(data, plot_file)
     if as_json:
         print(json.dumps(data, ensure_ascii=False))
     else:
-        print_calibration(data)
+        _print(data)
+
+
+def _read_pairs(
+    source: Path, reference: Path | None, held_out: Path | None, held_out_reference: Path | None
+) -> tuple[Pairs, Pairs | None]:
+    """Return the sentences, and those to be held out if they have files of their own."""
+    if held_out is None:
+        if held_out_reference is not None:
+            raise InvalidInput("--held-out-reference needs --held-out, the references' sources")
+        return _read_part(source, reference), None
+    if (reference is None) != (held_out_reference is None):
+        raise InvalidInput("give references of both SOURCE and --held-out, or of neither")
+    held = _read_part(held_out, held_out_reference)
+    return _read_part(source, reference), held
+
+
+def _read_part(source: Path, reference: Path | None) -> Pairs:
+    if reference is None:
+        return Pairs.checked(list(read_lines(source)), None)
+    return Pairs.checked(*read_pairs(source, reference))
+
+
+@contextmanager
+def _continuable(records: Path | None) -> Iterator[None]:
+    """Add to an interrupt how the search continues."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(
+            "with --records FILE, the same command continues after an interrupt"
+            if records is None
+            else "the same command continues"
+        )
+        raise
+
+
+def _print(data: Data) -> None:
+    """Print the frontier, the command line of the recommended decoder, and what it beats."""
+    out = console()
+    sizes = data["sentences"]
+    table = Table(
+        title=f"{data['model']}, {sizes['search']:,} and {sizes['held_out']:,} sentences",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=0,
+    )
+    for i, name in enumerate(header(data)):
+        column = name.replace(": ", "\n")
+        table.add_column(column, justify="right" if i else "left", overflow="fold")
+    for cells in table_rows(data):
+        table.add_row(*cells, style="bold" if "recommended" in cells else "")
+    out.print("\n".join(summary(data)), "", sep="\n")
+    out.print(table, "", sep="\n")
+    out.print(LEGEND.format(level=LEVEL))
+    out.print(f"Recommended: {data['winner']}")
+    out.print(f"  {data['command']['best']}", soft_wrap=True)
+    for sentence in [*verdict(data), method()]:
+        out.print(sentence)
+    if data["cheaper"] is not None:
+        held = by_name(data)[data["cheaper"]]["held_out"]
+        cost = f"{held['cost']:.1f} {data['unit']} a sentence"
+        out.print(f"\nThe cheapest that it beats on neither part: {data['cheaper']}, {cost}")
+        out.print(f"  {data['command']['cheaper']}", soft_wrap=True)
 
 
 def _budget(calls: float | None, milliseconds: float | None) -> tuple[float, Unit]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, Precision
+from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -35,27 +35,11 @@ def command(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A folder of `npad train --task caption`.")
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    nbest: Annotated[
-        int,
-        typer.Option(
-            help="Captions per picture, in Moses' format unless --json.",
-            min=1,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = 1,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object per picture: captions, scores, signature.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    nbest: Nbest = 1,
+    json: Json = False,
     overlay: Annotated[
         Path | None,
         typer.Option(

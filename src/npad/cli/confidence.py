@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 
-from npad.calibrate.confidence import fit_confidence
-from npad.cli.terminal import bar, console
+from npad.cli.terminal import bar, console, figures
 from npad.errors import InvalidInput
+from npad.evaluate.confidence import fit_confidence
 from npad.pipelines.loading import load_as
 from npad.pipelines.names import SHIPPED, ModelReference
 from npad.pipelines.translation import Translator
-from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, Confidence
 from npad.text.files import read_pairs
@@ -34,17 +33,15 @@ def write_confidence(
     model: str,
     source: Path,
     reference: Path,
-    decoder: Decoder,
+    decoding: Decoding,
     device: torch.device,
     precision: str,
-    max_length: int,
-    max_rows: int,
     as_json: bool,
 ) -> None:
     """Fit a model's confidence on a validation set, write it into its folder, and print the fit."""
     if model in SHIPPED:
         raise InvalidInput(
-            f"{model} is npad's own and has its confidence; calibrate a copy, made by "
+            f"{model} is npad's own and has its confidence; fit a copy's, made by "
             f"npad pack {model} FOLDER"
         )
     folder = checkpoint.resolve(ModelReference.parse(model).require_folder("keep a confidence"))
@@ -54,21 +51,15 @@ def write_confidence(
         confidence = fit_confidence(
             translator,
             *pairs,
-            decoder,
+            decoding,
             f"{source.name}, {reference.name}",
-            max_length,
-            max_rows,
             partial(progress, "fitting"),
         )
     confidence.write(folder, checkpoint.weights_digest(folder))
     if as_json:
         print(json.dumps({"file": str(folder / FILE), **asdict(confidence)}))
         return
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _rows(confidence).items():
-        table.add_row(name, value)
+    table = figures(_rows(confidence))
     console().print(table, LEGEND, f"Written to {folder / FILE}.", sep="\n", soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,23 @@ Precision = Annotated[
         metavar="NAME",
         help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
     ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="One JSON object per output: scores, signature.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Nbest = Annotated[
+    int,
+    typer.Option(
+        help="Outputs per source, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
+    ),
+]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
 MAX_LENGTH = 200
 MaxLength = Annotated[

@@ -1,29 +1,36 @@
-"""Options that say where units run: the kind and number of workers, and how work is divided."""
+"""Where a command runs: options for the kind and number of workers, and corpora on workers."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from npad.cli.terminal import SECONDS_PER_NOTE, bar, clock_time, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.loading import load_as
 from npad.pipelines.translation import Translator
+from npad.scale.corpus import Corpus, translate_corpus
 from npad.scale.distributed import Distributed
 from npad.scale.pool import Local, Workers
 from npad.scale.processes import Processes
 from npad.scale.ray_cluster import RayCluster
 from npad.scale.worker import ModelSpec
+from npad.search.request import Decoding
 from npad.validation import ensure_choice
 
 PANEL = "Where to run"  # of the help
+REPORTED = 20  # lines that failed, before only their number is told
 ENGINES = ("local", "processes", "ray")
 
 
@@ -172,3 +179,80 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
     placing.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     placing.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return placing
+
+
+def run_corpus(
+    where: Placement,
+    spec: ModelSpec,
+    corpus: Corpus,
+    decoding: Decoding,
+    unit: int | None,
+) -> None:
+    """Translate a corpus, with progress and a report of lines that failed on stderr."""
+    failed = count(1)
+
+    def report(line: int, reason: str) -> None:
+        number = next(failed)
+        if number <= REPORTED:
+            note(f"line {line:,} is left empty: {reason}")
+        elif number == REPORTED + 1:
+            note("further lines that fail are counted only")
+
+    spec = spec.fingerprinted()
+    with where.running(spec) as workers, shown_progress() as progress:
+        summary = translate_corpus(
+            corpus, workers, spec, decoding, unit, where.chain_parts, progress, report
+        )
+    if deaths := getattr(workers, "deaths", 0):
+        note(f"{deaths:,} workers died meanwhile; what they had was run again")
+    if summary.continued:
+        note(f"{summary.continued:,} of {summary.texts:,} lines were finished by an earlier run")
+    if summary.near_ties:
+        note(
+            f"{summary.near_ties:,} of {summary.texts:,} lines are near-ties: two hypotheses "
+            "within 1e-4; in float32, another --window or --max-rows may choose the other one"
+        )
+    if summary.failed:
+        note(f"{summary.failed:,} of {summary.texts:,} lines were not translated; they are empty")
+        raise typer.Exit(1)
+
+
+class Throughput:
+    """Sentences per second of this run, and the time left; an earlier run may have done a part.
+
+    Args:
+        clock: the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.start = clock, clock()
+        self.begun: int | None = None  # sentences that an earlier run finished
+
+    def described(self, done: int, total: int) -> str:
+        """Return the progress in words; the first call says what an earlier run finished."""
+        self.begun = done if self.begun is None else self.begun
+        text = f"{done:,} of {total:,} sentences"
+        seconds = self.clock() - self.start
+        rate = (done - self.begun) / seconds if seconds > 0 else 0.0
+        if not rate:
+            return text
+        return f"{text}, {rate:,.1f} sentences/s, {clock_time((total - done) / rate)} left"
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show sentences per second and the time left: as a bar, or as a line now and then."""
+    throughput, last = Throughput(), time.monotonic()
+
+    def show_line(done: int, total: int) -> None:
+        nonlocal last
+        text = throughput.described(done, total)
+        if time.monotonic() - last >= SECONDS_PER_NOTE:
+            note(text)
+            last = time.monotonic()
+
+    if not sys.stderr.isatty():
+        yield show_line
+        return
+    with bar("translating") as update:
+        yield lambda done, total: update(throughput.described(done, total), done, total)

@@ -10,7 +10,7 @@ import typer
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
-from npad.pipelines.attention import token_attention
+from npad.evaluate.overlays import token_attention
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint, jsonl

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+from collections.abc import Iterator
 from itertools import islice, zip_longest
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,12 +16,15 @@ from npad.cli.options import (
     MaxRows,
     MaxSource,
     ModelName,
+    OutputFile,
     source_limit,
 )
 from npad.cli.terminal import bar
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.loading import load
+from npad.pipelines.loading import load_as
+from npad.pipelines.translation import Translator
+from npad.pipelines.writers import finite
 from npad.text.files import open_output, read_lines
 
 CHUNK = 1000  # pairs that are read and scored at a time
@@ -40,9 +42,7 @@ def command(
     text: Annotated[
         bool, typer.Option("--text", "-t", help="SOURCE and TARGET are texts, not files.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per pair.")] = False,
     device: Device = "auto",
     max_rows: MaxRows = 1024,
@@ -62,27 +62,26 @@ def command(
         raise InvalidInput("source and target cannot both be standard input")
     if not text:
         _ensure_files(source, target)
-    translator = load(model, device_named(device, "--device")).limited_to(max_source)
-    lines = (
-        iter([(source, target)]) if text else zip_longest(read_lines(source), read_lines(target))
-    )
+    translator = load_as(Translator, model, device_named(device, "--device"))
+    translator = translator.limited_to(max_source)
+    pairs = iter([(source, target)]) if text else _pairs(source, target)
     done = 0
     with (
         open_output(output) as out,
         bar("scoring", inputs=[] if text else [source, target]) as progress,
     ):
-        while chunk := list(islice(lines, CHUNK)):
-            pairs = _ensure_pairs(chunk, (source, target), done)
-            sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        while chunk := list(islice(pairs, CHUNK)):
+            sources, targets = map(list, zip(*chunk, strict=True))
             caching = translator.caching()
             for i, size in caching.too_long(sources).items():
                 limit = source_limit(translator, max_source)
                 raise InvalidInput(f"line {done + i + 1} has {size}, more than {limit}")
-            for pair, log_prob in zip(
-                pairs, caching.score(sources, targets, max_rows), strict=True
-            ):
-                out.write((_record(*pair, log_prob) if as_json else f"{log_prob:.6f}") + "\n")
-            done += len(pairs)
+            scores = caching.score(sources, targets, max_rows)
+            for given, translation, score in zip(sources, targets, scores, strict=True):
+                record = {"source": given, "target": translation, "log_prob": finite(score)}
+                line = json.dumps(record, ensure_ascii=False) if as_json else f"{score:.6f}"
+                out.write(f"{line}\n")
+            done += len(chunk)
             progress("scoring", done, 0)
 
 
@@ -95,23 +94,14 @@ def _ensure_files(*paths: str) -> None:
             )
 
 
-def _ensure_pairs(
-    chunk: list[tuple[str | None, str | None]], names: tuple[str, str], done: int
-) -> list[tuple[str, str]]:
-    """Require a source and a target on every line; `done` lines came before these."""
-    pairs = []
-    for line, (source, target) in enumerate(chunk, start=done):
-        if source is None or target is None:
-            shorter, longer = names if source is None else reversed(names)
+def _pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of two files in pairs."""
+    lines = zip_longest(read_lines(source), read_lines(target))
+    for number, (text, translation) in enumerate(lines):
+        if text is None or translation is None:
+            shorter, longer = (source, target) if text is None else (target, source)
             raise InvalidInput(
-                f"{shorter} has {line:,} lines and {longer} has more; line i of both must be a pair"
+                f"{shorter} has {number:,} lines and {longer} has more; line i of both must be a "
+                "pair"
             )
-        pairs.append((source, target))
-    return pairs
-
-
-def _record(source: str, target: str, log_prob: float) -> str:
-    """Return a pair as one JSON object."""
-    finite = log_prob if math.isfinite(log_prob) else None
-    record = {"source": source, "target": target, "log_prob": finite}
-    return json.dumps(record, ensure_ascii=False)
+        yield text, translation

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
-from npad.cli.corpus import OutputForm, run_corpus
 from npad.cli.decoder_options import decodes
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
     Device,
+    Json,
     MaxSource,
     ModelName,
+    Nbest,
+    OutputFile,
     Precision,
     source_limit,
 )
 from npad.cli.outputs import write_outputs
-from npad.cli.placement import HERE, Field, OnError, Placement, placed
+from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
 from npad.cli.terminal import counting_bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -29,6 +31,7 @@ from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import TooLong
 from npad.pipelines.translation import Translator
 from npad.pipelines.writers import as_json, as_moses, as_text
+from npad.scale.corpus import Corpus
 from npad.scale.worker import ModelSpec
 from npad.search.request import Decoding
 from npad.text.files import open_output, read_lines
@@ -44,26 +47,12 @@ def command(
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
-    nbest: Annotated[
-        int,
-        typer.Option(
-            help="Outputs per text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
-        ),
-    ] = 1,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object per text: outputs, scores, signature.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    nbest: Nbest = 1,
+    json: Json = False,
     moses: Annotated[
         bool,
         typer.Option(
@@ -117,15 +106,17 @@ def command(
         note(
             f"{path} is a file, but its name is translated; for its lines: npad translate -i {path}"
         )
+    writer = as_json if json else as_moses if moses or nbest > 1 else as_text
     if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
-        corpus = OutputForm.corpus(input, output, json, moses, nbest, field, on_error)
+        if input is None or output is None:
+            raise InvalidInput("--engine translates a file into a file: give --input and --output")
+        corpus = Corpus(input, output, field, writer, nbest, cast(Any, on_error))
         run_corpus(where, spec, corpus, decoding, window)
         return
     where.ensure_unused(on_error != "skip", field != "text")
     translator = load_as(Translator, model, device_named(device, "--device"), precision)
     translator = translator.limited_to(max_source)
-    writer = as_json if json else as_moses if moses or nbest > 1 else as_text
     lines, total = _lines(text, input)
     files = [] if text else [input or Path("-")]
     if any(map(is_terminal, files)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,27 +74,40 @@ def read_stepwise(
     model: Model[Any], state: Any, hypotheses: Hypotheses, coverage: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Read hypotheses step by step, one row per hypothesis."""
+    log_prob: Tensor | float = 0.0
+    attention: Tensor | float = 0.0
+    for token_log_prob, weights, counts in read_positions(model, state, hypotheses, coverage):
+        add_calls(rescoring=len(counts))
+        log_prob = log_prob + token_log_prob.masked_fill(~counts, 0)
+        if weights is not None:
+            attention = attention + weights.masked_fill(~counts[:, None], 0)
+    assert isinstance(log_prob, Tensor)
+    return log_prob, attention if isinstance(attention, Tensor) else None
+
+
+def read_positions(
+    model: Model[Any], state: Any, hypotheses: Hypotheses, attention: bool = True
+) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+    """Read hypotheses, one row each, and yield what the model says at each position.
+
+    Yields:
+        The log-probability of the tokens [rows]; the attention to the source after they have been
+        predicted [rows, source length], None without `attention` or if the model has none; whether
+        the position counts [rows].
+    """
     capabilities = Capabilities.of(model)
     bos, eos, _ = model.special
     teacher = TeacherForcing.of(hypotheses, bos, eos)
     state = expand_rows(model, state, hypotheses.lengths.shape)
     inputs, targets, counted = teacher.rows(capabilities.device)
-    log_prob: Tensor | float = 0.0
-    attention: Tensor | float = 0.0
     for t in range(inputs.shape[1]):
         check_deadline()
-        add_calls(rescoring=len(inputs))
         logits, state = model.step(state, inputs[:, t])
         predicted = Prediction.of(model, logits, len(inputs), capabilities.normalised)
         if t == 0:
             ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])
-        token_log_prob = predicted.at(targets[:, t, None]).squeeze(1)
-        log_prob = log_prob + token_log_prob.masked_fill(~counted[:, t], 0)
-        if coverage and capabilities.attention is not None:
-            weights = capabilities.attention(state)
-            attention = attention + weights.masked_fill(~counted[:, t, None], 0)
-    assert isinstance(log_prob, Tensor)
-    return log_prob, attention if isinstance(attention, Tensor) else None
+        weights = capabilities.attention(state) if attention and capabilities.attention else None
+        yield predicted.at(targets[:, t, None]).squeeze(1), weights, counted[:, t]
 
 
 def read_forced(

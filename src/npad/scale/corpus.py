@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
+from npad.pipelines.writers import Writer, as_json, as_text
 from npad.scale import formats
 from npad.scale.manifest import Manifest, continued
 from npad.scale.pool import Workers
@@ -22,13 +22,6 @@ from npad.search.request import Decoding
 from npad.specs import label
 from npad.validation import ensure_choice, ensure_integer
 
-Write = Callable[[IO[str], int, str, Output], None]  # (file, number from 0, source, output)
-
-
-def write_line(out: IO[str], number: int, source: str, best: Output) -> None:
-    """Write the best translation on one line."""
-    out.write(" ".join(best.text.splitlines()) + "\n")
-
 
 @dataclass(frozen=True)
 class Corpus:
@@ -36,11 +29,10 @@ class Corpus:
 
     Attributes:
         source: a file of lines, JSON lines (`.jsonl`) or a table (`.parquet`).
-        output: the file to write; `.parquet` is made of JSON lines, which `write` must write.
+        output: the file to write; JSON lines and tables have the fields of `as_json`.
         field: the field of the text in JSON lines and tables.
-        write: writes one translation; `form` must differ where it writes something else.
-        form: a name for what `write` writes.
-        alternatives: hypotheses that `write` needs beside the best; None for all.
+        writer: writes other outputs.
+        nbest: hypotheses to write.
         on_error: "skip" reports a text that cannot be translated, and leaves it empty; "fail" stops
             there.
     """
@@ -48,13 +40,24 @@ class Corpus:
     source: Path
     output: Path
     field: str = "text"
-    write: Write = write_line
-    form: str = "text"
-    alternatives: int | None = 0
+    writer: Writer = as_text
+    nbest: int = 1
     on_error: Literal["skip", "fail"] = "skip"
 
     def __post_init__(self) -> None:
-        ensure_choice("on_error", self.on_error, ("skip", "fail"))
+        ensure_choice("--on-error", self.on_error, ("skip", "fail"))
+        if formats.is_json_lines(self.output) or formats.is_parquet(self.output):
+            object.__setattr__(self, "writer", as_json)
+
+    @property
+    def form(self) -> str:
+        """What is written, in words."""
+        return f"{self.writer.__name__.removeprefix('as_')}, {self.nbest} best"
+
+    @property
+    def alternatives(self) -> int | None:
+        """Hypotheses that are needed beside the best; None for all."""
+        return 0 if self.nbest == 1 else None
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ class _Writer:
     def write(self, result: Result) -> None:
         """Write the outcomes of one unit, and then its entry in the manifest."""
         self._ensure_some_succeed(result)
-        out, failed = io.StringIO(newline=""), 0
+        out, failed = list[str](), 0
         for number, outcome in enumerate(result.outcomes, start=result.first):
             source = self.pending.popleft()
             if isinstance(outcome, Failed):
@@ -167,8 +170,9 @@ class _Writer:
                 self._fail(number + 1, outcome.reason)
                 signed = named_signature(self.decoding.decoder, result.model)
                 outcome = Output.empty(signed, refused=True)
-            self.corpus.write(out, number, source if isinstance(source, str) else "", outcome)
-        content = out.getvalue().encode()
+            text = source if isinstance(source, str) else ""
+            out.append(self.corpus.writer(number, text, outcome, self.corpus.nbest))
+        content = "".join(out).encode()
         self.manifest.append(content, len(result.outcomes), failed, result.near_ties)
 
     def _fail(self, line: int, reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from npad.serve.limits import RequestRefused
 from npad.serve.operator_routes import document, health, metrics, models
 from npad.serve.service import (
     Answer,
+    CheckedRequest,
     Endpoint,
-    Handler,
     Service,
     as_json,
     failure,
@@ -42,8 +42,8 @@ CONTENT_TYPES = {
 }
 
 
-@operation("GET", "/openapi.json")
-async def openapi(service: Service, request: Request) -> Response:
+@operation("GET", "/openapi.json", public=True)
+async def openapi(service: Service, asked: CheckedRequest) -> Response:
     """Describe the API without a token."""
     return as_json(document(OPERATIONS, service.limits))
 
@@ -101,7 +101,7 @@ def page_files(static: Path) -> dict[str, Path]:
     return ({"/": index} if index.is_file() else {}) | files
 
 
-def _file_endpoint(service: Service, file: Path) -> Handler:
+def _file_endpoint(service: Service, file: Path) -> Callable[[Request], Awaitable[Answer]]:
     async def answer(request: Request) -> Answer:
         """Send a file of the page, which holds no secret and needs no token."""
         try:
@@ -111,7 +111,7 @@ def _file_endpoint(service: Service, file: Path) -> Handler:
         headers = {"content-type": CONTENT_TYPES[file.suffix], "cache-control": "no-cache"}
         return with_headers(FileResponse(file, headers=headers))
 
-    return answer  # type: ignore[return-value]
+    return answer
 
 
 def refuse_route(request: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,9 +14,16 @@ from starlette.requests import ClientDisconnect, Request
 
 from npad.errors import InvalidInput
 from npad.serve.limits import Limits, RequestRefused
-from npad.validation import brief
+from npad.specs import parse_value
+from npad.validation import brief, ensure_choice, ensure_integer, ensure_number
 
 MAX_FIELDS = 100  # of a form or query
+
+Schema = dict[str, Any]  # JSON Schema
+ANY_TEXT: Schema = {"type": "string"}
+TEXT: Schema = {"type": "string", "minLength": 1}  # not blank; of several, one at least
+TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
+MODEL: Schema = TEXT | {"description": "a model's id; the first by default"}
 
 JSON, FORM, MULTIPART = (
     "application/json",
@@ -100,8 +107,8 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         raise InvalidInput(f"there must be at most {MAX_FIELDS} parameters") from None
 
 
-async def form_with_file(request: Request, limits: Limits) -> tuple[dict[str, str], bytes]:
-    """Return the fields of a multipart form, and its file's content.
+async def form_parameters(request: Request, limits: Limits) -> dict[str, Any]:
+    """Return the fields of a multipart form; `file` is the content of its file.
 
     Raises:
         RequestRefused: the content type is another one, or the body is too large or too slow.
@@ -129,50 +136,77 @@ async def form_with_file(request: Request, limits: Limits) -> tuple[dict[str, st
     content = await uploaded.read()
     fields = {name: value for name, value in form.items() if isinstance(value, str)}
     await form.close()
-    return fields, content
+    return {**fields, "file": content}
 
 
-def ensure_request_texts(name: str, value: Any, limits: Limits) -> list[str]:
-    """Return the texts of a parameter: one, or a list of them.
+def checked(
+    given: dict[str, Any], needs: Mapping[str, Schema], takes: Mapping[str, Schema], limits: Limits
+) -> dict[str, Any]:
+    """Take the parameters of an operation out of those given, and return their values.
+
+    Args:
+        given: by name, as JSON or as text; what is left are options of decoders.
+        needs: the schemas of those that must be there.
+        takes: the schemas of the others; an empty one counts as not set, which is None.
+        limits: of texts.
 
     Raises:
-        InvalidInput: there are none, too many, a text is too long, or it is no text.
+        InvalidInput: one is missing, or breaks a rule of its schema.
     """
-    if value is None:
-        raise InvalidInput(f"{name} is missing: a text, or a list of texts")
-    texts = value if isinstance(value, list) else [value]
+    values = {}
+    for name, schema in {**needs, **takes}.items():
+        value = given.pop(name, None)
+        if value is None and name in needs:
+            raise InvalidInput(f"{name} is missing")
+        missing = value is None or (value == "" and name in takes)
+        values[name] = schema.get("default") if missing else _value(name, value, schema, limits)
+    return values
+
+
+def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
+    """Return the value of a parameter that keeps the rules of its schema."""
+    match schema:
+        case {"format": "binary"}:
+            return value
+        case {"enum": choices}:
+            ensure_choice(name, value, tuple(choices))
+        case {"type": "integer", "minimum": minimum, "maximum": maximum}:
+            if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+                value = int(value)
+            ensure_integer(name, value, minimum, maximum)
+        case {"type": "number", "minimum": minimum}:
+            value = parse_value(name, value, float) if isinstance(value, str) else value
+            ensure_number(name, value, minimum=minimum)
+        case {"oneOf": [text, _]}:
+            _ensure_texts(name, texts_of(value), text, limits)
+        case _:
+            if isinstance(value, list):
+                raise InvalidInput(f"{name} must be one text, not a list")
+            _ensure_texts(name, [value], schema, limits)
+    return value
+
+
+def texts_of(value: Any) -> list[Any]:
+    """Return the texts of a parameter that may be one or a list of them."""
+    return value if isinstance(value, list) else [value]
+
+
+def _ensure_texts(name: str, texts: list[Any], schema: Schema, limits: Limits) -> None:
     if not texts:
         raise InvalidInput(f"{name} must be a text, or a list of texts; it is empty")
     if len(texts) > limits.texts:
         raise InvalidInput(f"{name} must have at most {limits.texts} texts, not {len(texts)}")
     for text in texts:
-        _ensure_request_text(name, text, limits)
-    return texts
-
-
-def one_text(name: str, value: Any, limits: Limits) -> str:
-    """Return the text of a parameter that takes one."""
-    if isinstance(value, list):
-        raise InvalidInput(f"{name} must be one text, not a list")
-    (text,) = ensure_request_texts(name, value, limits)
-    return text
-
-
-def ensure_not_blank(name: str, texts: list[str]) -> None:
-    """Require that one of the texts is not blank."""
-    if not any(text.strip() for text in texts):
+        if not isinstance(text, str):
+            raise InvalidInput(f"{name} must be a text, not {brief(text, 60)}")
+        if len(text) > limits.characters:
+            rule = f"must have at most {limits.characters:,} characters"
+            raise InvalidInput(f"{name} {rule}, not {len(text):,}; split it")
+        if "\0" in text:
+            raise InvalidInput(f"{name} must be text, and holds a null character")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None
+    if "minLength" in schema and not any(text.strip() for text in texts):
         raise InvalidInput(f"{name} must not be empty")
-
-
-def _ensure_request_text(name: str, text: Any, limits: Limits) -> None:
-    if not isinstance(text, str):
-        raise InvalidInput(f"{name} must be a text, not {brief(text, 60)}")
-    if len(text) > limits.characters:
-        rule = f"must have at most {limits.characters:,} characters"
-        raise InvalidInput(f"{name} {rule}, not {len(text):,}; split it")
-    if "\0" in text:
-        raise InvalidInput(f"{name} must be text, and holds a null character")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None

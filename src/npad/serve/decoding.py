@@ -7,19 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from npad.engine.cost import count_calls
 from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
-from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypotheses, Hypothesis
-from npad.model import Capabilities, Model
+from npad.model import Capabilities, Model, device_of
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.translation import Translator
-from npad.rescoring.teacher_forcing import TeacherForcing, expand_rows
+from npad.rescoring.teacher_forcing import read_positions
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
 from npad.serve.model_thread import QueuedRequest
@@ -157,31 +155,23 @@ def read_tokens(model: Model[Any], source: Any, hypotheses: Sequence[Hypothesis]
     if not hypotheses:
         return []
     judge = Capabilities.of(model).judge or model
-    capabilities = Capabilities.of(judge)
     batch = Hypotheses.from_list(hypotheses)
-    teacher = TeacherForcing.of(batch, model.special.bos, model.special.eos)
-    gains: list[Tensor] = []
-    weights: list[Tensor] = []
-    with torch.inference_mode(), current_device(capabilities.device), out_of_memory_errors():
-        state = expand_rows(judge, model.start(source), batch.lengths.shape)
-        inputs, targets, _ = teacher.rows(capabilities.device)
-        for t in range(inputs.shape[1]):
-            logits, state = judge.step(state, inputs[:, t])
-            predicted = Prediction.of(judge, logits, len(inputs), capabilities.normalised)
-            gains.append(predicted.at(targets[:, t, None]).squeeze(1).cpu())
-            if capabilities.attention is not None:
-                weights.append(capabilities.attention(state).cpu())
-    log_probs = torch.stack(gains, 1).tolist()
-    attention = torch.stack(weights, 1).tolist() if weights else [None] * len(log_probs)
-    return [
-        Reading(
-            [finite(value) for value in row[:count]],
-            None
-            if looked is None
-            else [[round(weight, WEIGHT_DIGITS) for weight in step] for step in looked[:count]],
-        )
-        for row, looked, count in zip(log_probs, attention, teacher.reads[0].tolist(), strict=True)
-    ]
+    with torch.inference_mode(), current_device(device_of(judge)), out_of_memory_errors():
+        positions = [
+            (log_prob.cpu(), None if weights is None else weights.cpu())
+            for log_prob, weights, _ in read_positions(judge, model.start(source), batch)
+        ]
+    readings = []
+    for row, hypothesis in enumerate(hypotheses):
+        own = positions[: len(hypothesis.tokens) + hypothesis.finished]
+        looked = [
+            [round(weight, WEIGHT_DIGITS) for weight in weights[row].tolist()]
+            for _, weights in own
+            if weights is not None
+        ]
+        log_probs = [finite(log_prob[row].item()) for log_prob, _ in own]
+        readings.append(Reading(log_probs, looked or None))
+    return readings
 
 
 def finite(value: float | None) -> float | None:

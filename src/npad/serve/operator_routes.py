@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from starlette.requests import Request
 from starlette.responses import Response
 
+from npad.serve.bodies import ANY_TEXT, Schema
 from npad.serve.limits import Limits
 from npad.serve.models import ServedModel
 from npad.serve.options import offered, option_schemas
-from npad.serve.service import TEXT, Operation, Schema, Service, as_json, operation
+from npad.serve.service import CheckedRequest, Operation, Service, as_json, operation
 from npad.version import __version__
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 ERROR: Schema = {
     "description": "The request is not served; one line says why.",
-    "content": {"application/json": {"schema": {"type": "object", "properties": {"error": TEXT}}}},
+    "content": {
+        "application/json": {"schema": {"type": "object", "properties": {"error": ANY_TEXT}}}
+    },
 }
 
 
-@operation("GET", "/health")
-async def health(service: Service, request: Request) -> Response:
+@operation("GET", "/health", public=True)
+async def health(service: Service, asked: CheckedRequest) -> Response:
     """Say that the server is alive, without a token."""
     return as_json({"status": "ok", "version": __version__})
 
 
 @operation("GET", "/metrics", answers="text/plain")
-async def metrics(service: Service, request: Request) -> Response:
+async def metrics(service: Service, asked: CheckedRequest) -> Response:
     """Return the counters."""
-    service.query(request)
     text = service.metrics.render(service.models)
     return Response(text, headers={"content-type": METRICS_TYPE})
 
 
 @operation("GET", "/v1/models")
-async def models(service: Service, request: Request) -> Response:
+async def models(service: Service, asked: CheckedRequest) -> Response:
     """List the models, and what options they take."""
-    service.query(request)
     shown = [_model(served) for served in service.models.values()]
     return as_json({"object": "list", "data": shown})
 

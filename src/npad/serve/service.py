@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +20,15 @@ from starlette.types import Receive, Scope, Send
 from npad.engine.deadline import Stopped
 from npad.errors import InvalidInput, NpadError, OutOfMemory
 from npad.serve import security
-from npad.serve.bodies import JSON, body_parameters, query_parameters
+from npad.serve.bodies import (
+    JSON,
+    MULTIPART,
+    Schema,
+    body_parameters,
+    checked,
+    form_parameters,
+    query_parameters,
+)
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
 from npad.serve.limits import Limits, RequestRefused, busy
 from npad.serve.model_thread import ModelThread, QueuedRequest
@@ -40,13 +48,22 @@ PER_MODEL: tuple[tuple[str, str, str, Callable[[ModelThread], int]], ...] = (
     ("npad_batched_requests_total", "counter", "Requests in these batches.", lambda t: t.batched),
 )
 
-Schema = dict[str, Any]  # in JSON Schema
-TEXT: Schema = {"type": "string"}
-TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
-MODEL: Schema = TEXT | {"description": "a model's id; the first by default"}
-
 Answer = Response | EventStream
-Handler = Callable[["Service", Request], Awaitable[Answer]]
+Handler = Callable[["Service", "CheckedRequest"], Awaitable[Answer]]
+
+
+class CheckedRequest(NamedTuple):
+    """A request whose parameters keep the rules of its operation.
+
+    Attributes:
+        request: what Starlette received.
+        values: the operation's own parameters by name; None if not set.
+        options: the other parameters, which are options of decoders.
+    """
+
+    request: Request
+    values: dict[str, Any]
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,7 @@ class Operation:
         needs: the JSON Schema of the parameters of the query or body that must be there, by name.
         takes: that of the other parameters.
         decodes: whether it takes the options of decoders as well.
+        public: whether anybody may ask, without a token.
         accepts: the content type of a body.
         answers: the content type of an answer.
     """
@@ -70,6 +88,7 @@ class Operation:
     needs: Mapping[str, Schema] = field(default_factory=dict)
     takes: Mapping[str, Schema] = field(default_factory=dict)
     decodes: bool = False
+    public: bool = False
     accepts: str = JSON
     answers: str = JSON
 
@@ -112,19 +131,30 @@ class Service:
             raise InvalidInput(f"there is no model {brief(name, 60)}; there are {there_are}")
         return self.models[name]
 
-    async def body(self, request: Request) -> dict[str, Any]:
-        """Return the parameters of a body; require the token in its header or as `api_key`."""
-        return self._authorised(request, await body_parameters(request, self.limits))
+    async def checked(self, request: Request, operation: Operation) -> CheckedRequest:
+        """Read and check the parameters of a request; require the token, as header or `api_key`.
 
-    def query(self, request: Request) -> dict[str, Any]:
-        """Return the parameters of a query; require the token in its header or as `api_key`."""
-        return self._authorised(request, dict(query_parameters(request)))
+        A form with a file is read only after the token has been found in the header.
+        """
+        if operation.public:
+            return CheckedRequest(request, {}, {})
+        if operation.accepts == MULTIPART:
+            self.guard.check_token(request)
+            given = await form_parameters(request, self.limits)
+        else:
+            given = dict(query_parameters(request))
+            if operation.method == "POST":
+                given = await body_parameters(request, self.limits)
+            self.guard.check_token(request, given.pop("api_key", None))
+        values = checked(given, operation.needs, operation.takes, self.limits)
+        if given and (operation.needs or operation.takes) and not operation.decodes:
+            name = brief(next(iter(given)), 60)
+            raise InvalidInput(f"there is no option {name}; there are {', '.join(values)}")
+        return CheckedRequest(request, values, given)
 
-    def _authorised(self, request: Request, parameters: dict[str, Any]) -> dict[str, Any]:
-        self.guard.check_token(request, parameters.pop("api_key", None))
-        return parameters
-
-    async def outcome(self, request: Request, model: ServedModel, queued: QueuedRequest) -> Any:
+    async def outcome(
+        self, asked: CheckedRequest, model: ServedModel, queued: QueuedRequest
+    ) -> Any:
         """Run a request on a model's thread and return its result; cancel it if the client goes.
 
         Raises:
@@ -132,7 +162,7 @@ class Service:
         """
         model.thread.submit(queued)
         result = asyncio.wrap_future(queued.result)
-        gone = asyncio.create_task(wait_for_disconnect(request.receive))
+        gone = asyncio.create_task(wait_for_disconnect(asked.request.receive))
         first = asyncio.FIRST_COMPLETED
         try:
             await asyncio.wait({result, gone}, timeout=self.limits.seconds, return_when=first)
@@ -181,7 +211,8 @@ class Endpoint:
         if self.service.metrics.in_progress > limit:
             raise busy(503, f"{limit} requests are in progress")
         self.service.guard.check_origin(request)
-        return await self.operation.handler(self.service, request)
+        asked = await self.service.checked(request, self.operation)
+        return await self.operation.handler(self.service, asked)
 
 
 class Metrics:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
@@ -13,16 +12,15 @@ from npad.pipelines.outputs import Output, Segment
 from npad.pipelines.sound import read_wav
 from npad.pipelines.writers import TRANSCRIPTS
 from npad.search.request import Decoding
-from npad.serve.bodies import MULTIPART, form_with_file
+from npad.serve.bodies import MODEL, MULTIPART
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import decoding_for
-from npad.serve.service import MODEL, Service, as_json, operation
-from npad.validation import ensure_choice
+from npad.serve.service import CheckedRequest, Service, as_json, operation
 
 MEDIA_TYPES = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
-RESPONSE_FORMATS = ("json", *MEDIA_TYPES, "verbose_json")
+FORMAT = {"type": "string", "enum": ["json", *MEDIA_TYPES, "verbose_json"], "default": "json"}
 TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model writes
 
 
@@ -30,18 +28,15 @@ TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model wr
     "POST",
     "/v1/audio/transcriptions",
     needs={"file": {"type": "string", "format": "binary"}},
-    takes={"response_format": {"type": "string", "enum": list(RESPONSE_FORMATS)}, "model": MODEL},
+    takes={"response_format": FORMAT, "model": MODEL},
     decodes=True,
     accepts=MULTIPART,
 )
-async def transcriptions(service: Service, request: Request) -> Response:
+async def transcriptions(service: Service, asked: CheckedRequest) -> Response:
     """Transcribe an uploaded WAV file, as OpenAI's clients ask for it."""
-    service.guard.check_token(request)
-    fields, content = await form_with_file(request, service.limits)
-    model = find_hearing(service, fields.pop("model", None))
-    form = fields.pop("response_format", "json")
-    ensure_choice("response_format", form, RESPONSE_FORMATS)
-    decoding = _decoding(service, model, fields)
+    content, form = asked.values["file"], asked.values["response_format"]
+    model = find_hearing(service, asked.values["model"])
+    decoding = _decoding(service, model, asked.options)
     transcriber = model.sound
     if form in TIMED:
         transcriber = transcriber.with_timestamps()
@@ -52,7 +47,7 @@ async def transcriptions(service: Service, request: Request) -> Response:
         (output,) = transcriber.decode([recording], decoding.decoder, decoding.max_length)
         return output
 
-    return shown(form, await service.outcome(request, model, QueuedRequest.alone(work)))
+    return shown(form, await service.outcome(asked, model, QueuedRequest.alone(work)))
 
 
 def find_hearing(service: Service, name: str | None) -> ServedModel:
@@ -69,7 +64,7 @@ def find_hearing(service: Service, name: str | None) -> ServedModel:
     )
 
 
-def _decoding(service: Service, model: ServedModel, fields: dict[str, str]) -> Decoding:
+def _decoding(service: Service, model: ServedModel, fields: dict[str, Any]) -> Decoding:
     """Return the decoder that a form's fields describe."""
     for name in ("prompt", "language"):
         if fields.pop(name, ""):

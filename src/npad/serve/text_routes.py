@@ -6,24 +6,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
-from npad.serve.bodies import ensure_not_blank, ensure_request_texts, one_text
+from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventQueue, EventStream
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import decoding_for
-from npad.serve.service import MODEL, TEXT, TEXTS, Service, as_json, explained, operation
+from npad.serve.service import CheckedRequest, Service, as_json, explained, operation
 from npad.serve.streaming import StreamRequest
 from npad.signatures import signature
-from npad.validation import brief, ensure_integer, ensure_number
+from npad.validation import brief
 
-MOST_ALTERNATIVES = 20
 BEAM = 5  # width without alternatives
 AUTO = "auto"
 NAMES = {
@@ -39,16 +37,13 @@ SECONDS = {"type": "number", "minimum": 0}
 
 
 @operation("POST", "/v1/decode", needs={"text": TEXTS}, takes={"model": MODEL}, decodes=True)
-async def decode(service: Service, request: Request) -> Response:
+async def decode(service: Service, asked: CheckedRequest) -> Response:
     """Decode texts with any decoder; n-best with clean scores."""
     start = time.monotonic()
-    options = await service.body(request)
-    model = service.model(options.pop("model", None))
-    texts = ensure_request_texts("text", options.pop("text", None), service.limits)
-    ensure_not_blank("text", texts)
-    decoding, listed = decoding_for(model.model, options, service.limits)
-    queued = decode_request(model, texts, decoding, listed)
-    outputs = await service.outcome(request, model, queued)
+    model = service.model(asked.values["model"])
+    decoding, listed = decoding_for(model.model, asked.options, service.limits)
+    queued = decode_request(model, texts_of(asked.values["text"]), decoding, listed)
+    outputs = await service.outcome(asked, model, queued)
     return as_json(
         {
             "model": model.id,
@@ -84,16 +79,11 @@ def _decoded(model: ServedModel, served: ServedOutput) -> dict[str, Any]:
     }
 
 
-@operation("POST", "/v1/score", needs={"text": TEXT, "target": TEXT}, takes={"model": MODEL})
-async def score(service: Service, request: Request) -> Response:
+@operation("POST", "/v1/score", needs={"text": TEXT, "target": ANY_TEXT}, takes={"model": MODEL})
+async def score(service: Service, asked: CheckedRequest) -> Response:
     """Return the clean log-probability of a given pair, token by token."""
-    options = await service.body(request)
-    model = service.model(options.pop("model", None))
-    text = one_text("text", options.pop("text", None), service.limits)
-    ensure_not_blank("text", [text])
-    target = one_text("target", options.pop("target", None), service.limits)
-    if options:
-        raise InvalidInput(f"there is no option {next(iter(options))!r}: text, target and model")
+    text, target = asked.values["text"], asked.values["target"]
+    model = service.model(asked.values["model"])
     translator = model.text
     tokenise = translator.tokenise
     if tokenise is None:
@@ -111,7 +101,7 @@ async def score(service: Service, request: Request) -> Response:
             "confidence": model.confidence(hypothesis),
         }
 
-    return as_json(await service.outcome(request, model, QueuedRequest.alone(work)))
+    return as_json(await service.outcome(asked, model, QueuedRequest.alone(work)))
 
 
 @operation(
@@ -126,42 +116,26 @@ async def score(service: Service, request: Request) -> Response:
     decodes=True,
     answers="text/event-stream",
 )
-async def stream(service: Service, request: Request) -> EventStream:
+async def stream(service: Service, asked: CheckedRequest) -> EventStream:
     """Decode one text as a stream of events."""
-    options = service.query(request)
-    model = service.model(options.pop("model", None))
-    text = one_text("text", options.pop("text", None), service.limits)
-    ensure_not_blank("text", [text])
-    seconds = _number("seconds", options.pop("seconds", None))
-    milliseconds = _number("deadline", options.pop("deadline", None))
+    model = service.model(asked.values["model"])
+    seconds, milliseconds = asked.values["seconds"], asked.values["deadline"]
     if seconds is None and milliseconds is not None:
         seconds = milliseconds / 1e3
-    decoding, listed = decoding_for(model.model, options, service.limits)
-    asked = StreamRequest(model, text, decoding, listed, seconds)
+    decoding, listed = decoding_for(model.model, asked.options, service.limits)
+    search = StreamRequest(model, asked.values["text"], decoding, listed, seconds)
     events = EventQueue(service.limits.unsent)
     at_once = model.encodes_anywhere
     if at_once:
-        events.emit("start", asked.start_event())
+        events.emit("start", search.start_event())
 
     def work() -> None:
         if not at_once:
-            events.emit("start", asked.start_event())
-        asked.run(events.emit)
+            events.emit("start", search.start_event())
+        search.run(events.emit)
 
     queued = model.thread.submit(QueuedRequest.alone(work))
     return EventStream(queued, events, service.limits.seconds, lambda error: explained(error)[1])
-
-
-def _number(name: str, value: str | None) -> float | None:
-    """Return a number of at least 0 from a query; None if it is not set."""
-    if value is None or value == "":
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        raise InvalidInput(f"{name} must be a number, not {value[:60]!r}") from None
-    ensure_number(name, number, minimum=0)
-    return number
 
 
 @operation(
@@ -171,34 +145,28 @@ def _number(name: str, value: str | None) -> float | None:
     takes={
         "source": TEXT | {"description": "the code of a language, or auto", "default": AUTO},
         "target": TEXT | {"description": "the code of a language"},
-        "alternatives": {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
+        "alternatives": {"type": "integer", "minimum": 0, "maximum": 20, "default": 0},
         "format": {"type": "string", "enum": ["text"]},
-        "api_key": TEXT,
+        "api_key": ANY_TEXT,
         "model": MODEL,
     },
     decodes=True,
 )
-async def translate(service: Service, request: Request) -> Response:
+async def translate(service: Service, asked: CheckedRequest) -> Response:
     """Translate as LibreTranslate does, with the score and the signature besides.
 
     Lines are translated one by one. A list of texts is answered by lists.
     """
-    options = await service.body(request)
-    given = options.pop("q", None)
-    texts = ensure_request_texts("q", given, service.limits)
-    ensure_not_blank("q", texts)
-    source, target = options.pop("source", AUTO), options.pop("target", None)
-    model = find_model(service.models, options.pop("model", None), source, target)
-    if options.pop("format", "text") != "text":
-        raise InvalidInput("format must be text; html is not supported")
-    count = _alternatives(options.pop("alternatives", None))
+    given, source, count = (asked.values[name] for name in ("q", "source", "alternatives"))
+    model = find_model(service.models, asked.values["model"], source, asked.values["target"])
+    texts, options = texts_of(given), asked.options
     lines = [line for text in texts for line in text.split("\n")]
     if len(lines) > service.limits.texts:
         raise InvalidInput(f"q must have at most {service.limits.texts} lines, not {len(lines)}")
     if options.get("decoder") in (None, "beam") and count and "nbest" not in options:
         options = {"width": max(BEAM, count + 1)} | options | {"nbest": count + 1}
     decoding, _ = decoding_for(model.model, options, service.limits, default="beam")
-    served = iter(await service.outcome(request, model, decode_request(model, lines, decoding)))
+    served = iter(await service.outcome(asked, model, decode_request(model, lines, decoding)))
     answers = []
     for text in texts:
         outputs = [next(served).output for _ in text.split("\n")]
@@ -229,18 +197,8 @@ def _translated(model: ServedModel, lines: list[Output], alternatives: int) -> d
     return answer
 
 
-def _alternatives(value: Any) -> int:
-    """Return the number of alternatives, from JSON or from a form."""
-    if value is None or value == "":
-        return 0
-    in_form = isinstance(value, str) and value.isdecimal() and len(value) < 10
-    number = int(value) if in_form else value
-    ensure_integer("alternatives", number, 0, MOST_ALTERNATIVES)
-    return int(number)
-
-
 def find_model(
-    models: Mapping[str, ServedModel], name: Any, source: Any, target: Any
+    models: Mapping[str, ServedModel], name: str | None, source: str, target: str | None
 ) -> ServedModel:
     """Return the first model that translates between two languages.
 
@@ -253,10 +211,6 @@ def find_model(
     Raises:
         InvalidInput: there is none.
     """
-    for code, parameter in ((source, "source"), (target, "target")):
-        if code is not None and not isinstance(code, str):
-            rule = f"{parameter} must be the code of a language"
-            raise InvalidInput(f"{rule}, such as de, not {brief(code, 60)}")
     if target is None and name is None:
         raise InvalidInput("target is missing: the code of a language, such as de")
     for served in models.values():
@@ -276,9 +230,8 @@ def find_model(
 
 
 @operation("GET", "/languages")
-async def languages(service: Service, request: Request) -> Response:
+async def languages(service: Service, asked: CheckedRequest) -> Response:
     """List the languages as LibreTranslate does."""
-    service.query(request)
     targets: dict[str, list[str]] = {}
     for served in service.models.values():
         if served.languages is not None:

@@ -58,7 +58,7 @@ def test_calibrate_writes_a_confidence_that_translate_returns(run, capsys, monke
     [
         (["--calls", 900], "--calls goes with the choice of a decoder, not with --confidence"),
         (["--sigmas", "0.1"], "--sigmas goes with the choice of a decoder, not with --confidence"),
-        (["-m", "en-de"], "en-de is npad's own and has its confidence; calibrate a copy"),
+        (["-m", "en-de"], "en-de is npad's own and has its confidence; fit a copy"),
         (["-m", "toy"], "toy cannot keep a confidence; give en-de or a folder"),
         (["--chains", 3], "--chains does not go with --decoder beam"),
     ],

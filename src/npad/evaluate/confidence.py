@@ -10,15 +10,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from npad.errors import InvalidInput
-from npad.evaluate.calibration import FloatArray, calibration_error, isotonic, rank_correlation
-from npad.pipelines.outputs import Translation
+from npad.metrics.chrf import Chrf
+from npad.metrics.metric import FloatArray
+from npad.pipelines.outputs import Output
 from npad.pipelines.translation import Translator
-from npad.search.decoder import Decoder
+from npad.search.request import Decoding
 from npad.storage.confidence import Confidence, log_prob_per_token
 from npad.validation import as_list, brief, ensure_callable
 
+BINS = 10  # of the calibration error, of equal counts
 FEWEST = 100  # pairs: five of them in each bin of the calibration error of a half
 DIGITS = 6  # of the log-probabilities in the file
 CHRF_DIGITS = 3
@@ -28,10 +31,8 @@ def fit_confidence(
     translator: Translator,
     sources: Sequence[str],
     references: Sequence[str],
-    decoder: Decoder | None = None,
+    decoding: Decoding | None = None,
     data: str = "",
-    max_length: int = 200,
-    max_rows: int = 1024,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Confidence:
     """Fit the confidence of a decoder's outputs to their chrF on a validation set.
@@ -40,10 +41,8 @@ def fit_confidence(
         translator: the model.
         sources: sentences that it was not trained on; blank ones are skipped.
         references: their translations.
-        decoder: the translator's default, `Beam(5)`, if None.
+        decoding: the decoder and its limits; the translator's default, `Beam(5)`, if None.
         data: the name of the validation set, to be recorded.
-        max_length: longest output in tokens, end token included.
-        max_rows: most rows in a batch.
         progress: called with the sentences decoded so far and all of them.
 
     Raises:
@@ -68,11 +67,13 @@ def fit_confidence(
             "give more"
         )
     texts = [source for source, _ in pairs]
-    outputs: list[Translation] = []
-    for translation in translator.stream(texts, decoder, max_length, max_rows):
-        outputs.append(translation)
+    outputs: list[Output] = []
+    for output in translator.run(texts, decoding or Decoding.on(translator.model)):
+        if isinstance(output, InvalidInput):
+            raise output
+        outputs.append(output)
         progress(len(outputs), len(texts))
-    scores, chrf, metric = scores_and_chrf(outputs, [reference for _, reference in pairs])
+    scores, chrf = scores_and_chrf(outputs, [reference for _, reference in pairs])
     error, constant_error = _held_out_errors(scores, chrf)
     knots, expected = isotonic(scores, chrf)
     return Confidence(
@@ -82,7 +83,7 @@ def fit_confidence(
         data=data,
         data_sha256=hashlib.sha256("\n".join(map("\t".join, pairs)).encode()).hexdigest(),
         sentences=len(pairs),
-        metric=metric,
+        metric=Chrf().signature(),
         rank_correlation=round(rank_correlation(scores, chrf), CHRF_DIGITS),
         error=round(error, CHRF_DIGITS),
         constant_error=round(constant_error, CHRF_DIGITS),
@@ -90,26 +91,12 @@ def fit_confidence(
 
 
 def scores_and_chrf(
-    outputs: Sequence[Translation], references: Sequence[str]
-) -> tuple[FloatArray, FloatArray, str]:
-    """Return log-probability per token and sentence chrF of outputs, and the metric's signature.
-
-    Args:
-        outputs: translations, at least one.
-        references: one for each.
-
-    Returns:
-        Log-probability per token [n], sentence chrF [n], and sacrebleu's signature.
-    """
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF()
+    outputs: Sequence[Output], references: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
+    """Return log-probability per token [n] and sentence chrF [n] of outputs."""
     scores = [log_prob_per_token(output.hypothesis) for output in outputs]
-    chrf = [
-        metric.sentence_score(output.text, [reference]).score
-        for output, reference in zip(outputs, references, strict=True)
-    ]
-    return np.array(scores), np.array(chrf), str(metric.get_signature())
+    statistics = Chrf().statistics([output.text for output in outputs], references)
+    return np.array(scores), Chrf().sentence_scores(statistics)
 
 
 def _held_out_errors(scores: FloatArray, chrf: FloatArray) -> tuple[float, float]:
@@ -131,3 +118,65 @@ def _held_out_errors(scores: FloatArray, chrf: FloatArray) -> tuple[float, float
         )
     of_map, of_mean = np.mean(errors, 0).tolist()
     return of_map, of_mean
+
+
+def isotonic(scores: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Fit the non-decreasing function of least squared error, by pooling adjacent violators.
+
+    Args:
+        scores: [n], of which it is a function.
+        values: [n], to be predicted.
+
+    Returns:
+        The ends of its constant pieces, [knots], ascending, and its values there.
+    """
+    distinct, place = np.unique(np.asarray(scores, float), return_inverse=True)
+    sums, counts = np.bincount(place, np.asarray(values, float)), np.bincount(place)
+    pieces: list[tuple[float, int, float, float]] = []  # sum, count, first score, last score
+    for total, count, score in zip(sums.tolist(), counts.tolist(), distinct.tolist(), strict=True):
+        piece = (total, count, score, score)
+        while pieces and pieces[-1][0] * piece[1] >= piece[0] * pieces[-1][1]:  # means do not rise
+            total, count, first, _ = pieces.pop()
+            piece = (total + piece[0], count + piece[1], first, piece[3])
+        pieces.append(piece)
+    knots = [
+        (score, total / count)
+        for total, count, first, last in pieces
+        for score in sorted({first, last})
+    ]
+    ends, heights = np.array(knots).T
+    return ends, heights
+
+
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
+    """Return Spearman's rank correlation; equal values share their mean rank.
+
+    Returns:
+        0 if all values of one side are equal.
+    """
+    a, b = (ranks - ranks.mean() for ranks in map(_ranks, (first, second)))
+    scale = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / scale if scale else 0.0
+
+
+def _ranks(values: ArrayLike) -> FloatArray:
+    _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks
+
+
+def calibration_error(
+    scores: ArrayLike, predicted: ArrayLike, values: ArrayLike, bins: int = BINS
+) -> float:
+    """Return the mean over bins of |mean value − mean prediction|.
+
+    Args:
+        scores: [n], which order the sentences: the bins are of equal counts in this order.
+        predicted: [n], predictions, or a single one for all.
+        values: [n], what was predicted.
+        bins: their number.
+    """
+    values = np.asarray(values, float)
+    gaps = values - np.broadcast_to(np.asarray(predicted, float), values.shape)
+    parts = np.array_split(gaps[np.argsort(scores, kind="stable")], min(bins, len(gaps)))
+    return float(np.average([abs(part.mean()) for part in parts], weights=list(map(len, parts))))

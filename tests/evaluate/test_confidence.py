@@ -16,10 +16,15 @@ import npad
 from checkpoint_cases import SUBWORDS, tiny
 from damage import damages, faults
 from npad import Beam, Greedy, Hypothesis, InvalidInput, Translator
-from npad.calibrate.confidence import fit_confidence
 from npad.errors import StorageError
-from npad.evaluate.calibration import calibration_error, isotonic, rank_correlation
+from npad.evaluate.confidence import (
+    calibration_error,
+    fit_confidence,
+    isotonic,
+    rank_correlation,
+)
 from npad.scale.worker import fingerprint
+from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, Confidence, log_prob_per_token
 from runs import printed_here
@@ -99,7 +104,8 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
     sources = [f"I have {n} {thing}." for n, thing in product(range(20), ("cats", "dogs"))] * 3
     references = [f"Ich habe {n % 7} Katzen." for n in range(len(sources))]
     for decoder in (None, Greedy()):
-        fit = fit_confidence(translator, sources, references, decoder, "cats")
+        decoding = None if decoder is None else Decoding(decoder)
+        fit = fit_confidence(translator, sources, references, decoding, "cats")
         outputs = replace(translator, confidence=fit).translate(sources, decoder)
         chrf = [
             CHRF().sentence_score(output.text, [reference]).score
@@ -110,7 +116,9 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
         assert fit.decoder == outputs[0].signature
         assert (fit.sentences, fit.data) == (120, "cats")
         assert fit.metric.startswith("nrefs:1|")
-    again = fit_confidence(translator, [" ", *sources], ["x", *references], Greedy(), "cats")
+    again = fit_confidence(
+        translator, [" ", *sources], ["x", *references], Decoding(Greedy()), "cats"
+    )
     assert (again.chrf, again.data_sha256) == (fit.chrf, fit.data_sha256)  # blank: not decoded
 
 
