@@ -100,4 +100,4 @@ def loss_title(folder: Path) -> str:
         data = training.TrainingPlan.load(folder).data
     except NpadError:
         return title
-    return f"{title} on {Path(data if isinstance(data, str) else data['train'][0]).name}"
+    return f"{title} on {Path(data if isinstance(data, str) else data.train[0]).name}"
