@@ -22,25 +22,20 @@ import torch
 from gpu import print_profile
 from npad.models.cgru.model import AttentionModel
 from npad.training.recipe import Recipe
-from npad.training.store import PairCorpus, Store, Writer, dtypes
+from npad.training.store import PairCorpus, SideWriter, Store, dtypes
 from npad.training.update import ModelUpdater
 
 
 def generated(folder: Path, pairs: int, vocabulary: int) -> PairCorpus:
     """Write random pairs with Multi30k's mean lengths under BPE 8k, 13.5 and 12.1 tokens."""
     random = np.random.default_rng(0)
-    writer = Writer(folder, (vocabulary, vocabulary))
-    writer.add(
-        [
-            [
-                random.integers(1, vocabulary, n).tolist()
-                for n in random.poisson(mean - 4, pairs) + 4
-            ]
-            for mean in (13.5, 12.1)
-        ]
-    )
-    writer.close()
-    return PairCorpus.open(folder, dtypes((vocabulary, vocabulary)))
+    types = dtypes((vocabulary, vocabulary))
+    folder.mkdir(parents=True)
+    for side, dtype, mean in zip(("source", "target"), types, (13.5, 12.1), strict=True):
+        lengths = random.poisson(mean - 4, pairs) + 4
+        with SideWriter(folder, side, dtype) as writer:
+            writer.add([random.integers(1, vocabulary, n).tolist() for n in lengths])
+    return PairCorpus.open(folder, types)
 
 
 def train_epochs(updater: ModelUpdater, count: int, max_updates: int | None) -> None:

@@ -26,7 +26,6 @@ import torch
 from npad.engine.devices import device_named
 from npad.errors import NpadError
 from npad.hypotheses import Hypothesis
-from npad.models.steered import Steered
 from npad.noise.noisy import Noise
 from npad.reproduce.data import ParallelText
 from npad.reproduce.record import Record
@@ -46,6 +45,7 @@ from studies.steering.rows import (
     Chosen,
     Row,
     Unjudged,
+    best_per_token,
     decode_all,
     described,
     judged,
@@ -55,7 +55,7 @@ from studies.steering.rows import (
     timed_rows,
     weights_rows,
 )
-from studies.steering.steps import ACTOR, FINE_TUNING, OUTPUTS, Entry, Plan, Steps
+from studies.steering.steps import ACTOR, FINE_TUNING, NUMBERS, OUTPUTS, Entry, Plan, Steps
 from studies.steering.variant import WEIGHTS, Variant
 
 CALIBRATED = 300  # validation sentences that choose σ₀ and the number of samples
@@ -71,7 +71,7 @@ class Steering(Steps):
         limit = self.plan.max_length
 
         def values() -> Entry:
-            steered = Steered(self.model, self.actor(self.plan.actor, 0))
+            steered = self.searched(self.plan.actor, 0)
             grids: Entry = {}
             for over, model in ((CLEAN, self.model), (STEERED, steered)):
                 found = {
@@ -118,7 +118,7 @@ class Steering(Steps):
                 **self._outputs(decoded.best, log_probs),
             }
             if row.normalised:
-                chosen = decoded.normalised
+                chosen = [hypotheses[best_per_token(hypotheses)] for hypotheses in decoded.found]
                 record["normalised"] = self._outputs(chosen, judged(self.model, sources, chosen))
             return record
 
@@ -140,11 +140,11 @@ class Steering(Steps):
         plan = self.plan
         for seed in range(max(plan.seeds, plan.weights_seeds)):
             if seed < plan.seeds:
-                steered = Steered(self.model, self.actor(plan.actor, seed))
+                steered = self.searched(plan.actor, seed)
                 for row in rows(self.chosen, seed):
                     self.decode(row, seed, steered if row.over == STEERED else self.model)
             if seed < plan.weights_seeds:
-                tuned = self.other_weights(plan.weights, seed)
+                tuned = self.searched(plan.weights, seed)
                 for row in weights_rows():
                     self.decode(row, seed, tuned)
 
@@ -153,10 +153,7 @@ class Steering(Steps):
         self.decode(Row("greedy", CLEAN, Greedy(), False), 0, self.model)
         for variant in variants:
             try:
-                if variant.kind == WEIGHTS:
-                    model = self.other_weights(variant, 0)
-                else:
-                    model = Steered(self.model, self.actor(variant, 0))
+                model = self.searched(variant, 0)
                 self.decode(Row(f"grid {variant.name}", STEERED, Greedy()), 0, model)
             except (NpadError, RuntimeError) as error:  # the other variants go on
                 self.note(f"{variant.name} failed: {error}")
@@ -165,13 +162,14 @@ class Steering(Steps):
         """Time the rows of the first seed on the first test sentences; 0: on all of them."""
         sources = self.encoded(self.test.sources)[: sentences or None]
         device = device_words(self.plan.device)
-        actor = self.actor(self.plan.actor, 0)
-        models = {CLEAN: self.model, STEERED: Steered(self.model, actor)}
+        models = {CLEAN: self.model, STEERED: self.searched(self.plan.actor, 0)}
         weights = self.plan.weights_seeds > 0 and self.plan.device.type == "cuda"
         if weights:
-            models[WEIGHTS] = self.other_weights(self.plan.weights, 0)
+            models[WEIGHTS] = self.searched(self.plan.weights, 0)
         for row, alone in timed_rows(self.chosen, weights):
-            model = Unjudged(self.model, actor) if alone else models[row.over]
+            model = models[row.over]
+            if alone:
+                model = Unjudged(self.model, self.actor(self.plan.actor, 0))
 
             def values(row: Row = row, model: Any = model) -> Entry:
                 seconds = seconds_of(model, sources, row.decoder, self.plan.max_length)
@@ -224,19 +222,14 @@ def _plan(options: argparse.Namespace, device: torch.device) -> Plan:
     actor = Variant.parse(f"actor:{options.actor}", actor)
     weights = Variant.parse(f"weights:{options.weights}", weights)
     return Plan(
-        text=ParallelText.find(options.data, options.source, options.target),
-        title=options.title or options.data.resolve().name,
-        model=options.model,
-        actor=actor,
-        weights=weights.learning_from(actor),
-        seeds=options.seeds,
-        weights_seeds=options.weights_seeds,
-        sources=options.sources,
-        max_source=options.max_source,
-        max_length=options.max_length,
-        sentences=options.sentences,
-        more=tuple(map(str, options.more)),
-        device=device,
+        ParallelText.find(options.data, options.source, options.target),
+        options.title or options.data.resolve().name,
+        options.model,
+        actor,
+        weights.learning_from(actor),
+        tuple(map(str, options.more)),
+        device,
+        **{number.name: getattr(options, number.name) for number in NUMBERS},
     )
 
 
@@ -280,15 +273,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", action="store_true", help="then time, score and report")
     parser.add_argument("--seconds-only", type=int, help="time so many test sentences; 0: all")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing afterwards")
-    for name, value, text in (
-        ("seeds", 3, "of actors and of chance"),
-        ("weights-seeds", 3, "of the fine-tuned weights"),
-        ("sources", 0, "training sources to decode at most; 0: all"),
-        ("max-source", 50, "tokens of a training source at most"),
-        ("max-length", 100, "tokens of an output at most"),
-        ("sentences", 0, "of the validation and test set at most; 0: all"),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=value, help=f"{text} [{value}]")
+    for number in NUMBERS:
+        flag, help = f"--{number.name.replace('_', '-')}", number.metadata["help"]
+        parser.add_argument(flag, type=int, default=number.default, help=f"{help} [%(default)s]")
     return parser
 
 

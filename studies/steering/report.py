@@ -9,14 +9,15 @@ and writes FOLDER/README.md. Without --set it writes the report again from the r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from npad.errors import InvalidInput, NpadError
 from npad.reproduce.data import ParallelText
-from npad.reproduce.markdown import markdown_table
+from npad.reproduce.markdown import document, markdown_table
 from npad.reproduce.record import Record
 from npad.storage.atomic import write_atomic
 from studies.steering.aims import (
@@ -29,12 +30,12 @@ from studies.steering.aims import (
     fast,
     near,
     reached,
+    samples,
 )
 from studies.steering.experiment import Steering
-from studies.steering.findings import findings
-from studies.steering.grid import grid_table
+from studies.steering.rows import SIZES
 from studies.steering.scores import score_outputs
-from studies.steering.variant import Variant
+from studies.steering.variant import WEIGHTS, Variant
 
 RESULTS = "figures.jsonl"
 SETTINGS = (
@@ -52,6 +53,19 @@ SETTINGS = (
 )
 SETS_NEEDED = 2
 TIMED = 100  # test sentences that are timed for the report of one data set
+QUESTIONS = (
+    ("does steering gain?", "steered greedy", "greedy"),
+    ("as much as a beam?", "beam 5", "greedy"),
+    ("is it distillation?", "steered greedy", "greedy, fine-tuned"),
+    ("does fine-tuning gain?", "greedy, fine-tuned", "greedy"),
+    ("as much as a beam?", "greedy, fine-tuned", "beam 5"),
+    ("does NPAD gain from it?", "steered NPAD-5", "NPAD-5"),
+    ("does NPAD gain from it?", "steered NPAD-10", "NPAD-10"),
+    *(("against samples", "steered NPAD-10", name) for name in samples(10)),
+)
+BOLD = "Bold: the interval excludes zero. Of so many differences some do so by chance.\n"
+EQUAL = 0.9  # share of a beam's calls below which samples are not at equal calls
+MAIN = ("actor", "weights")  # the variants of the report's rows
 LEGEND = """\
 NLL is the mean −log p of the output under the clean model, whatever decoded, its end included; BLEU
 and chrF are sacrebleu's with its defaults, of detokenised text; `length` is words of output over
@@ -81,24 +95,15 @@ def render(results: Record) -> str:
     if not titles:
         raise InvalidInput(f"{results.path} has no results; run the experiment first")
     sets = [SetResults(results, title) for title in titles]
-    parts = [
-        "# Steering: beam quality at the cost of greedy search?\n",
-        f"{_answer(sets)}\n",
-        "## The aims\n",
-        aims(sets),
-        "## What the figures say\n",
-        findings(sets),
-        *(part for data in sets for part in (f"## {data.title}\n", _setup(data), table(data))),
-        "## Columns and rows\n",
-        LEGEND,
-    ]
-    notes = [value for key, value in results.results.items() if key[0] == "note"]
-    if notes:
-        parts[2:2] = ["\n".join(f"- {note['text']}" for note in notes) + "\n"]
-    grid = grid_table(results)
-    if grid:
-        parts += ["## The grid\n", grid]
-    return "\n".join(parts)
+    notes = [value["text"] for key, value in results.results.items() if key[0] == "note"]
+    listed = "".join(f"- {note}\n" for note in notes)
+    sections = {"The aims": aims(sets), "What the figures say": findings(sets)}
+    sections |= {data.title: f"{_setup(data)}\n{table(data)}" for data in sets}
+    sections["Columns and rows"] = LEGEND
+    if grid := grid_table(results):
+        sections["The grid"] = grid
+    lead = f"{_answer(sets)}\n" + (f"\n{listed}" if notes else "")
+    return document("Steering: beam quality at the cost of greedy search?", lead, sections)
 
 
 def _answer(sets: Sequence[SetResults]) -> str:
@@ -197,6 +202,131 @@ def _setup(data: SetResults) -> str:
                 f"{name}: {timed[0]['device']}, {timed[0]['sentences']:,} sentences at a time."
             )
     return " ".join(lines) + "\n"
+
+
+def findings(sets: Sequence[SetResults]) -> str:
+    """Return the differences that the report is about, and what limits the comparison."""
+    lines = []
+    for question, first, second in QUESTIONS:
+        gaps = [data.difference(first, second) for data in sets]
+        cells = [
+            "–" if gap is None else f"**{gap}**" if gap.low > 0 or gap.high < 0 else str(gap)
+            for gap in gaps
+        ]
+        lines.append([question, f"{first} − {second}", *cells])
+    header = ["question", "BLEU", *(data.title for data in sets)]
+    limits = [limit for data in sets for limit in limits_of(data)]
+    return "\n".join(
+        [
+            markdown_table(header, lines),
+            BOLD,
+            *(["".join(f"- {limit}\n" for limit in limits)] if limits else []),
+        ]
+    )
+
+
+def limits_of(data: SetResults) -> list[str]:
+    """Return what limits the comparison on a set, in sentences."""
+    limits = []
+    gain, whole = data.difference("steered greedy", "greedy"), data.difference("beam 5", "greedy")
+    if gain is not None and whole is not None and whole.value > 0:
+        share = f"{gain.value / whole.value:.0%}"
+        limits.append(f"{data.title}: steering has {share} of the gain of a beam of 5.")
+    if data.seeds("steered greedy") == 1:
+        limits.append(f"{data.title}: one seed, so its figures lack the spread between actors.")
+    for kind, name in (("actor", "the actor"), ("weights", "the fine-tuned weights")):
+        trained = [value for key, value in data.found.items() if key[:2] == (kind, kind)]
+        worse = [value for value in trained if best_of(value) <= value["greedy"]]
+        if worse:
+            figures = f"{best_of(worse[0]):.2f} against {worse[0]['greedy']:.2f}"
+            limits.append(
+                f"{data.title}: {name} never beat greedy search on the validation set with "
+                f"{len(worse)} of {len(trained)} seeds ({figures}), so they would not be "
+                "used, and their row is not a fair comparison."
+            )
+    for width in SIZES:
+        if f"beam {width}" in data.systems:
+            beam = data.mean(f"beam {width}", "calls")
+            for name in samples(width):
+                calls = data.mean(name, "calls") if name in data.systems else beam
+                if calls < EQUAL * beam:
+                    unequal = f"{calls:.0f} calls of the beam's {beam:.0f}"
+                    limits.append(f"{data.title}: {name} are not at equal calls, {unequal}.")
+    grids = data.found.get(("chosen",), {}).get("log_prob", {})
+    edge = [over for over, grid in grids.items() if _best(grid) == max(grid, key=float)]
+    if edge:
+        models, largest = " and ".join(f"the {over} model" for over in edge), _best(grids[edge[0]])
+        limits.append(
+            f"{data.title}: σ₀ over {models} is the largest that was tried, {largest}; NPAD may "
+            "gain from more."
+        )
+    return limits
+
+
+def best_of(training: dict[str, Any]) -> float:
+    """Return the best validation BLEU of an actor or of weights."""
+    return float(max(point["criterion"] for point in training["curve"]))
+
+
+def _best(grid: dict[str, float]) -> str:
+    return max(grid, key=grid.__getitem__)
+
+
+def grid_table(results: Record) -> str:
+    """Return the table of all variants that were trained to choose from; empty without any."""
+    lines = []
+    for key, value in results.results.items():
+        if key[0] in MAIN and key[2] not in MAIN:
+            kind, title, name, seed = key
+            scores = [point["criterion"] for point in value["curve"]]
+            figures = results.results.get(("figures", title, f"grid {name}", seed))
+            lines.append(
+                [
+                    f"{title}, `{name}`",
+                    settings(value["variant"]),
+                    f"{value['parameters']:,}" if kind == "actor" else "all weights",
+                    f"{value['greedy']:.2f}",
+                    f"{max(scores):.2f}",
+                    f"{scores.index(max(scores)) + 1} of {len(scores)}",
+                    "–" if figures is None else f"{figures['bleu']:.2f}",
+                ]
+            )
+    if not lines:
+        return ""
+    header = ["variant", "settings", "parameters", "greedy", "with variant", "epoch", "test BLEU"]
+    return (
+        markdown_table(header, lines)
+        + "\n"
+        + _tried(results)
+        + "\nOne seed. `greedy` and `with variant` are BLEU of words on the validation set, under "
+        "greedy search; the best epoch is kept. The test set was not used to choose.\n"
+    )
+
+
+def _tried(results: Record) -> str:
+    """Say how many variants of actors and of fine-tuned weights each data set chose from."""
+    counts: dict[str, dict[str, int]] = {}
+    for kind, title, *rest in results.results:
+        if kind in MAIN:
+            counts.setdefault(title, dict.fromkeys(MAIN, 0))[kind] += rest[0] not in MAIN
+    words = (f"{title} {count['actor']} and {count['weights']}" for title, count in counts.items())
+    return (
+        f"Variants of the actor and of fine-tuning tried: {', '.join(words)}. A set without "
+        "a grid of its own has the choice of another one, or the defaults; a kind of which more "
+        "were tried has the advantage.\n"
+    )
+
+
+def settings(variant: Mapping[str, Any]) -> str:
+    """Return the settings of a variant that are not the defaults, in words."""
+    default = asdict(Variant("default"))
+    if variant["kind"] == WEIGHTS:
+        default |= {name: variant[name] for name in ("kind", "units", "layers", "inputs", "sites")}
+        default |= {"epochs": None, "rate": None}
+    changed = {
+        name: value for name, value in variant.items() if name != "name" and value != default[name]
+    }
+    return ", ".join(f"{name} {value}" for name, value in changed.items()) or "the defaults"
 
 
 def write(folder: Path) -> None:

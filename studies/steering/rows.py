@@ -28,7 +28,7 @@ from npad.search.selected import Selected
 from npad.search.stochastic_beam import StochasticBeam
 from npad.selectors import LengthNormalised
 from npad.signatures import signature
-from npad.storage.confidence import log_prob_per_token
+from studies.hypotheses import candidates, choose
 from studies.steering.variant import WEIGHTS
 
 CLEAN, STEERED = "clean", "steered"  # what a decoder runs over, or WEIGHTS
@@ -119,11 +119,14 @@ def timed_rows(chosen: Chosen, weights: bool) -> Iterator[tuple[Row, bool]]:
 class Decoded:
     """The outputs of a decoder, in the order of the sources, and their cost."""
 
-    best: list[Hypothesis]
-    normalised: list[Hypothesis]  # of the same candidates, the best per token
+    found: list[list[Hypothesis]]  # best first
     calls: int
     rescored: int
     seconds: float
+
+    @property
+    def best(self) -> list[Hypothesis]:
+        return [hypotheses[0] for hypotheses in self.found]
 
 
 def decode_all(model: Any, sources: Tokens, decoder: Decoder, max_length: int) -> Decoded:
@@ -131,26 +134,22 @@ def decode_all(model: Any, sources: Tokens, decoder: Decoder, max_length: int) -
     device = torch.device(model.device).type
     batch = max(1, MAX_ROWS[device] // decoder.rows)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    best: list[Any] = [None] * len(order)
-    normalised: list[Any] = [None] * len(order)
+    found: list[list[Hypothesis]] = [[] for _ in order]
     began = time.perf_counter()
     with count_calls() as calls:
         for start in range(0, len(order), batch):
             places = order[start : start + batch]
-            found = decode(model, [sources[i] for i in places], decoder, max_length, ids=places)
-            for place, hypotheses in zip(places, found, strict=True):
-                best[place], normalised[place] = hypotheses[0], best_per_token(hypotheses)
+            part = [sources[i] for i in places]
+            decoded = decode(model, part, decoder, max_length, ids=places)
+            for place, hypotheses in zip(places, decoded, strict=True):
+                found[place] = hypotheses
     seconds = time.perf_counter() - began
-    return Decoded(best, normalised, calls.search, calls.rescoring, seconds)
+    return Decoded(found, calls.search, calls.rescoring, seconds)
 
 
-def best_per_token(hypotheses: Sequence[Hypothesis]) -> Hypothesis:
-    """Return what `LengthNormalised` selects among candidates that are sorted best first."""
-
-    def key(hypothesis: Hypothesis) -> tuple[bool, float]:
-        return hypothesis.finished, log_prob_per_token(hypothesis)
-
-    return max(hypotheses, key=key)
+def best_per_token(hypotheses: Sequence[Hypothesis]) -> int:
+    """Return the place of what `LengthNormalised` selects among distinct hypotheses."""
+    return choose(candidates(hypotheses, str), LengthNormalised())
 
 
 def judged(model: Any, sources: Tokens, best: Sequence[Hypothesis]) -> list[float]:

@@ -9,40 +9,47 @@ FOLDER/
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 
 from npad.errors import InvalidInput
 from npad.metrics.bleu import Bleu
 from npad.metrics.metric import Scorer
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
+from npad.models.cgru.model import AttentionModel
+from npad.models.steered import Steered
 from npad.pipelines.names import ModelReference
 from npad.reproduce.bench import EvaluationSet
 from npad.reproduce.data import ParallelText
 from npad.reproduce.record import Record
-from npad.storage import checkpoint
+from npad.storage import checkpoint, jsonl
 from npad.storage.actors import load_actor
+from npad.storage.atomic import atomic_folder
+from npad.storage.checkpoint import set_weights
 from npad.text.files import read_lines
 from npad.text.subwords import Detokeniser
-from npad.training.loop import OUT_OF_TIME, Loop, Watch
+from npad.training.batches import Buckets
+from npad.training.loop import OUT_OF_TIME, Loop
 from npad.training.store import PairCorpus
 from npad.training.targets import pairs_of
 from npad.training.teacher import Candidates, Teacher, decode_sources
-from npad.training.update import ActorUpdater
-from npad.training.validation import GreedySearch, Steering
+from npad.training.update import ActorUpdater, ModelUpdater, Updater
+from npad.training.validation import GreedySearch, Steering, Validation
 from npad.version import __version__
 from studies.hypotheses import Deadline, OutOfTime
 from studies.steering.variant import WEIGHTS, Variant, joined, without_a_word
-from studies.steering.weights import fine_tuned
 
 OUTPUTS = "outputs.jsonl.gz"
+FILE = "weights.safetensors"
 ACTOR = Variant("actor")
 FINE_TUNING = Variant("weights", kind=WEIGHTS, rate=2e-4, epochs=3)
 
@@ -50,9 +57,13 @@ Note = Callable[[str], None]
 Entry = dict[str, Any]  # a value of the record
 
 
+def _option(default: int, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What to train and measure.
+    """What to train and measure. Numbers are options of the command.
 
     Attributes:
         text: the training, validation and test texts; the first test set is measured.
@@ -60,12 +71,6 @@ class Plan:
         model: a name or folder for `npad.load`.
         actor: the actor, its teacher and recipe.
         weights: the recipe of the weights that are trained on the same pairs.
-        seeds: actors, and seeds of rows with chance.
-        weights_seeds: fine-tuned models.
-        sources: training sources to decode at most, chosen at random; 0: all.
-        max_source: tokens of a training source at most.
-        max_length: tokens of an output at most.
-        sentences: of the validation and test set at most; 0: all.
         more: files of further sources, for variants with data=more.
         device: where to train and decode.
     """
@@ -75,14 +80,17 @@ class Plan:
     model: str
     actor: Variant = ACTOR
     weights: Variant = FINE_TUNING
-    seeds: int = 3
-    weights_seeds: int = 3
-    sources: int = 0
-    max_source: int = 50
-    max_length: int = 100
-    sentences: int = 0
     more: tuple[str, ...] = ()
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    seeds: int = _option(3, "of actors and of chance")
+    weights_seeds: int = _option(3, "of the fine-tuned weights")
+    sources: int = _option(0, "training sources to decode at most, chosen at random; 0: all")
+    max_source: int = _option(50, "tokens of a training source at most")
+    max_length: int = _option(100, "tokens of an output at most")
+    sentences: int = _option(0, "of the validation and test set at most; 0: all")
+
+
+NUMBERS = [field for field in fields(Plan) if "help" in field.metadata]
 
 
 class Steps:
@@ -215,99 +223,119 @@ class Steps:
             corpora.append(pairs_of(parts, sources, variant.targets.split("+"), known=known))
         return joined(corpora)
 
-    def actor(self, variant: Variant, seed: int) -> Actor:
-        """Return the best actor of a variant, trained unless it has been."""
+    def trained(self, variant: Variant, seed: int) -> Path:
+        """Return the folder of the best actor or weights of a variant, trained unless it has been.
+
+        Raises:
+            OutOfTime: the time was over before it was trained.
+        """
         folder = self.folder / f"{variant.name}-{seed}"
+        kind = "weights" if variant.kind == WEIGHTS else "actor"
 
         def train() -> Entry:
             torch.manual_seed(seed)
+            loop = self._loop(folder, variant, seed)
+            if loop.run() == OUT_OF_TIME:
+                raise OutOfTime
+            improved = loop.progress.best_update > 0
+            if not improved:
+                loop.keep_current()
+            greedy = self.validation(self.model)["criterion"]
+            kept = ("epoch", "update", "perplexity", "log_prob", "criterion")
+            curve = [
+                {key: round(record[key], 5) for key in kept}
+                for record in jsonl.read(loop.log)
+                if "criterion" in record
+            ]
+            scores = " ".join(f"{point['criterion']:.2f}" for point in curve)
+            self.note(f"{folder.name}: validation BLEU {greedy:.2f} → {scores}")
+            return {
+                "variant": asdict(variant),
+                "pairs": len(loop.updater.corpus),
+                "parameters": sum(x.numel() for x in loop.updater.network.parameters()),
+                "greedy": greedy,
+                "improved": improved,
+                "curve": curve,
+            }
+
+        self.record.row((kind, variant.name, seed), train)
+        best = checkpoint.newest(folder, "best")
+        if best is None:
+            raise InvalidInput(f"{folder} has lost its {kind}; remove {self.path} to begin anew")
+        return best
+
+    def _loop(self, folder: Path, variant: Variant, seed: int) -> Loop:
+        """Return the training of an actor, or of all weights of a copy of the model."""
+        model, device, pairs = self.saved.model, self.plan.device, self.pairs(variant)
+        recipe, checksum = variant.recipe(device, seed), checksum_of(self.saved)
+        about = asdict(variant) | {"pairs": len(pairs)}
+        updater: Updater
+        if variant.kind == WEIGHTS:
+            model = copy.deepcopy(model).requires_grad_(True)
+            updater = ModelUpdater(model, pairs, recipe, device)
+            if device.type == "cuda":
+                updater.batcher = Buckets(pairs, model.special, variant.batch)
+            validation: Validation = FineTuning(model, self.validation)
+        else:
             actor = Actor.for_model(
-                self.saved.model,
+                model,
                 variant.sites.split("+"),
                 kind=variant.kind,
                 units=variant.units,
                 layers=variant.layers,
                 inputs=variant.inputs.split("+"),
             )
-            pairs, watch = self.pairs(variant), Curve()
-            about = {key: value for key, value in asdict(variant).items() if key != "name"}
-            about["pairs"] = len(pairs)
-            model, checksum = self.saved.model, checksum_of(self.saved)
-            recipe = variant.recipe(self.plan.device, seed)
-            loop = Loop(
-                folder,
-                ActorUpdater(model, actor, pairs, recipe, variant.dropout),
-                Steering(model, actor, self.validation, checksum, about),
-                {"model": checksum, "actor": actor.options, "data": about},
-                watch,
-                self.deadline.over,
-            )
-            if variant.decay:
-                loop.updater.optimiser = torch.optim.AdamW(
-                    actor.parameters(), variant.rate, weight_decay=variant.decay
-                )
-            if loop.run() == OUT_OF_TIME:
-                raise OutOfTime
-            improved = loop.progress.best_update > 0
-            if not improved:
-                loop.keep_current()
-            greedy = loop.progress.initial
-            assert greedy is not None
-            self._note_curve(f"{variant.name}-{seed}", greedy, watch.points)
-            return {
-                "variant": asdict(variant),
-                "pairs": len(pairs),
-                "parameters": actor.size(),
-                "greedy": greedy,
-                "improved": improved,
-                "curve": watch.points,
-            }
+            updater = ActorUpdater(model, actor, pairs, recipe, variant.dropout)
+            validation = Steering(model, actor, self.validation, checksum, about)
+        if variant.decay:
+            weights = updater.network.parameters()
+            updater.optimiser = torch.optim.AdamW(weights, variant.rate, weight_decay=variant.decay)
+        plan = {"model": checksum, "data": about}
+        return Loop(folder, updater, validation, plan, stop=self.deadline.over)
 
-        self.record.row(("actor", variant.name, seed), train)
-        best, checksum = checkpoint.newest(folder, "best"), checksum_of(self.saved)
-        actor = None if best is None else load_actor(best, checksum, self.plan.device)
+    def searched(self, variant: Variant, seed: int) -> Any:
+        """Return the model to decode with: steered by the actor, or with the fine-tuned weights."""
+        folder = self.trained(variant, seed)
+        if variant.kind == WEIGHTS:
+            tuned = copy.deepcopy(self.saved.model)
+            set_weights(tuned, load_file(folder / FILE))
+            return prepared(tuned.requires_grad_(False).eval())
+        return Steered(self.model, self.actor(variant, seed))
+
+    def actor(self, variant: Variant, seed: int) -> Actor:
+        """Return the best actor of a variant, trained unless it has been."""
+        best = self.trained(variant, seed)
+        actor = load_actor(best, checksum_of(self.saved), self.plan.device)
         if actor is None:
-            raise InvalidInput(f"{folder} has lost its actor; remove {self.path} to begin anew")
+            raise InvalidInput(f"{best} has lost its actor; remove {self.path} to begin anew")
         return actor
 
-    def _note_curve(self, name: str, greedy: float, points: Sequence[Entry]) -> None:
-        scores = " ".join(f"{point['criterion']:.2f}" for point in points)
-        self.note(f"{name}: validation BLEU {greedy:.2f} → {scores}")
 
-    def other_weights(self, variant: Variant, seed: int) -> Any:
-        """Return the model with weights trained on the same pairs, prepared for decoding."""
-        tuned = fine_tuned(
-            self.folder / f"{variant.name}-{seed}",
-            self.saved.model,
-            lambda: self.pairs(variant),
-            variant,
-            seed,
-            self.validation,
-            self.deadline.over,
-        )
-        if tuned is None:
-            raise OutOfTime
-        model, curve = tuned
+class FineTuning(Validation):
+    """Greedy search with all weights of a model trained on the pairs that an actor learns.
 
-        def values() -> Entry:
-            greedy = self.validation(self.model)["criterion"]
-            self._note_curve(f"{variant.name}-{seed}", greedy, curve)
-            return {"variant": asdict(variant), "greedy": greedy, "curve": curve}
+    Args:
+        model: the model in training.
+        search: decodes the validation sources.
+    """
 
-        self.record.row(("weights", variant.name, seed), values)
-        return prepared(model)
+    criterion, lower_is_better = "criterion", False
 
+    def __init__(self, model: AttentionModel, search: GreedySearch) -> None:
+        self.model, self.search = model, search
 
-class Curve(Watch):
-    """Collects the validations of an actor."""
+    def measure(self, perplexity: float) -> dict[str, float]:
+        self.model.eval()
+        measures = self.search(prepared(self.model))
+        self.model.train()
+        return {"perplexity": perplexity, **measures}
 
-    def __init__(self) -> None:
-        self.points: list[Entry] = []
+    def save(self, folder: Path, progress: dict[str, Any]) -> None:
+        with atomic_folder(folder) as part:
+            save_file({name: x.detach() for name, x in self.model.named_parameters()}, part / FILE)
 
-    def report(self, record: dict[str, Any]) -> None:
-        if "best" in record and record["update"] > 0:
-            kept = ("epoch", "update", "perplexity", "log_prob", "criterion")
-            self.points.append({key: round(record[key], 5) for key in kept})
+    def verify(self, folder: Path) -> None:
+        load_file(folder / FILE)
 
 
 def checksum_of(saved: checkpoint.Saved) -> str:

@@ -42,10 +42,10 @@ from npad.storage.atomic import atomic_folder
 from npad.storage.regular import file_digest, seal
 from npad.training import run
 from npad.training.loop import Watch
-from npad.training.media import write_store
+from npad.training.prepare import write_store
 from npad.training.recipe import Recipe
+from npad.training.sources import SourceKind
 from npad.training.store import Store
-from npad.training.tasks import Task
 from studies.digits import (
     RATE,
     SHORTEST,
@@ -92,7 +92,7 @@ class Printed(Watch):
             )
 
 
-def pictures(task: Task, data: Path, split: str) -> Iterator[tuple[Tensor, Any]]:
+def pictures(task: SourceKind, data: Path, split: str) -> Iterator[tuple[Tensor, Any]]:
     """Yield the pictures of Flickr8k with their captions."""
     texts = read_manifest(data / "flickr8k" / f"{split}.tsv.xz")
     for name, content in read_files(data / "flickr8k" / "images-80px.tar", texts):
@@ -130,7 +130,7 @@ def strings(data: Path, split: str, count: int) -> Iterator[tuple[Tensor, Any]]:
 def write(kind: str, data: Path, folder: Path, weights: Sequence[Path] = ()) -> Store:
     """Write the store of pictures with captions, or of strings of digits."""
     name = kind.split("-")[0]
-    task = Task.named(name, FEATURES[kind])
+    task = SourceKind.named(name, FEATURES[kind])
     splits: dict[str, Any] = {
         split: strings(data, split, count) if name == "speech" else pictures(task, data, split)
         for split, count in STRINGS.items()
@@ -147,7 +147,7 @@ def data_of(kind: str, data: Path, out: Path, given: Path | None) -> Path:
         original = Store.open(given) if given else write("caption", data, out / "pictures")
         shuffle(original, folder)
     elif given is not None:
-        task = Store.open(given).task
+        task = Store.open(given).kind
         if task is None or task.network != FEATURES[kind].get("network"):
             raise InvalidInput(f"{given} is no store for {kind}; leave out --store to write one")
         return given
@@ -233,7 +233,7 @@ def sample(kind: str, data: Path, folder: Path, device: torch.device, count: int
         rate = Wer().score(Wer().statistics(found, said))
         return f"greedy, {count} clean validation strings: WER {rate:.2f} %"
     texts = read_manifest(data / "flickr8k" / "valid.tsv.xz")
-    task, names = Task.named("caption"), list(texts)[:8]
+    task, names = SourceKind.named("caption"), list(texts)[:8]
     content = dict(read_files(data / "flickr8k" / "images-80px.tar", names))
     source = torch.stack([task.read(content[name], name) for name in names])
     found = [target.decode(best.tokens) for best, *_ in decode(model, source, Greedy(), 40)]

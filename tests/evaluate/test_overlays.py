@@ -10,9 +10,13 @@ from PIL import Image
 from npad import InvalidInput
 from npad.errors import StorageError
 from npad.evaluate import overlays
-from npad.evaluate.overlays import attention_over_picture, attention_over_sound
+from npad.evaluate.overlays import (
+    attention_over_picture,
+    attention_over_sound,
+    token_attention,
+    word_attention,
+)
 from npad.models.cgru.model import AttentionModel
-from npad.pipelines.attention import token_attention, word_attention
 
 PIECES = [" a", " red", " ki", "te", "", " flies"]
 PICTURE = np.full((3, 16, 16), 128, np.uint8)

@@ -13,6 +13,7 @@ from npad.cli.plot import loss_title
 from npad.evaluate import plots
 from npad.evaluate.plots import COLOURS, LABEL_DISTANCE, Curve, Panel, Point, label_offsets
 from npad.reproduce import report
+from npad.training.prepare import TextData
 from npad.training.recipe import Recipe
 from npad.training.run import TrainingPlan
 from runs import ROOT
@@ -173,7 +174,7 @@ def test_labels_keep_away_from_lines_and_from_each_other():
 
 def test_the_title_of_a_loss_names_the_run_and_its_data(tmp_path):
     assert loss_title(tmp_path / "run") == "Training of run"
-    for data in ("/a/store", {"train": ["/a/store", "/a/b"]}):
+    for data in ("/a/store", TextData(("/a/store", "/a/b"))):
         (tmp_path / "run").mkdir(exist_ok=True)
         TrainingPlan(data, {}, Recipe()).save(tmp_path / "run")
         assert loss_title(tmp_path / "run") == "Training of run on store"

@@ -221,11 +221,6 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
         ]
         for line, *news in (
             (
-                '(part / PROGRESS).write_text(json.dumps(progress, indent=2) + "\\n")',
-                "json.dumps(progress)",
-                "3",
-            ),
-            (
                 '(part / CONFIG).write_text(json.dumps(config, indent=2) + "\\n")',
                 "json.dumps(config)",
                 "3",

@@ -10,10 +10,24 @@ import torch
 import npad
 from attention_cases import SOURCE, build
 from cases import PLAIN, by_name, key, recurrent, summaries
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score, signature
+from npad import (
+    NPAD,
+    Actor,
+    Beam,
+    Greedy,
+    InvalidInput,
+    Noise,
+    Noisy,
+    Steered,
+    decode,
+    score,
+    signature,
+)
 from npad.engine.cost import Counted
 from npad.engine.pytree import tree_leaves
+from npad.model import Capabilities
 from npad.models.cgru.fast import Prepared
+from npad.models.huggingface.constraints import Constrained, Forbidden
 from npad.models.low_precision import LowPrecision, cast_state
 
 MODELS = {
@@ -115,3 +129,20 @@ def test_the_clean_chain_alone_makes_no_copy_of_the_state():
     low.low.step = None  # whatever takes a step of the copy fails
     found = decode(low, SOURCE, NPAD(Greedy(), 1, Noise(0.3)), 6)
     assert [h[0].tokens for h in found] == [h[0].tokens for h in decode(model, SOURCE, Greedy(), 6)]
+
+
+def test_every_wrapper_is_where_the_buffers_of_its_model_are():
+    model = build(torch.float32).to("meta")
+    for module in list(model.modules()):
+        for name, weight in list(module.named_parameters(recurse=False)):
+            delattr(module, name)
+            module.register_buffer(name, weight.detach())
+    assert not list(model.parameters())
+    wrappers = [
+        LowPrecision(model),
+        LowPrecision(model).low,
+        Noisy(model, Noise(0.3)),
+        Constrained(model, Forbidden([3], device="meta")),
+        Steered(model, Actor.for_model(model, units=4)),
+    ]
+    assert {Capabilities.of(wrapper).device.type for wrapper in [model, *wrappers]} == {"meta"}

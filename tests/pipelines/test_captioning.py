@@ -53,13 +53,6 @@ def test_a_caption_is_what_the_model_decodes(captioner, folder, photos, decoder)
     )
 
 
-@pytest.mark.parametrize("max_rows", [1, 16, 1024])
-def test_a_caption_does_not_depend_on_its_batch(captioner, photos, max_rows):
-    together = captioner.caption(photos, NOISY, 9)
-    batches = captioner.caption(photos[::-1], NOISY, 9, max_rows)[::-1]
-    assert [caption.text for caption in together] == [caption.text for caption in batches]
-
-
 def test_tensors_and_files_have_the_same_captions(captioner, photos):
     tensors = [captioner.read(path) for path in photos]
     assert [c.text for c in captioner.caption(tensors)] == [
@@ -75,19 +68,6 @@ def test_alternatives_and_mbr_are_those_of_translations(captioner, photos):
     assert chosen.text in {c.text for c in (caption, *caption.alternatives)}
 
 
-def test_pictures_are_read_batch_by_batch(captioner, photos):
-    read = []
-
-    def watched():
-        for path in photos:
-            read.append(path)
-            yield path
-
-    captions = captioner.stream(watched(), Greedy(), max_rows=2)
-    next(captions)
-    assert len(read) == 2
-
-
 def test_an_error_takes_the_place_of_a_bad_file(captioner, photos, tmp_path):
     (tmp_path / "bad.png").write_text("no picture")
     files = [photos[0], tmp_path / "bad.png", tmp_path / "none.png", photos[1]]
@@ -100,23 +80,11 @@ def test_an_error_takes_the_place_of_a_bad_file(captioner, photos, tmp_path):
         captioner.caption(files)
 
 
-@pytest.mark.parametrize(
-    "picture", [7, None, torch.zeros(3, 16, 16), torch.zeros(3, 8, 8, dtype=torch.uint8)], ids=str
-)
-def test_what_is_no_picture_is_refused(captioner, picture):
-    with pytest.raises(InvalidInput, match=r"picture 1 must be a file or a uint8 tensor"):
-        captioner.caption([picture])
-
-
 def test_mistakes_are_named(captioner, folder, photos, tmp_path):
     with pytest.raises(InvalidInput, match="takes a list of pictures"):
         captioner.caption(str(photos[0]))
-    with pytest.raises(InvalidInput, match="max_length"):
-        captioner.caption(photos, max_length=0)
     with pytest.raises(InvalidInput, match="detokenise"):
         Captioner(captioner.model, None)
-    with pytest.raises(InvalidInput, match="must return a text"):
-        Captioner(captioner.model, lambda tokens: 7, 16).caption(photos, Greedy(), 9)
     with pytest.raises(InvalidInput, match=r"toy is a model of texts, not of pictures"):
         load_as(Captioner, "toy")
     with pytest.raises(InvalidInput, match=r"en-de is a model of texts, not of pictures"):

@@ -9,12 +9,11 @@ from itertools import pairwise
 import pytest
 import torch
 
-from npad import Beam, Greedy, InvalidInput, Sampling, Special
+from npad import Greedy, InvalidInput, Special
 from npad.hypotheses import Hypothesis
 from npad.models.table import TableModel
 from npad.pipelines import sound as audio
 from npad.pipelines.outputs import Output, Segment, Window
-from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.writers import TRANSCRIPTS
 from runs import printed_here, refused_here
@@ -39,17 +38,6 @@ def transcriber(timestamps=None):
 def noises(*seconds):
     generator = torch.Generator().manual_seed(0)
     return [torch.rand(int(s * SLOW), generator=generator) - 0.5 for s in seconds]
-
-
-@pytest.mark.parametrize("decoder", [Greedy(), Beam(2), Sampling(3)])
-@pytest.mark.parametrize("max_rows", [1, 4, 6, 256])
-def test_a_recordings_text_does_not_depend_on_the_batch(decoder, max_rows):
-    heard, recordings = transcriber(), noises(0.7, 9.3, 2.0, 5.1)
-    together = list(heard.stream(recordings, decoder, max_rows=max_rows))
-    for recording, output in zip(recordings, together, strict=True):
-        (alone,) = heard.stream([recording], decoder)
-        assert [w.output.text for w in output.windows] == [w.output.text for w in alone.windows]
-        assert [w[:2] for w in output.windows] == [w[:2] for w in alone.windows]
 
 
 def test_windows_cover_a_recording_in_order():
@@ -102,14 +90,6 @@ def test_a_quiet_voice_is_no_silence():
     assert not audio.is_silent(torch.cat([torch.zeros(RATE * 20), voice]), RATE)
     assert audio.is_silent(0.1 * voice, RATE)
     assert audio.is_silent(torch.zeros(1), RATE)
-
-
-def test_progress_tells_the_seconds():
-    seconds = []
-    with on_decoded(seconds.append):
-        list(transcriber().stream(noises(3, 4), Greedy(), max_rows=1))
-    assert sum(seconds) == pytest.approx(7, abs=len(seconds) / 2)
-    assert len(seconds) > 2
 
 
 @pytest.mark.parametrize("width", [1, 7, 50])

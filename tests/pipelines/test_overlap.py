@@ -11,7 +11,6 @@ from itertools import count
 import pytest
 
 import npad
-from cases import Small
 from npad import Greedy, InvalidInput
 from npad.cli import outputs
 from npad.cli import translate as command
@@ -61,16 +60,6 @@ def test_translations_are_those_of_one_thread(decoder, source, texts, window, ov
     texts, translator = sentences(texts), untrained()
     found = translator.stream(source(texts), decoder, 8, max_rows=40, window=window)
     assert_alike(found, expected)
-
-
-@pytest.mark.usefixtures("overlap")
-def test_halves_are_decoded_where_memory_is_short():
-    texts, translator = sentences(100), untrained()
-    expected = translator.translate(texts, Greedy(), 8)
-    small = replace(translator, model=Small(translator.model, 13))
-    with pytest.warns(npad.errors.MemoryWarning):
-        found = list(small.stream(ReadAhead(texts), Greedy(), 8, window=40))
-    assert [each.text for each in found] == [each.text for each in expected]
 
 
 @pytest.mark.usefixtures("overlap")

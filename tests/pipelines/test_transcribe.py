@@ -144,11 +144,6 @@ def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
     assert "en-de is a model of texts, not of sounds; use it with npad translate" in refused_here(
         capsys, monkeypatch, "transcribe", "--model", "en-de", sound
     )
-    for sound in (
-        torch.zeros(0),
-        torch.ones(5, dtype=torch.int16),
-        torch.ones(2, 3),
-        torch.tensor([0.0, torch.nan]),
-    ):
+    for sound in (torch.zeros(0), torch.ones(5, dtype=torch.int16), torch.tensor([0.0, torch.nan])):
         with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
             load_as(Transcriber, f"hf:{whisper}").transcribe([sound])

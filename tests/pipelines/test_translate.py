@@ -17,7 +17,7 @@ from npad.errors import OutOfMemory
 from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import TooLong
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
-from overlapping import assert_alike, decoders, sentences, untrained
+from overlapping import sentences, untrained
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -27,15 +27,6 @@ def test_greedy_takes_the_garden_path_and_others_do_not():
     assert TOY.translate(PHRASES[:1], Greedy())[0].text == "that is sausage"
     assert TOY.translate(PHRASES[:1], Beam(5))[0].text == "i could not care less"
     assert TOY.translate(PHRASES[:1], NPAD(chains=50, noise=Noise(0.3)))[0].text.startswith("i ")
-
-
-@pytest.mark.parametrize(
-    "decoder", [NPAD(chains=9, noise=Noise(0.5)), Sampling(5)], ids=["npad", "sampling"]
-)
-def test_a_texts_noise_depends_on_the_text_alone(decoder):
-    together = TOY.translate(PHRASES, decoder)
-    assert [TOY.translate([phrase], decoder)[0] for phrase in PHRASES] == together
-    assert TOY.translate(PHRASES[::-1], decoder) == together[::-1]
 
 
 def test_alternatives_are_the_others_best_first():
@@ -68,32 +59,6 @@ def test_a_blank_text_becomes_an_empty_one():
     assert danke.text == "thanks"
 
 
-@pytest.mark.parametrize(
-    "decoder",
-    [Beam(3), NPAD(chains=9, noise=Noise(0.5)), Sampling(5)],
-    ids=lambda d: type(d).__name__,
-)
-def test_the_rows_decoded_at_a_time_do_not_matter(decoder):
-    texts = [*PHRASES, "ich verstehe nur bahnhof"] * 3
-    few, many = (TOY.translate(texts, decoder, max_rows=rows) for rows in (1, 1024))
-    for one, other in zip(few, many, strict=True):
-        assert one.text == other.text
-        assert [each.text for each in one.alternatives] == [
-            each.text for each in other.alternatives
-        ]
-        assert one.hypothesis.chain == other.hypothesis.chain
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
-
-
-@decoders
-@pytest.mark.parametrize("window", [None, 1, 7, 60, 1000])
-def test_a_stream_is_translated_as_a_list_is(decoder, window):
-    texts, translator = sentences({1: 30, 7: 60}.get(window, 130)), untrained()
-    expected = translator.translate(texts, decoder, max_length=8)
-    found = translator.stream(iter(texts), decoder, max_length=8, max_rows=40, window=window)
-    assert_alike(found, expected)
-
-
 def test_a_stream_is_read_a_window_at_a_time():
     read = []
     endless = (read.append(i) or PHRASES[i % 3] for i in count())
@@ -116,18 +81,6 @@ def test_a_bound_may_be_the_largest_integer(bound):
 def test_a_stream_ends_where_its_texts_end():
     assert TOY.translate([]) == list(TOY.stream([])) == []
     assert [one.text for one in TOY.stream(iter(PHRASES[1:2]), window=1)] == ["thanks"]
-
-
-@decoders
-def test_sentences_that_do_not_fit_together_are_translated_in_turn_with_one_warning(decoder):
-    texts, translator = sentences(100), untrained()
-    expected = translator.translate(texts, decoder, max_length=8)
-    small = replace(translator, model=Small(translator.model, 13))
-    with one_warning():
-        found = list(small.stream(texts, decoder, max_length=8, max_rows=50, window=40))
-    for one, other in zip(found, expected, strict=True):
-        assert one.text == other.text
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
 
 
 def test_what_did_not_fit_once_is_not_tried_again():

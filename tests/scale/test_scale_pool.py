@@ -13,7 +13,7 @@ from cases import one_warning
 from npad import InvalidInput
 from npad.errors import MemoryWarning
 from npad.scale.pool import AHEAD, DEATHS, START_DEATHS, Crew, Pool, WorkerError
-from npad.scale.units import Failed, units_of
+from npad.scale.units import Failed
 from npad.scale.worker import CannotLoad, Died, NoMemory, Ready
 from scale_cases import DECODING, echo
 
@@ -158,16 +158,6 @@ def test_a_worker_that_ran_out_of_memory_is_replaced():
 
     with one_warning(), Pool(Filling(), 1) as pool:
         assert texts(pool.run("abcdef", DECODING, 1)) == [f"{text} 0" for text in "abcdef"]
-
-
-def test_chains_of_a_single_text_are_halved_too():
-    def fate(unit):
-        return NoMemory("no") if unit.chains[1] - unit.chains[0] > 1 else None
-
-    with one_warning(), Pool(Fake(fate), 2) as pool:
-        results = list(pool.map(units_of(["a"], DECODING, 1, chain_parts=2)))
-    found = [[t.text for t in (o, *o.alternatives)] for result in results for o in result.outcomes]
-    assert found == [["a 0", "a 1"], ["a 2", "a 3"]]
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line():

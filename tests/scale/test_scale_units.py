@@ -14,7 +14,7 @@ import npad.scale
 from cases import EVERY, by_name
 from npad import NPAD, Beam, InvalidInput
 from npad.scale import Decoding, Failed, Result, Unit
-from npad.scale.units import candidates_of, chain_ranges, is_near_tie, unit_size, units_of
+from npad.scale.units import chain_ranges, is_near_tie, unit_size, units_of
 from npad.selectors import MBR, GNMTLength, Rerank, WithCut
 from scale_cases import echo, made_of
 
@@ -33,16 +33,16 @@ def test_the_halves_of_a_unit_join_to_the_whole(texts, depth, chains):
     assert reduce(Result.joined, parts).outcomes == echo(unit).outcomes
 
 
-def test_one_text_and_one_chain_cannot_be_halved():
+def test_one_text_cannot_be_halved():
     assert Unit(0, ("a",), DECODING).halves() is None
-    assert Unit(0, ("a",), DECODING, (3, 4)).halves() is None
-    first, second = Unit(0, ("a",), DECODING, (3, 6)).halves()
-    assert (first.chains, second.chains) == ((3, 4), (4, 6))
+    assert Unit(0, ("a",), DECODING, (3, 6)).halves() is None
 
 
 def test_a_text_that_failed_in_one_range_of_chains_failed():
     ok, failed = Result(4, (made_of("a"),)), Result(4, (Failed("no memory"),))
-    assert ok.joined(failed).outcomes == failed.joined(ok).outcomes == failed.outcomes
+    for parts in ([ok, failed], [failed, ok]):
+        merged = parts[0].merged(parts[1:], DECODING.decoder, None)
+        assert merged.outcomes == failed.outcomes
 
 
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 7), st.integers(0, 5))
@@ -102,12 +102,6 @@ def test_a_small_corpus_has_a_unit_for_every_worker():
     assert unit_size(decoding, 2, 10**6) == 8 * 20
     assert unit_size(decoding, 4, 160) == 10
     assert unit_size(decoding, 4, 3) == unit_size(decoding, 4, 0) == 1
-
-
-def test_candidates_are_equals():
-    found = made_of("a", "b")
-    assert [candidate.text for candidate in candidates_of(found)] == ["a", "b"]
-    assert all(not candidate.alternatives for candidate in candidates_of(found))
 
 
 def test_near_ties_are_between_the_two_best_that_end_alike():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from npad import (
@@ -37,7 +35,7 @@ from npad.schedules import (
     Linear,
     Power,
 )
-from npad.search.registry import DECODERS, SELECTORS
+from npad.search.registry import SELECTORS
 from npad.selectors import GNMTLength, ModelMBR, WithCut
 
 TABLE = TableModel.random(3, 2)
@@ -112,31 +110,6 @@ def test_the_last_value_allowed_and_the_first_refused(make, allowed, refused):
     make(allowed)
     with pytest.raises(InvalidInput):
         make(refused)
-
-
-def test_what_a_decoder_says_of_itself():
-    """Whether it re-scores, returns several hypotheses, and takes part in comparisons."""
-    said = {
-        name: (kind.rescores, kind.returns_several, kind.compared)
-        for name, kind in dict[str, Any](DECODERS.kinds).items()
-    }
-    assert said == {
-        "greedy": (False, False, True),
-        "sampling": (False, True, True),
-        "beam": (False, False, True),
-        "diverse": (False, False, True),
-        "npad": (True, True, True),
-        "exact": (False, False, False),
-        "best-of": (False, True, False),
-        "selected": (True, True, False),
-        "steered": (True, False, False),
-        "shared-sampling": (False, True, False),
-        "epsilon": (False, True, False),
-        "arithmetic": (False, True, False),
-        "stochastic-beam": (False, True, False),
-        "fallback": (False, False, False),
-        "mbr-decoding": (True, True, False),
-    }
 
 
 def test_only_adaptive_noise_uses_the_entropy():

@@ -101,7 +101,6 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
         pytest.fail("done twice")
 
     monkeypatch.setattr("studies.steering.steps.Loop.run", fail)
-    monkeypatch.setattr("studies.steering.weights.ModelUpdater", fail)
     monkeypatch.setattr("studies.steering.experiment.decode_all", fail)
     Steering(ran[0], plan(corpus), 60, quiet).run()
 
@@ -208,7 +207,7 @@ def test_the_best_per_token_is_what_the_selector_selects():
     found = decode(model, source, npad, 12)
     selected = NPAD(Greedy(), 8, Noise(1.5), selector=LengthNormalised())
     expected = [hypotheses[0].tokens for hypotheses in decode(model, source, selected, 12)]
-    assert [best_per_token(hypotheses).tokens for hypotheses in found] == expected
+    assert [hypotheses[best_per_token(hypotheses)].tokens for hypotheses in found] == expected
     assert expected != [hypotheses[0].tokens for hypotheses in found]
 
 

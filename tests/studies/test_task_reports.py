@@ -31,7 +31,7 @@ from npad.search.greedy import Greedy
 from npad.storage import checkpoint
 from npad.text.subwords import Subwords
 from npad.training import run
-from npad.training.media import prepare_media
+from npad.training.prepare import prepare_media
 from npad.training.recipe import Recipe
 from runs import ROOT
 from speech_cases import corpus as corpus  # a fixture

@@ -14,10 +14,10 @@ from media import contents
 from npad import Greedy, InvalidInput, decode
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
-from npad.training import media as media_store
+from npad.training import prepare as preparing
 from npad.training import run
+from npad.training.sources import SourceKind
 from npad.training.store import Store
-from npad.training.tasks import Task
 from speech_cases import corpus  # noqa: F401, a fixture
 from studies.tasks import train as train_tasks
 from studies.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
@@ -50,7 +50,7 @@ def network(monkeypatch):
     """A network with random weights stands for the pretrained one."""
     torch.manual_seed(0)
     weights = {name: x.half() for name, x in EfficientNet().state_dict().items()}
-    monkeypatch.setattr(media_store, "fetch_network", lambda name, at_hand: weights)
+    monkeypatch.setattr(preparing, "fetch_network", lambda name, at_hand: weights)
     for kind, options in TINY.items():
         monkeypatch.setitem(train_tasks.OPTIONS, kind, options)
         monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind.split("-")[0], 3)
@@ -105,7 +105,7 @@ def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
         "caption", tmp_path / "pictures", tmp_path / "out", torch.device("cpu"), epochs=1
     )
     model = checkpoint.load(folder).model
-    task = Task.named("caption")
+    task = SourceKind.named("caption")
     pixels = torch.stack([picture for picture, _ in train_tasks.pictures(task, data, "valid")])
     cells = Store.open(tmp_path / "pictures").valid.source.read(np.arange(0, 18, 2), 1, 0)[0]
     torch.testing.assert_close(

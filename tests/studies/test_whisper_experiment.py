@@ -13,8 +13,7 @@ from speech_cases import corpus as corpus  # a fixture
 from speech_cases import whisper as whisper  # a fixture
 from studies.hypotheses import Candidate, choose
 from studies.whisper import experiment
-from studies.whisper.findings import comparisons, outcome
-from studies.whisper.report import render, write
+from studies.whisper.report import comparisons, outcome, render, write
 from studies.whisper.results import SELECTORS, Results, read_entries, selected
 
 # Candidates: text, log p, tokens with the end, count, finished

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, OutputFile, Precision
+from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -38,22 +38,8 @@ def command(
     output: OutputFile = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    nbest: Annotated[
-        int,
-        typer.Option(
-            help="Captions per picture, in Moses' format unless --json.",
-            min=1,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = 1,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object per picture: captions, scores, signature.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    nbest: Nbest = 1,
+    json: Json = False,
     overlay: Annotated[
         Path | None,
         typer.Option(

@@ -10,11 +10,12 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from npad.cli.options import MaxLength, MaxRows
+from npad.cli.options import MaxLength, MaxRows, field_parameter
+from npad.cli.options import flag_of as flag_of
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -43,11 +44,6 @@ MBR_ON_A_BEAM = (
     "warning: MBR on one beam's list is worse than the beam alone (40.2 BLEU against 43.2 on "
     "en-de); give it samples, --decoder sampling, or use --selector length-normalised"
 )
-
-
-def flag_of(name: str) -> str:
-    """Return the flag of a field: top_k -> --top-k."""
-    return "--" + name.replace("_", "-")
 
 
 def decodes(
@@ -216,35 +212,13 @@ def parameters() -> list[inspect.Parameter]:
 
 def _parameter(option: Option, owners: list[str]) -> inspect.Parameter:
     """Return an option as a parameter for typer; `owners` are the decoders that have it."""
-    metadata, kind = option.field.metadata, _typer_kind(option)
-    flags = [flag_of(option.name), *metadata.get("flags", ())]
-    if kind is bool:
-        negatable = option.default is True or metadata.get("negatable", False)
-        flags = [f"{flags[0]}/--no-{flags[0][2:]}" if negatable else flags[0]]
-    details: dict[str, Any] = {"help": _help(option, owners), "rich_help_panel": PANEL}
-    if kind is not bool:
-        numbers = kind is not str or {int, float} & set(get_args(option.kind))
-        details["metavar"] = "N" if numbers else "NAME"
-    annotation: Any = Annotated[kind | None, typer.Option(*flags, **details)]
-    return inspect.Parameter(option.name, KEYWORD, default=None, annotation=annotation)
-
-
-def _typer_kind(option: Option) -> Any:
-    """Return the type that typer parses: a plain one, or text, as numbers with commas are."""
-    several = any(get_origin(kind) is tuple for kind in (option.kind, *get_args(option.kind)))
-    kinds = () if several else get_args(option.kind) or (option.kind,)
-    return next((kind for kind in (bool, int, float) if kind in kinds), str)
-
-
-def _help(option: Option, owners: list[str]) -> str:
     text = f"{', '.join(owners)}: {option.field.metadata['help']}"
     parts = Registry.for_field(option.kind)
     if parts is not None and parts is not DECODERS:
         text += f": {', '.join(map(described, parts))}"
-    default = option.default
-    shown = "" if default in (MISSING, None, False) else label(default)
-    shown = str(option.field.metadata.get("shown", shown))
-    return f"{text}. [{shown}]" if shown else f"{text}."
+    return field_parameter(
+        option.name, option.kind, option.field.metadata, option.default, text, PANEL
+    )
 
 
 def described(kind: type) -> str:

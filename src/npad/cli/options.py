@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
+from npad.specs import label
+
 if TYPE_CHECKING:
     from npad.pipelines.translation import Translator
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 OUTPUT = "What to write"
 DEFAULT_MODEL = "en-de"
@@ -35,6 +42,20 @@ Precision = Annotated[
         help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
     ),
 ]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="One JSON object per output: scores, signature.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Nbest = Annotated[
+    int,
+    typer.Option(
+        help="Outputs per source, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
+    ),
+]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
@@ -58,3 +79,89 @@ def source_limit(translator: Translator, max_source: int) -> str:
     if translator.longest < max_source:
         return f"the model's limit of {translator.longest:,}"
     return f"--max-source {max_source:,}"
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a field: top_k -> --top-k."""
+    return "--" + name.replace("_", "-")
+
+
+def field_parameter(
+    name: str, kind: Any, metadata: Mapping[str, Any], default: Any, text: str, panel: str
+) -> inspect.Parameter:
+    """Return a dataclass field as an option for typer, which is None unless it is set.
+
+    Args:
+        name: of the option.
+        kind: the field's type.
+        metadata: the field's: `flags`, more names of the option; `negatable`, of a flag; `shown`,
+            the default in the help.
+        default: the field's, in the help; MISSING for none.
+        text: the help, without the default.
+        panel: of the help.
+    """
+    several = any(get_origin(part) is tuple for part in (kind, *get_args(kind)))
+    kinds = () if several else get_args(kind) or (kind,)
+    plain: Any = next((part for part in (bool, int, float) if part in kinds), str)
+    flags = [flag_of(name), *metadata.get("flags", ())]
+    if plain is bool:
+        negatable = default is True or metadata.get("negatable", False)
+        flags = [f"{flags[0]}/--no-{flags[0][2:]}" if negatable else flags[0]]
+    missing = default is MISSING or default is None or default is False
+    shown = "" if missing else label(default)
+    shown = str(metadata.get("shown", shown))
+    text = f"{text}. [{shown}]" if shown else f"{text}."
+    details: dict[str, Any] = {"help": text, "rich_help_panel": panel}
+    if plain is not bool:
+        numbers = plain is not str or {int, float} & set(get_args(kind))
+        details["metavar"] = "N" if numbers else "NAME"
+    annotation: Any = Annotated[plain | None, typer.Option(*flags, **details)]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def field_parameters(value: Any, panel: str, names: Sequence[str] = ()) -> list[inspect.Parameter]:
+    """Return fields of a dataclass as options: those named, or all that have a `help`.
+
+    Args:
+        value: the dataclass, or an instance whose fields are the defaults.
+        panel: of the help.
+        names: of the fields.
+    """
+    types = get_type_hints(value if isinstance(value, type) else type(value))
+    return [
+        field_parameter(
+            part.name,
+            types[part.name],
+            part.metadata,
+            part.default if isinstance(value, type) else getattr(value, part.name),
+            part.metadata["help"],
+            panel,
+        )
+        for part in fields(value)
+        if "help" in part.metadata and (not names or part.name in names)
+    ]
+
+
+def with_options(*extra: inspect.Parameter) -> Callable[[Command], Command]:
+    """Give a command more options, which it receives as keywords: `**settings`."""
+
+    def give(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in own
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        signature = inspect.Signature([*kept, *extra])
+        command.__signature__ = signature  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        return command
+
+    return give
+
+
+def are_set(**options: Any) -> dict[str, Any]:
+    """Return the options that the user set."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -10,7 +10,7 @@ import typer
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
-from npad.pipelines.attention import token_attention
+from npad.evaluate.overlays import token_attention
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint, jsonl
@@ -100,4 +100,4 @@ def loss_title(folder: Path) -> str:
         data = training.TrainingPlan.load(folder).data
     except NpadError:
         return title
-    return f"{title} on {Path(data if isinstance(data, str) else data['train'][0]).name}"
+    return f"{title} on {Path(data if isinstance(data, str) else data.train[0]).name}"

@@ -9,9 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.decoder_options import flag_of
 from npad.cli.display import Display, resumable
-from npad.cli.options import Device
+from npad.cli.options import (
+    Device,
+    are_set,
+    field_parameter,
+    field_parameters,
+    flag_of,
+    with_options,
+)
 from npad.cli.plot import loss_title
 from npad.cli.prepare import (
     Joint,
@@ -27,8 +33,9 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.models.cgru.model import PRESETS
-from npad.noise.noisy import noise_from_names
+from npad.noise.noisy import Noise, noise_from_names
 from npad.pipelines.loading import COMMANDS
+from npad.search.request import options_of
 from npad.storage import checkpoint as checkpoints
 from npad.storage import jsonl
 from npad.training import run
@@ -43,6 +50,19 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+RECIPE = "The recipe"  # of the help
+NOISE_OPTIONS = [
+    field_parameter(
+        option.name,
+        option.kind,
+        option.field.metadata,
+        option.default,
+        f"Of noise in training: {option.field.metadata['help']}",
+        RECIPE,
+    )
+    for option in options_of(Noise)
+    if option.name != "sigma"
+]
 FEATURES = {"size", "rate", "network"}  # options of a task's source
 NEEDS = {"size": "caption", "rate": "speech", "network": "caption", "from": "caption"}
 
@@ -55,10 +75,7 @@ def _model(help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="The model")
 
 
-def _recipe(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The recipe")
-
-
+@with_options(*field_parameters(Recipe, RECIPE), *NOISE_OPTIONS)
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
@@ -106,43 +123,10 @@ def command(
     ] = None,
     dropout: Annotated[float | None, _model("Dropout rate of embeddings and readout.")] = None,
     initialisation: Annotated[str | None, _model("`paper` (0.01·N(0, 1)) or `glorot`.")] = None,
-    optimiser: Annotated[str | None, _recipe("`adam`, `adadelta` or `sgd`.")] = None,
-    learning_rate: Annotated[
-        float | None, _recipe("Learning rate. [the optimiser's default]", "--learning-rate", "--lr")
+    sigma: Annotated[
+        float | None, typer.Option(help="Train with noise of this σ₀.", rich_help_panel=RECIPE)
     ] = None,
-    decay: Annotated[
-        float | None, _recipe("Learning-rate factor after a validation without a new best. [1]")
-    ] = None,
-    anneal: Annotated[
-        bool | None, _recipe("Anneal the learning rate to zero along a cosine.", "--anneal")
-    ] = None,
-    clip: Annotated[
-        float | None, _recipe("Maximum gradient norm; larger gradients are rescaled. [1]")
-    ] = None,
-    batch: Annotated[
-        int | None, _recipe("Tokens per side of a batch, padding included. [4096]")
-    ] = None,
-    epochs: Annotated[int | None, _recipe("Maximum epochs. [20]")] = None,
-    updates: Annotated[int | None, _recipe("Maximum updates.")] = None,
-    patience: Annotated[
-        int | None, _recipe("Validations without a new best before stopping. [5]")
-    ] = None,
-    validate: Annotated[int | None, _recipe("Updates between validations. [an epoch]")] = None,
-    checkpoint: Annotated[int | None, _recipe("Updates between checkpoints. [1000]")] = None,
-    precision: Annotated[
-        str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
-    ] = None,
-    seed: Annotated[int | None, _recipe("Seed of weights, order and noise. [0]")] = None,
-    augment: Annotated[
-        bool | None, _recipe("Change pictures and sounds a little in every update. [augment]")
-    ] = None,
-    sigma: Annotated[float | None, _recipe("Train with noise of this σ₀.")] = None,
-    schedule: Annotated[str | None, _recipe("Schedule of σ, as in `npad translate`. [1/t]")] = None,
-    noise: Annotated[str | None, _recipe("Distribution of the noise. [gaussian]")] = None,
-    site: Annotated[str | None, _recipe("Where the noise enters. [hidden]")] = None,
-    relative: Annotated[
-        bool | None, _recipe("Scale σ by the RMS of what it perturbs.", "--relative")
-    ] = None,
+    **settings: Any,
 ) -> None:
     """Train the paper's model to translate, to caption pictures or to transcribe speech.
 
@@ -160,7 +144,7 @@ def command(
 
         npad train runs/en-cs --resume --epochs 40
     """
-    text_options = _set_options(
+    data_options = are_set(
         train=train,
         valid=valid,
         vocabulary=vocabulary,
@@ -174,7 +158,7 @@ def command(
         network=network,
         **{"from": at_hand},
     )
-    model_options = _set_options(
+    model_options = are_set(
         units=units,
         embedding=embedding,
         cell=cell,
@@ -184,47 +168,25 @@ def command(
         dropout=dropout,
         initialisation=initialisation,
     )
-    recipe_options = _set_options(
-        optimiser=optimiser,
-        learning_rate=learning_rate,
-        decay=decay,
-        anneal=anneal,
-        clip=clip,
-        batch=batch,
-        epochs=epochs,
-        updates=updates,
-        patience=patience,
-        validate=validate,
-        checkpoint=checkpoint,
-        precision=precision,
-        seed=seed,
-        augment=augment,
-    )
-    noise_options = _set_options(
-        sigma=sigma, schedule=schedule, noise=noise, site=site, relative=relative
-    )
+    noise = are_set(sigma=sigma, **{o.name: settings.pop(o.name) for o in NOISE_OPTIONS})
+    recipe_options = are_set(**settings)
     resolved = device_named(device, "--device")
     display = Display() if int(os.environ.get("RANK", 0)) == 0 else None
     with resumable("npad train", folder), display.live() if display else nullcontext():
         if resume:
-            fixed = _set_options(data=data, preset=preset)
-            fixed |= text_options | model_options | recipe_options | noise_options
+            fixed = are_set(data=data, preset=preset)
+            fixed |= data_options | model_options | recipe_options | noise
             _refuse_changes(fixed)
             longer = {name: fixed[name] for name in STOPPING_CRITERIA if name in fixed}
             progress, reason = run.resume(folder, resolved, display, **longer)
         else:
-            source = _text_or_store(data, text_options)
+            source = _text_or_store(data, data_options)
             model, recipe = _plan(
-                preset or "small", resolved.type, model_options, recipe_options, noise_options
+                preset or "small", resolved.type, model_options, recipe_options, noise
             )
             progress, reason = run.train(folder, source, model, recipe, resolved, display)
     if display:
         _print_summary(folder, progress, reason)
-
-
-def _set_options(**options: Any) -> dict[str, Any]:
-    """Return the options that the user set."""
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _refuse_changes(options: dict[str, Any]) -> None:
@@ -240,22 +202,21 @@ def _plan(
     device: str,
     model_options: dict[str, Any],
     recipe_options: dict[str, Any],
-    noise_options: dict[str, Any],
+    noise: dict[str, Any],
 ) -> tuple[dict[str, Any], Recipe]:
     """Return the options of the model and the recipe: the preset's, overridden by the user's."""
     ensure_choice("preset", preset, tuple(PRESETS))
-    if noise_options and "sigma" not in noise_options:
+    if noise and "sigma" not in noise:
         raise InvalidInput("noise in training needs its --sigma")
     defaults = PRESETS[preset] | PRESET_OPTIONS[preset]
     recipe_defaults = {
         "optimiser": defaults.pop("optimiser"),
         "precision": "bfloat16" if device == "cuda" else "float32",
     }
-    if "noise" in noise_options:
-        noise_options["distribution"] = noise_options.pop("noise")
-    noise = noise_from_names(**noise_options) if noise_options else None
-    recipe = Recipe(**recipe_defaults | recipe_options, noise=noise)
-    return defaults | model_options, recipe
+    if "noise" in noise:
+        noise["distribution"] = noise.pop("noise")
+    recipe_options["noise"] = noise_from_names(**noise) if noise else None
+    return defaults | model_options, Recipe(**recipe_defaults | recipe_options)
 
 
 def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[str, Any]:
@@ -282,11 +243,6 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
         options["vocabulary"] = parse_sizes(options["vocabulary"])
     for name in options.keys() & NEEDS.keys():
         raise InvalidInput(f"{flag_of(name)} needs --task {NEEDS[name]}")
-    for name in ("train", "valid", "tokenizers"):
-        if name in options:
-            options[name] = [
-                "-" if str(path) == "-" else str(path.resolve()) for path in options[name]
-            ]
     return options
 
 
@@ -298,7 +254,7 @@ def _media_options(options: dict[str, Any]) -> None:
     if "from" in options:
         if "network" not in features:
             raise InvalidInput("--from is the file of a --network; name the network")
-        options["weights"] = [str(options.pop("from").resolve())]
+        options["weights"] = [options.pop("from")]
     if features:
         options["features"] = features
     if "vocabulary" in options:

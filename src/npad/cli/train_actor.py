@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.display import Display, resumable
-from npad.cli.options import DEFAULT_MODEL, Device, ModelName
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    Device,
+    ModelName,
+    are_set,
+    field_parameters,
+    with_options,
+)
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -18,15 +25,17 @@ from npad.storage import checkpoint
 from npad.storage.actors import install_actor
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
 
+RECIPE_OPTIONS = ("learning_rate", "batch", "epochs", "patience", "precision", "seed")
+
 
 def _actor(help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="The actor")
 
 
-def _recipe(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The recipe")
-
-
+@with_options(
+    *field_parameters(ActorPlan, "What to learn", ("width", "criterion", "dropout")),
+    *field_parameters(ACTOR_RECIPE, "The recipe", RECIPE_OPTIONS),
+)
 def command(
     folder: Annotated[
         Path, typer.Argument(help="Folder of the run: candidates, checkpoints and log.")
@@ -43,7 +52,6 @@ def command(
         tuple[Path, Path] | None,
         typer.Option(help="Validation pairs.", metavar="SOURCE TARGET"),
     ] = None,
-    width: Annotated[int, typer.Option(help="Width of the beam that decodes --data.")] = 35,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,9 +59,6 @@ def command(
             "to the reference by `bleu` or `chrf`; several are a mixture. [beam]"
         ),
     ] = None,
-    criterion: Annotated[
-        str, typer.Option(help="What stops training: `bleu` or `log-prob` of greedy search.")
-    ] = "bleu",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
     install: Annotated[
         bool, typer.Option("--install", help="Put the best actor beside the model.")
@@ -68,19 +73,7 @@ def command(
     sites: Annotated[
         str, _actor("Where it pushes, with commas: sites of the model's noise.")
     ] = "hidden",
-    learning_rate: Annotated[
-        float, _recipe("Learning rate of Adam, annealed to zero.", "--learning-rate", "--lr")
-    ] = 1e-3,
-    batch: Annotated[int, _recipe("Tokens per side of a batch, padding included.")] = 8192,
-    epochs: Annotated[int, _recipe("Maximum epochs.")] = 8,
-    dropout: Annotated[
-        float, _recipe("Share of the model's units that are dropped while the actor learns.")
-    ] = 0.0,
-    patience: Annotated[int, _recipe("Validations without a new best before stopping.")] = 5,
-    precision: Annotated[
-        str | None, _recipe("`float32`, or `bfloat16` for matrix products. [bfloat16 on a GPU]")
-    ] = None,
-    seed: Annotated[int, _recipe("Seed of weights and order.")] = 0,
+    **settings: Any,
 ) -> None:
     """Train an actor, which brings greedy search nearer to a beam.
 
@@ -109,23 +102,15 @@ def command(
                 raise InvalidInput(
                     "an actor learns from --data SOURCES and is validated on --valid SOURCE TARGET"
                 )
-            recipe = replace(
-                ACTOR_RECIPE,
-                learning_rate=learning_rate,
-                batch=batch,
-                epochs=epochs,
-                patience=patience,
-                precision=precision or ("bfloat16" if resolved.type == "cuda" else "float32"),
-                seed=seed,
-            )
+            chosen = are_set(**settings)
+            recipe = {name: chosen.pop(name) for name in RECIPE_OPTIONS if name in chosen}
+            precision = "bfloat16" if resolved.type == "cuda" else "float32"
             plan = ActorPlan(
                 model=model,
                 data=_names(data),
                 valid=(str(valid[0]), str(valid[1])),
                 references=_names(references or []),
-                width=width,
                 targets=tuple(target or ["beam"]),
-                criterion=criterion,
                 sites=_split(sites),
                 actor={
                     "kind": kind,
@@ -133,8 +118,8 @@ def command(
                     "layers": layers,
                     "inputs": list(_split(inputs)),
                 },
-                dropout=dropout,
-                recipe=recipe,
+                recipe=replace(ACTOR_RECIPE, **{"precision": precision} | recipe),
+                **chosen,
             )
             reached, reason = train_actor(folder, plan, resolved, watch)
     criteria = f"greedy search {reached.initial:.2f}, best {reached.best:.2f}"

@@ -14,8 +14,10 @@ from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
     Device,
+    Json,
     MaxSource,
     ModelName,
+    Nbest,
     OutputFile,
     Precision,
     source_limit,
@@ -49,20 +51,8 @@ def command(
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
-    nbest: Annotated[
-        int,
-        typer.Option(
-            help="Outputs per text, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
-        ),
-    ] = 1,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object per text: outputs, scores, signature.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    nbest: Nbest = 1,
+    json: Json = False,
     moses: Annotated[
         bool,
         typer.Option(

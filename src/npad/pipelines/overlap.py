@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from threading import RLock, Thread, current_thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,36 +34,26 @@ class ReadAhead:
         return iter(self.sources)
 
 
-class Runner(Protocol):
-    """Runs decoding tasks one at a time, in the order in which they were submitted."""
+class Inline:
+    """Runs a decoding task in the caller's thread, when its result is asked for."""
 
     def submit(self, task: Callable[[], T]) -> Callable[[], T]:
         """Return a function that waits for the task and returns its result, or raises its error."""
+        return task
 
     def look_ahead(self, items: Iterator[T]) -> Iterator[T]:
         """Yield the items, computed ahead if that helps."""
+        return items
 
     def close(self) -> None:
         """Drop the tasks that have not begun, and wait for the one that has."""
 
 
-class Inline:
-    """Runs a task in the caller's thread, when its result is asked for."""
+class Background(Inline):
+    """Runs tasks in a thread, in the order in which they were submitted.
 
-    def submit(self, task: Callable[[], T]) -> Callable[[], T]:
-        return task
-
-    def look_ahead(self, items: Iterator[T]) -> Iterator[T]:
-        return items
-
-    def close(self) -> None:
-        pass
-
-
-class Background:
-    """Runs tasks in a thread, which ends when there are none left.
-
-    So a program that abandons a stream can end. Tasks see the context variables of their submitter.
+    The thread ends when there are none left, so that a program that abandons a stream can end.
+    Tasks see the context variables of their submitter.
     """
 
     def __init__(self) -> None:
@@ -107,7 +97,7 @@ class Background:
             thread.join()
 
 
-def runner_for(model: Model[Any]) -> Runner:
+def runner_for(model: Model[Any]) -> Inline:
     """Return how a model's decoding is run: in the background on a GPU, else inline.
 
     On a CPU, decoding keeps all cores busy, so that overlap gains nothing. Inside a

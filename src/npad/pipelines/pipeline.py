@@ -19,7 +19,7 @@ from npad.hypotheses import Hypothesis
 from npad.model import Model, ensure_length
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
-from npad.pipelines.overlap import Inline, ReadAhead, Runner, runner_for
+from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.search.decoder import Decoder
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
 from npad.signatures import signature
@@ -380,7 +380,7 @@ class Run:
 
     pipeline: Pipeline
     decoding: Decoding
-    runner: Runner
+    runner: Inline
     signed: str
 
     def __post_init__(self) -> None:

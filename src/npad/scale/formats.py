@@ -101,12 +101,8 @@ def _schema(pyarrow: Any) -> Any:
         "chain": pyarrow.int64(),
         "finished": pyarrow.bool_(),
     }
-    columns = {"id": pyarrow.int64(), "source": pyarrow.string(), **found}
-    columns |= {
-        "signature": pyarrow.string(),
-        "alternatives": pyarrow.list_(pyarrow.struct(found)),
-    }
-    return pyarrow.schema(columns)
+    more = {"signature": pyarrow.string(), "alternatives": pyarrow.list_(pyarrow.struct(found))}
+    return pyarrow.schema({"id": pyarrow.int64(), "source": pyarrow.string(), **found, **more})
 
 
 def _text_of(line: str, field: str) -> str | Failed:
@@ -117,11 +113,6 @@ def _text_of(line: str, field: str) -> str | Failed:
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
         return Failed(f"it is no JSON object with a text {field!r}")
-    return _sound(text)
-
-
-def _sound(text: str) -> str | Failed:
-    """Return a text that can be written as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

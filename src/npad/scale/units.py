@@ -53,19 +53,12 @@ class Unit:
     alternatives: int | None = None
 
     def halves(self) -> tuple[Unit, Unit] | None:
-        """Return two smaller units: half the texts each, or half the chains of a single text.
-
-        None if there is one text, and one chain or no range of chains.
-        """
-        if len(self.texts) > 1:
-            middle = len(self.texts) // 2
-            head = replace(self, texts=self.texts[:middle])
-            return head, replace(self, first=self.first + middle, texts=self.texts[middle:])
-        if self.chains is None or self.chains[1] - self.chains[0] < 2:
+        """Return two units of half the texts each; None if there is one text."""
+        if len(self.texts) < 2:
             return None
-        start, stop = self.chains
-        middle = (start + stop) // 2
-        return replace(self, chains=(start, middle)), replace(self, chains=(middle, stop))
+        middle = len(self.texts) // 2
+        head = replace(self, texts=self.texts[:middle])
+        return head, replace(self, first=self.first + middle, texts=self.texts[middle:])
 
     def failed(self, reason: str) -> Result:
         """Return the result where no worker can run this unit."""
@@ -96,12 +89,8 @@ class Result:
     halved: bool = False
 
     def joined(self, other: Result) -> Result:
-        """Return this result and that of the following texts, or of the same text's next chains."""
-        outcomes = (*self.outcomes, *other.outcomes)
-        if other.first < self.first + len(self.outcomes):  # other chains of the last text
-            last = _join_chains(self.outcomes[-1], other.outcomes[0])
-            outcomes = (*self.outcomes[:-1], last, *other.outcomes[1:])
-        return self._with(outcomes, [other])
+        """Return this result and that of the following texts."""
+        return self._with((*self.outcomes, *other.outcomes), [other])
 
     def merged(self, others: Sequence[Result], whole: Decoder, alternatives: int | None) -> Result:
         """Return NPAD's result from this one and those of all its other chain ranges.
@@ -111,12 +100,14 @@ class Result:
             whole: NPAD, whose selector chooses.
             alternatives: as in `Unit`.
         """
-        model = next((part.model for part in (self, *others) if part.model), "")
         ranges = zip(self.outcomes, *(part.outcomes for part in others), strict=True)
-        outcomes = [_merge_chains(found, whole, model) for found in ranges]
-        near_ties = sum(map(is_near_tie, outcomes))
-        outcomes = [without_alternatives(outcome, alternatives) for outcome in outcomes]
-        return replace(self._with(tuple(outcomes), others), near_ties=near_ties)
+        merged = self._with((), others)
+        outcomes = [_merge_chains(found, whole, merged.model) for found in ranges]
+        return replace(
+            merged,
+            outcomes=tuple(without_alternatives(outcome, alternatives) for outcome in outcomes),
+            near_ties=sum(map(is_near_tie, outcomes)),
+        )
 
     def _with(self, outcomes: tuple[Outcome, ...], others: Sequence[Result]) -> Result:
         """Return these outcomes with the figures of this result and others added."""
@@ -226,31 +217,16 @@ def named_signature(decoder: Decoder, model: str) -> str:
     return signature(decoder, SimpleNamespace(name=model))
 
 
-def candidates_of(output: Output) -> tuple[Output, ...]:
-    """Return an output and its alternatives as equals."""
-    return replace(output, alternatives=()), *output.alternatives
-
-
-def _join_chains(first: Outcome, second: Outcome) -> Outcome:
-    """Return the candidates of two chain ranges of one text."""
-    if isinstance(first, Failed):
-        return first
-    if isinstance(second, Failed):
-        return second
-    return replace(first, alternatives=(*first.alternatives, *candidates_of(second)))
-
-
 def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outcome:
     """Merge the candidates that the chain ranges of one text found."""
-    joined, *others = found
-    for outcome in others:
-        joined = _join_chains(joined, outcome)
-    if isinstance(joined, Failed):
-        return joined
+    candidates: list[Output] = []
+    for outcome in found:
+        if isinstance(outcome, Failed):
+            return outcome
+        candidates += [replace(outcome, alternatives=()), *outcome.alternatives]
     signed = named_signature(whole, model)
-    if joined.hypothesis.noisy_log_prob is None:  # a blank text is not decoded, and has no noise
-        return replace(joined, alternatives=(), signature=signed)
-    candidates = candidates_of(joined)
+    if candidates[0].hypothesis.noisy_log_prob is None:  # a blank text, which is not decoded
+        return replace(candidates[0], signature=signed)
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
     confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
     by_text = whole.with_texts(texts.__getitem__)

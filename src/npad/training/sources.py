@@ -1,4 +1,4 @@
-"""Sources of training pairs, memory-mapped: sentences, pictures, sounds.
+"""Sources of training pairs, memory-mapped: sentences, pictures, sounds; and what they hold.
 
 Pictures and sounds are stored once, whatever the number of their texts:
 
@@ -11,8 +11,10 @@ Pictures and sounds are stored once, whatever the number of their texts:
 
 from __future__ import annotations
 
+import io
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,14 +25,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from npad.errors import StorageError
+from npad.errors import InvalidInput, StorageError
+from npad.models.encoders.efficientnet import CELLS, CHANNELS, NETWORKS
 from npad.models.encoders.sound import STRIDE
+from npad.pipelines.pictures import read_picture
+from npad.pipelines.sound import log_mel, read_wav
 from npad.storage.regular import open_regular
+from npad.validation import brief, ensure_choice, ensure_integer
 
 Index = NDArray[np.int64]
 # Positions of a sound are rounded up to so many times a text's step: sounds are longer, and every
 # shape is captured as a graph.
 SOUND_STEPS = 8
+SOURCES = {"caption": "picture", "speech": "sound"}
+# Options of a source's encoder that the data fix; a model's `source_options` hold them and others.
+FEATURES = {"picture": {"size": 80}, "sound": {"rate": 8000, "bins": 40}}
+MAX_FEATURE = 1 << 20
+NETWORK = "network"  # the optional feature of a picture: the frozen network that encoded it
+NETWORK_FILE = "picture.safetensors"  # of a store: that network
+FILES = {
+    "picture": ["source.items", "source.pixels"],
+    "cells": ["source.items", "source.cells"],
+    "sound": ["source.items", "source.frames", "source.ends"],
+}
 
 
 class Source(Protocol):
@@ -158,6 +175,125 @@ class Sounds:
         if not rising or len(frames) != bins * int(ends[-1]):
             raise StorageError(f"{folder}/source.ends is damaged: it does not fit source.frames")
         return cls(frames.reshape(-1, bins), ends, _items(folder, pairs, len(ends)))
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """What a store's source is, if it is no text, and with which features it was stored."""
+
+    name: str  # "caption" or "speech"
+    features: Mapping[str, Any]  # {"size": 80}, or {"rate": 8000, "bins": 40}
+
+    @classmethod
+    def named(cls, name: str, features: Mapping[str, Any] | None = None) -> SourceKind:
+        """Return the kind of a task, with the given features or `FEATURES`.
+
+        Raises:
+            InvalidInput: there is no such task, or a feature is unknown or out of range.
+        """
+        ensure_choice("task", name, tuple(SOURCES))
+        source = SOURCES[name]
+        if features is not None and not isinstance(features, Mapping):
+            raise InvalidInput(f"features must be a dictionary, not {brief(features)}")
+        known = FEATURES[source]
+        for feature, value in (features or {}).items():
+            if feature == NETWORK and source == "picture":
+                ensure_choice(NETWORK, value, NETWORKS)
+                continue
+            if feature not in known:
+                rule = f"it has {', '.join(known)}"
+                raise InvalidInput(f"a {source} has no feature {brief(feature)}; {rule}")
+            ensure_integer(feature, value, 1, MAX_FEATURE)
+        return cls(name, known | dict(features or {}))
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> SourceKind | None:
+        """Return the kind of a store, from its store.json; None for texts.
+
+        Raises:
+            InvalidInput: there is no such task.
+        """
+        if "task" not in about:
+            return None
+        return cls.named(about["task"], about.get("features"))
+
+    @property
+    def source(self) -> str:
+        """The source that its models read."""
+        return SOURCES[self.name]
+
+    @property
+    def network(self) -> str | None:
+        """The frozen network whose features of pictures are stored, if any."""
+        return self.features.get(NETWORK)
+
+    @property
+    def files(self) -> list[str]:
+        """The files of a split's source."""
+        return FILES["cells" if self.network else self.source]
+
+    def model_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a model, completed by the source and its features.
+
+        Raises:
+            InvalidInput: the options ask for other features than the data has.
+        """
+        chosen = options.get("source_options") or {}
+        if not isinstance(chosen, Mapping):
+            raise InvalidInput(f"source_options must be a dictionary, not {brief(chosen)}")
+        for name, value in self.features.items():
+            if name in chosen and chosen[name] != value:
+                raise InvalidInput(
+                    f"the data has {name} {value}, and the model cannot have {brief(chosen[name])}"
+                )
+        merged = dict(chosen) | dict(self.features)
+        return dict(options) | {"source": self.source, "source_options": merged}
+
+    def read(self, content: bytes, name: str) -> Tensor:
+        """Return the picture or the features of the sound in a file.
+
+        Raises:
+            InvalidInput: the file is no picture or sound.
+        """
+        if self.source == "picture":
+            return read_picture(content, self.features["size"], name)
+        rate = self.features["rate"]
+        samples = read_wav(io.BytesIO(content), name, rate)
+        return log_mel(samples, rate, self.features["bins"])
+
+    def open(self, folder: Path, pairs: int) -> Source:
+        """Memory-map the source of a split of `pairs` pairs.
+
+        Raises:
+            StorageError: a file cannot be read, or does not fit.
+        """
+        if self.network:
+            return Pictures.open(folder, pairs, "cells", "float16", (CELLS, CHANNELS))
+        if self.source == "picture":
+            size = self.features["size"]
+            return Pictures.open(folder, pairs, "pixels", "uint8", (3, size, size))
+        return Sounds.open(folder, pairs, self.features["bins"])
+
+    def checked(self, item: Tensor, number: int) -> Tensor:
+        """Return an item in the type of the store.
+
+        Raises:
+            InvalidInput: it is of another type or shape.
+        """
+        if self.source == "picture":
+            size = self.features["size"]
+            fits = isinstance(item, Tensor) and item.dtype == torch.uint8
+            rule, shape = f"a uint8 tensor [3, {size}, {size}]", (3, size, size)
+            fits = fits and tuple(item.shape) == shape
+        else:
+            bins = self.features["bins"]
+            rule = f"a floating-point tensor [frames, {bins}]"
+            fits = isinstance(item, Tensor) and item.is_floating_point() and item.dim() == 2
+            fits = fits and item.shape[1] == bins and len(item) > 0
+        if not fits:
+            kind = list(item.shape) if isinstance(item, Tensor) else brief(item)
+            raise InvalidInput(f"{self.source} {number} must be {rule}, not {kind}")
+        return item.half() if self.source == "sound" else item
 
 
 def _items(folder: Path, pairs: int, count: int) -> NDArray[np.int64]:

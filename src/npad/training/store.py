@@ -28,13 +28,11 @@ from torch import Tensor
 from npad.errors import InvalidInput, StorageError
 from npad.storage.regular import file_digest, read_json, unseal
 from npad.text.subwords import SIDES, TOKENIZER_FILES, Subwords
-from npad.training.sources import Side, Source, mapped
-from npad.training.tasks import NETWORK_FILE, Task
+from npad.training.sources import NETWORK_FILE, Side, Source, SourceKind, mapped
 from npad.validation import one_line
 
 FORMAT = 2
 PARTS = ("tokens", "ends")  # the files of a side
-COUNTS = ("pairs", "kept", "empty", "long")
 WAY_OUT = "make it anew with npad prepare"
 
 
@@ -49,21 +47,21 @@ class PairCorpus:
         return len(self.target.ends)
 
     @classmethod
-    def open(cls, folder: Path, dtypes: Sequence[str], task: Task | None = None) -> Self:
+    def open(cls, folder: Path, dtypes: Sequence[str], kind: SourceKind | None = None) -> Self:
         """Memory-map the files of a split.
 
         Args:
             folder: the folder of the split.
             dtypes: the types of the source and target tokens.
-            task: what the source is, if it is no text.
+            kind: what the source is, if it is no text.
 
         Raises:
             StorageError: a file cannot be read, or its length does not fit the ends.
         """
         target = _side(folder, "target", dtypes[1])
-        if task is None:
+        if kind is None:
             return cls(_side(folder, "source", dtypes[0]), target)
-        return cls(task.open(folder, len(target.ends)), target)
+        return cls(kind.open(folder, len(target.ends)), target)
 
 
 @dataclass(frozen=True)
@@ -106,22 +104,22 @@ class Store:
         return self
 
     @cached_property
-    def task(self) -> Task | None:
+    def kind(self) -> SourceKind | None:
         """What the source is, if it is no text."""
-        return Task.of(self.about)
+        return SourceKind.of(self.about)
 
     @cached_property
     def subwords(self) -> tuple[Subwords | None, Subwords]:
         """The vocabularies of source, if it is a text, and target."""
         loaded: list[Subwords] = []
-        names = TOKENIZER_FILES if self.task is None else TOKENIZER_FILES[1:]
+        names = TOKENIZER_FILES if self.kind is None else TOKENIZER_FILES[1:]
         sizes = self.about["vocabulary"][-len(names) :]
         for name, size in zip(names, sizes, strict=True):
             loaded.append(Subwords.load(self.folder / name))
             if loaded[-1].size != size:
                 reason = f"{name} has {loaded[-1].size:,} tokens, not {size:,}"
                 raise StorageError(f"{self.folder} is damaged: {reason}; {WAY_OUT}")
-        return loaded[0] if self.task is None else None, loaded[-1]
+        return loaded[0] if self.kind is None else None, loaded[-1]
 
     @property
     def pretrained(self) -> dict[str, Tensor] | None:
@@ -130,7 +128,7 @@ class Store:
         Raises:
             StorageError: they cannot be read.
         """
-        if self.task is None or self.task.network is None:
+        if self.kind is None or self.kind.network is None:
             return None
         try:
             return load_file(self.folder / NETWORK_FILE)
@@ -150,7 +148,7 @@ class Store:
     def _corpus(self, split: str) -> PairCorpus:
         """Memory-map a split, and check its number of pairs, its ends and its tokens."""
         folder, pairs = self.folder / split, self.about["splits"][split]["kept"]
-        corpus = PairCorpus.open(folder, self.about["dtypes"], self.task)
+        corpus = PairCorpus.open(folder, self.about["dtypes"], self.kind)
         for name, size in zip(SIDES, self.about["vocabulary"], strict=True):
             side = getattr(corpus, name)
             if not isinstance(side, Side):
@@ -168,7 +166,7 @@ class Store:
 
 
 class SideWriter:
-    """Appends sentences to a side of a split."""
+    """Appends sentences to a side of a split, in a `with` block."""
 
     def __init__(self, folder: Path, side: str, dtype: str) -> None:
         self.files = [open(folder / f"{side}.{part}", "wb") for part in PARTS]  # noqa: SIM115
@@ -187,36 +185,12 @@ class SideWriter:
             file.write(array.tobytes())
         self.written += len(tokens)
 
-    def close(self) -> None:
-        """Close the files."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for file in self.files:
             file.close()
-
-
-class Writer:
-    """Appends pairs of sentences to a split of a store."""
-
-    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
-        folder.mkdir(parents=True)
-        self.sides = [
-            SideWriter(folder, side, dtype)
-            for side, dtype in zip(SIDES, dtypes(sizes), strict=True)
-        ]
-
-    @property
-    def written(self) -> list[int]:
-        """The tokens of source and target."""
-        return [side.written for side in self.sides]
-
-    def add(self, pairs: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Append aligned sentences: [source sentences, target sentences]."""
-        for side, sentences in zip(self.sides, pairs, strict=True):
-            side.add(sentences)
-
-    def close(self) -> None:
-        """Close the files."""
-        for side in self.sides:
-            side.close()
 
 
 def dtypes(sizes: Sequence[int]) -> list[str]:
@@ -224,13 +198,13 @@ def dtypes(sizes: Sequence[int]) -> list[str]:
     return ["uint16" if size <= 1 << 16 else "uint32" for size in sizes]
 
 
-def file_names(splits: Sequence[str], task: Task | None = None) -> list[str]:
+def file_names(splits: Sequence[str], kind: SourceKind | None = None) -> list[str]:
     """List the files of a store other than store.json."""
-    tokenizers = TOKENIZER_FILES if task is None else TOKENIZER_FILES[1:]
-    sides = SIDES if task is None else SIDES[1:]
+    tokenizers = TOKENIZER_FILES if kind is None else TOKENIZER_FILES[1:]
+    sides = SIDES if kind is None else SIDES[1:]
     parts = [f"{side}.{part}" for side in sides for part in PARTS]
-    parts += [] if task is None else task.files
-    tokenizers += () if task is None or task.network is None else (NETWORK_FILE,)
+    parts += [] if kind is None else kind.files
+    tokenizers += () if kind is None or kind.network is None else (NETWORK_FILE,)
     return [*tokenizers, *(f"{split}/{part}" for split in splits for part in parts)]
 
 
@@ -244,40 +218,18 @@ def _side(folder: Path, name: str, dtype: str) -> Side:
 
 
 def _fault(about: dict[str, Any]) -> str:
-    """Return the first fault in the fields of store.json, or an empty string."""
+    """Return the first fault in the fields of store.json, whose digest is right, or nothing."""
     required = ("vocabulary", "dtypes", "splits", "joint", "sha256")
     missing = [name for name in required if name not in about]
     if missing:
         return f"{missing[0]!r} is missing"
     try:
-        task = Task.of(about)
+        kind = SourceKind.of(about)
     except InvalidInput as error:
         return str(error)
-    sizes, splits = about["vocabulary"], about["splits"]
-    if not _are_counts(sizes, 2) or min(sizes if task is None else sizes[1:]) < 2:
-        return f"vocabulary must be two whole numbers of at least 2, not {sizes!r:.80}"
-    if task is not None and sizes[0] != 1:
-        return f"vocabulary must begin with 1 where the source is no text, not {sizes!r:.80}"
-    if about["dtypes"] != dtypes(sizes):
-        return f"dtypes must be {dtypes(sizes)}, not {about['dtypes']!r:.80}"
-    if not isinstance(about["joint"], bool):
-        return f"joint must be true or false, not {about['joint']!r:.80}"
+    splits, recorded = about["splits"], about["sha256"]
     if not isinstance(splits, dict) or not {"train"} <= splits.keys() <= {"train", "valid"}:
         return f"splits must be train and valid, not {splits!r:.80}"
-    for split, counts in splits.items():
-        numbers = [counts.get(name) for name in COUNTS] if isinstance(counts, dict) else None
-        if not _are_counts(numbers, len(COUNTS)):
-            return f"the counts of {split} must be whole numbers, not {counts!r:.80}"
-        if counts["kept"] < 1 or not _are_counts(counts.get("tokens"), 2):
-            return f"the counts of {split} are {counts!r:.80}"
-    recorded = about["sha256"]
-    if not isinstance(recorded, dict) or set(recorded) != set(file_names(list(splits), task)):
+    if not isinstance(recorded, dict) or set(recorded) != set(file_names(list(splits), kind)):
         return "sha256 does not list the files of the store"
     return ""
-
-
-def _are_counts(values: Any, size: int) -> bool:
-    """Return whether `values` is a list of `size` whole numbers of at least 0."""
-    if not isinstance(values, list) or len(values) != size:
-        return False
-    return all(type(value) is int and value >= 0 for value in values)  # a bool does not count

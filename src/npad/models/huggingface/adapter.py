@@ -72,6 +72,7 @@ class HuggingFace(Parts):
         super().__init__(model, persist, decoder_prefix)
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
+        self.is_copy = False  # whether another adapter starts its states
         self.attention_configs = replaceable(self.decoder)
         if self.attention_configs is None and self.fixed_size is not False:
             self._grow("its attention is not 'sdpa'")
@@ -220,7 +221,9 @@ class HuggingFace(Parts):
         The state of a model that cannot decode so stays as it is.
         """
         if not isinstance(state, FixedState):
-            if self.fixed_size is None:
+            if self.fixed_size is None and self.is_copy:
+                self.fixed_size = False  # the model that started this state keeps a growing cache
+            elif self.fixed_size is None:
                 self._try_fixed_size(state)
             if not self.fixed_size or state.read > 0:
                 return state
@@ -240,6 +243,7 @@ class HuggingFace(Parts):
         low = HuggingFace(copy.deepcopy(self.model), self.persist, self.decoder_prefix)
         lowered(low.model, precision)
         low.head, low.precise_logits = low.model.get_output_embeddings(), False
+        low.is_copy = True
         return low
 
     def _read(self, state: Any, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Any]:

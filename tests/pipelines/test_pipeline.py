@@ -1,0 +1,148 @@
+"""What holds for texts, recordings and pictures alike: order, batches, memory, progress, noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count, islice
+
+import pytest
+import torch
+
+from cases import Small, one_warning
+from npad import NPAD, Beam, Captioner, Greedy, InvalidInput, Noise, Sampling, Transcriber
+from npad.models.table import TableModel
+from npad.pipelines import pipeline as module
+from npad.pipelines.overlap import Background
+from npad.pipelines.pipeline import on_decoded
+from overlapping import Spied, assert_alike, decoders, sentences, untrained
+
+RATE, SIZE, KINDS = 100, 4, 7
+
+
+class Looking(Spied):
+    """A table whose sentence is chosen by the sum of a picture's pixels."""
+
+    def start(self, source):
+        return self.model.start([int(picture.sum()) % KINDS for picture in source])
+
+
+def table():
+    return TableModel.random(5, 4, sentences=KINDS, dtype=torch.float64)
+
+
+def numbers(tokens):
+    return " ".join(map(str, tokens))
+
+
+def hear(windows):
+    """Tell windows apart by their length."""
+    return [len(window) % KINDS for window in windows]
+
+
+def recordings(n):
+    """Recordings of one to four windows; a silent one now and then."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = [50 + 37 * i % 600 for i in range(n)]
+    return [
+        (torch.rand(length, generator=generator) - 0.5) * (i % 5 != 3)
+        for i, length in enumerate(lengths)
+    ]
+
+
+def pictures(n):
+    generator = torch.Generator().manual_seed(0)
+    shape = (n, 3, SIZE, SIZE)
+    return list(torch.randint(0, 256, shape, generator=generator).to(torch.uint8))
+
+
+MEDIA = {
+    "text": (untrained(), sentences),
+    "recording": (Transcriber(table(), hear, numbers, RATE, 2.0), recordings),
+    "picture": (Captioner(Looking(table(), None), numbers, SIZE), pictures),
+}
+media = pytest.mark.parametrize(("pipeline", "sources"), MEDIA.values(), ids=MEDIA)
+NOISY = [Beam(3), NPAD(Greedy(), 5, Noise(0.5)), Sampling(4)]
+
+
+@media
+@pytest.mark.parametrize("decoder", NOISY, ids=["beam", "npad", "sampling"])
+def test_an_output_depends_on_its_source_alone(pipeline, sources, decoder):
+    given = sources(12)
+    together = pipeline.decode(given, decoder, 8)
+    alone = [pipeline.decode([source], decoder, 8)[0] for source in given]
+    assert_alike(together, alone)
+    assert_alike(pipeline.decode(given[::-1], decoder, 8), together[::-1])
+    assert len({output.text for output in together}) > 1
+
+
+@media
+@decoders
+@pytest.mark.parametrize(("max_rows", "window"), [(1, None), (6, 1), (40, 5), (40, 1000)])
+def test_batches_and_windows_do_not_matter(pipeline, sources, decoder, max_rows, window):
+    given = sources(30)
+    expected = pipeline.decode(given, decoder, 8)
+    assert_alike(pipeline.stream(iter(given), decoder, 8, max_rows, window), expected)
+
+
+@media
+def test_decoding_in_the_background_changes_nothing(pipeline, sources, monkeypatch):
+    expected = pipeline.decode(sources(30), Beam(2), 8, 12)
+    monkeypatch.setattr(module, "runner_for", lambda model: Background())
+    assert_alike(pipeline.decode(sources(30), Beam(2), 8, 12), expected)
+
+
+@media
+def test_what_does_not_fit_together_is_decoded_in_halves_with_one_warning(pipeline, sources):
+    expected = pipeline.decode(sources(30), Beam(2), 8)
+    small = replace(pipeline, model=Small(pipeline.model, 9))
+    with one_warning():
+        found = small.decode(sources(30), Beam(2), 8)
+    assert [output.text for output in found] == [output.text for output in expected]
+
+
+@media
+def test_an_endless_stream_is_read_as_it_is_asked_for(pipeline, sources):
+    read, given = [], sources(12)
+    endless = (read.append(i) or given[i % 12] for i in count())
+    stream = pipeline.stream(endless, Greedy(), 8, max_rows=2, window=3)
+    assert read == []
+    for output in islice(stream, 20):
+        assert output.text is not None
+    assert len(read) <= 20 + 2 * 3
+    stream.close()
+
+
+@media
+def test_progress_adds_up_to_what_was_decoded(pipeline, sources):
+    given, sizes = sources(20), []
+    with on_decoded(sizes.append):
+        outputs = pipeline.decode(given, Greedy(), 8, max_rows=4)
+    silent = sum(window.output.hypothesis.tokens == () for o in outputs for window in o.windows)
+    seconds = sum(map(len, given)) / RATE if isinstance(pipeline, Transcriber) else None
+    total = sum(bool(len(source)) for source in given) if seconds is None else seconds
+    assert len(sizes) > 4
+    assert total - 2 * silent - len(sizes) / 2 <= sum(sizes) <= total + len(sizes) / 2
+
+
+@media
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        ({"detokenise": lambda tokens: 7}, {}, "detokenise must return a text, not 7"),
+        ({}, {"max_length": 0}, "max_length must be a whole number of at least 1"),
+        ({}, {"max_rows": 0}, "max_rows must be a whole number of at least 1"),
+        ({}, {"decoder": Beam}, r"write Beam\(\), not Beam"),
+    ],
+)
+def test_mistakes_are_named(pipeline, sources, change, arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        replace(pipeline, **change).decode(sources(2), **arguments)
+
+
+@media
+@pytest.mark.parametrize("wrong", [7, None, torch.zeros(2, 2), [1.0]], ids=str)
+def test_what_is_no_source_is_refused(pipeline, sources, wrong):
+    with pytest.raises(InvalidInput, match=pipeline.medium):
+        pipeline.decode([sources(1)[0], wrong], Greedy(), 8)
+    with pytest.raises(InvalidInput, match=f"{pipeline.medium}s"):
+        pipeline.stream(7)
