@@ -135,7 +135,7 @@ def test_a_full_queue_is_a_429():
         assert client.post("/v1/decode", ASKED).status == 200
 
 
-def test_an_answer_that_takes_too_long_is_given_up():
+def test_an_answer_that_takes_too_long_is_a_503():
     model = serve("en-de", npad.load("en-de"), Limits())
     with serving(model, limits=Limits(seconds=0.3)) as client:
         slow = {"text": "word " * 60, "chains": 300, "max_length": 500}
@@ -150,7 +150,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_client_that_goes_ends_its_search(streamed):
+def test_a_disconnect_ends_the_search(streamed):
     model = serve("en-de", npad.load("en-de"), Limits())
     with serving(model) as client:
         connection = client.connect()

@@ -34,7 +34,7 @@ def test_a_recording_is_transcribed(client):
     assert post_recording(client, wav(), response_format="text").body == b"thanks\n"
 
 
-def test_pieces_have_times(client):
+def test_segments_have_times(client):
     content = post_recording(client, wav(2.5), response_format="verbose_json").json
     assert content["duration"] == 2.5
     assert content["text"] == " ".join(["thanks"] * len(content["segments"]))
@@ -114,14 +114,14 @@ def test_a_large_recording_is_refused():
         assert answer.status == 413
 
 
-def test_without_a_model_that_hears_the_answer_says_so():
+def test_a_recording_without_a_speech_model_is_refused():
     with serving() as client:
         answer = post_recording(client, wav())
         assert answer.status == 400
         assert "this server has no speech model" in answer.error
 
 
-def test_a_model_that_hears_does_not_read(client):
+def test_a_speech_model_refuses_texts(client):
     answer = client.post("/v1/decode", {"text": "danke", "model": "ear"})
     assert answer.status == 400
     assert "ear is a speech model; send a recording to" in answer.error

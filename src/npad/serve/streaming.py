@@ -83,7 +83,8 @@ class Stream:
     def __init__(self, request: StreamRequest, emit: Emit) -> None:
         self.request, self.emit = request, emit
         self.model, self.translator = request.model, request.model.text
-        self.decoder = request.decoding.decoder.with_texts(self.translator.detokenise)
+        text_of = self.translator.detokenise
+        self.decoder = request.decoding.decoder.with_texts(text_of, output=text_of)
         self.max_length = request.decoding.max_length
         self.start = time.monotonic()
         self.end = None if request.seconds is None else self.start + request.seconds
