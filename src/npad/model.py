@@ -299,6 +299,17 @@ class Wrapper(Generic[State]):
             step_pair=None,
         )
 
+    def start(self, source: Any) -> Any:
+        return self.model.start(source)
+
+    def step(
+        self, state: Any, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, Any]:
+        return self.model.step(state, tokens, perturb)
+
+    def select(self, state: Any, rows: Tensor) -> Any:
+        return self.model.select(state, rows)
+
 
 def ensure_model(model: Any) -> None:
     """Require a model, and not one in training mode with dropout.

@@ -23,8 +23,6 @@ from npad.models.huggingface.inputs import rounded_length
 from npad.models.huggingface.states import FixedState, capacity_for
 from npad.search.loop import Steps
 
-BATCHES = {"prompts of mixed lengths": PROMPTS, "prompts of one token": [[5], [7]]}
-
 
 @pytest.fixture
 def captured(monkeypatch):
@@ -35,7 +33,7 @@ def captured(monkeypatch):
     monkeypatch.setattr("npad.models.huggingface.states.CPU_CAPACITY", 4)
 
 
-@with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["marian", "llama"])
+@with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["llama"])
 def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 3)
     model = build(kind)
@@ -47,10 +45,9 @@ def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
 
 
-@pytest.mark.parametrize("prompts", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_prompts(captured, kind, prompts):
-    model, decoder = build(kind), NPAD(Beam(2), 3, Noise(0.3))
+def test_captured_steps_read_prompts_of_one_token(captured, kind):
+    model, decoder, prompts = build(kind), NPAD(Beam(2), 3, Noise(0.3)), [[5], [7]]
     expected = plain(model, prompts, decoder, 6)
     for _ in range(3):
         assert_same(decode(HuggingFace(model), prompts, decoder, 6), expected)
@@ -159,7 +156,7 @@ def steps_captured(model) -> bool:
 FORBIDDEN, NEVER_FIRST = [4, 9], [5]
 
 
-@with_decoders("kind", {"marian": "marian", "llama": "llama"}, fully=["llama"])
+@with_decoders("kind", {"marian": "marian", "llama": "llama"}, fully=[])
 def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
     """It writes what a model with the processors of transformers writes."""
     model = build(kind)

@@ -93,7 +93,7 @@ def test_stopping_criteria_stop():
     ],
     ids=["sampling", "site"],
 )
-def test_what_it_cannot_do_it_says(how, message):
+def test_unsupported_options_are_refused(how, message):
     model, given = build("llama"), tensors("llama")
     with pytest.raises(InvalidInput, match=message):
         model.generate(

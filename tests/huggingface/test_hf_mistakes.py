@@ -99,7 +99,7 @@ def test_a_chat_needs_a_template(folder):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
-def test_mistakes_are_named(saved, capsys, monkeypatch):
+def test_wrong_models_and_inputs_are_named(saved, capsys, monkeypatch):
     config = LlamaConfig(
         vocab_size=V,
         hidden_size=16,

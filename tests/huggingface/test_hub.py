@@ -64,7 +64,7 @@ def test_a_network_may_come_back(asked, monkeypatch):
     assert not hub.out_of_reach("nobody/nothing")
 
 
-def test_what_is_wrong_with_a_cached_model_is_still_said(asked, monkeypatch, tmp_path):
+def test_errors_of_a_cached_model_are_shown_offline(asked, monkeypatch, tmp_path):
     config = tmp_path / "config.json"
     config.write_text('{"model_type": "never-heard-of"}')
 

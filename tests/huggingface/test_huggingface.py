@@ -15,7 +15,7 @@ from npad.testing import check_model
 
 
 @kinds
-def test_it_keeps_the_contract(kind):
+def test_hugging_face_models_keep_the_contract(kind):
     check_model(HuggingFace(build(kind)), source(kind))
 
 

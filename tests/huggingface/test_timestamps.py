@@ -97,18 +97,6 @@ def test_a_time_follows_where_times_together_are_likelier_than_any_word():
     assert best.tokens == (FIRST, 2, 2)
 
 
-def test_scores_are_the_models_own():
-    model = Babbler(3)
-    steered = timestamped(model)
-    ((best,),) = decode(steered, [1], Greedy(), 8)
-    state, token, total = model.start([1]), model.special.bos, 0.0
-    for following in (*best.tokens, EOS)[: len(best.tokens) + best.finished]:
-        logits, state = model.step(state, torch.tensor([token]))
-        total += logits.log_softmax(-1)[0, following].item()
-        token = following
-    assert best.log_prob == pytest.approx(total, abs=1e-5)
-
-
 def test_a_model_that_has_timestamps_writes_them(whisper):
     heard = load_as(Transcriber, f"hf:{whisper}", timestamps=True)
     first = heard.timestamps.first

@@ -77,7 +77,7 @@ def plain(model, sentence, targets):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("attention", [True, False], ids=["attention", "mean"])
-def test_it_is_its_equations_through_ten_steps_of_a_padded_batch(attention, dtype):
+def test_ten_steps_of_a_padded_batch_equal_the_equations(attention, dtype):
     model = build(dtype, attention=attention)
     tokens = torch.randint(1, 11, (len(SOURCE), 10), generator=torch.Generator().manual_seed(1))
     tokens[:, 0] = model.special.bos
@@ -102,7 +102,7 @@ def test_it_is_its_equations_through_ten_steps_of_a_padded_batch(attention, dtyp
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("attention", [True, False], ids=["attention", "mean"])
-def test_it_keeps_the_contract(cell, layers, attention, dtype):
+def test_attention_model_keeps_the_contract(cell, layers, attention, dtype):
     check_model(build(dtype, cell=cell, layers=layers, attention=attention), SOURCE)
 
 
@@ -144,7 +144,7 @@ def test_coverage_decides_the_order_by_the_models_attention():
     assert found(3.0) != found(0.0)
 
 
-def test_what_belongs_to_a_sentence_is_kept_once():
+def test_annotations_are_kept_once_per_sentence():
     model = build()
     state = model.start(SOURCE)
     many = model.select(state, torch.arange(len(SOURCE)).repeat_interleave(50))
@@ -155,7 +155,7 @@ def test_what_belongs_to_a_sentence_is_kept_once():
     torch.testing.assert_close(fewer.memory, state.memory[1:3])
 
 
-def test_it_starts_as_the_paper_does():
+def test_initial_weights_are_the_papers():
     torch.manual_seed(0)
     model = AttentionModel(50, 40, units=32, embedding=16)
     eye = torch.eye(32)
@@ -226,7 +226,7 @@ def test_padding_stays_zero_whatever_is_learnt(padded, optimiser):
     assert (model.encoder.weight_hh_l0[:, 5:] == 0).all()
 
 
-def test_presets():
+def test_presets_have_the_papers_sizes_or_smaller_ones():
     small = AttentionModel.preset("small", 20, 20, cell="lstm")
     assert (small.units, small.target_embedding.embedding_dim, small.has_cell) == (512, 256, True)
     with torch.device("meta"):
@@ -261,7 +261,7 @@ def test_presets():
         (lambda: decode(build(), [[0.5]], Beam(2)), "sentence 0 must be a list of tokens from 0"),
     ],
 )
-def test_mistakes_are_named(call, message):
+def test_attention_models_mistakes_are_named(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
 

@@ -249,7 +249,7 @@ class ReturnsViews(Sound):
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_what_is_broken_is_said_in_words(broken, words):
+def test_check_model_names_the_broken_rule(broken, words):
     with pytest.raises(ContractError) as caught:
         check_model(broken(), summaries(3, torch.float32))
     assert words in str(caught.value)

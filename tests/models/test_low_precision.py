@@ -79,7 +79,7 @@ def test_the_chains_are_in_lower_precision_indeed(model, source):
     assert counted.rescored > 0
 
 
-def test_what_is_no_number_stays_as_it_is():
+def test_casting_a_state_converts_floating_point_tensors_only():
     state = build(torch.float32).start(SOURCE)
     low = cast_state(state, torch.bfloat16)
     assert (low.hidden.dtype, low.mask.dtype, low.layout) == (
@@ -95,7 +95,7 @@ def test_what_is_no_number_stays_as_it_is():
 
 
 @lower
-def test_a_translator_has_it_by_name(precision):
+def test_load_takes_a_precision(precision):
     texts = [
         "She spends most of her money on books.",
         "I would rather stay at home than go out tonight.",
@@ -111,7 +111,7 @@ def test_a_translator_has_it_by_name(precision):
     assert f"model:en-de+{precision}|" in found[0].signature == signature(decoder, low.model)
 
 
-def test_mistakes_are_named():
+def test_unknown_precisions_and_models_without_weights_are_refused():
     with pytest.raises(
         InvalidInput,
         match="precision must be one of 'float32', 'bfloat16', 'int8', not 'int4'",

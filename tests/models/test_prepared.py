@@ -33,12 +33,12 @@ def pair(**how):
 
 
 @kinds
-def test_it_keeps_the_contract(how):
+def test_prepared_model_keeps_the_contract(how):
     check_model(pair(**how)[1], SOURCE)
 
 
 @with_decoders("how", KINDS, fully=["one layer"])
-def test_it_finds_what_the_plain_one_finds(how, decoder):
+def test_prepared_model_decodes_as_the_plain_one(how, decoder):
     plain, fast = pair(**how)
     assert_same(decode(fast, SOURCE, decoder, 8), decode(plain, SOURCE, decoder, 8))
 

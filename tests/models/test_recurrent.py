@@ -57,7 +57,7 @@ def by_hand(model, cell, source, tokens):
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("condition", VARIANTS, ids=lambda places: "+".join(places) or "nowhere")
-def test_it_is_the_papers_equations(cell, layers, condition):
+def test_recurrent_model_equals_the_papers_equations(cell, layers, condition):
     model, source = recurrent(cell, layers=layers, condition=condition), summaries(3)
     tokens = torch.randint(2, 9, (3, 6), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -76,12 +76,12 @@ def test_it_is_the_papers_equations(cell, layers, condition):
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("summary", [0, 4])
-def test_it_keeps_the_contract(cell, layers, summary, dtype):
+def test_recurrent_model_keeps_the_contract(cell, layers, summary, dtype):
     model = recurrent(cell, dtype, layers=layers, summary=summary)
     check_model(model, summaries(3, dtype) if summary else range(3))
 
 
-def test_its_sites():
+def test_sites_of_recurrent_models():
     assert recurrent("gru", layers=2).sites == {
         "hidden": 16,
         "hidden.0": 8,

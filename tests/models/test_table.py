@@ -41,7 +41,7 @@ def test_a_history_that_is_not_listed_ends():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_it_keeps_the_contract(dtype):
+def test_table_models_keep_the_contract(dtype):
     check_model(TableModel.random(4, 3, sentences=3, dtype=dtype), [0, 1, 2])
     check_model(toy.model(), list(toy.PHRASES))
 

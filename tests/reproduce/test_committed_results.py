@@ -8,7 +8,6 @@ import pytest
 
 from npad.reproduce import report, tables
 from npad.reproduce.bench import Bench
-from npad.reproduce.tables import PAPER
 from runs import ROOT
 from studies.tasks.sections import OUTLINES
 
@@ -37,8 +36,3 @@ def test_the_readmes_table_is_that_of_its_results():
         f"<!-- the first table of docs/results/multi30k-adam -->\n{table}"
         in (ROOT / "README.md").read_text()
     )
-
-
-def test_the_papers_numbers_have_a_row_each():
-    assert len(PAPER) == 11
-    assert all(0 < value < 30 for row in PAPER.values() for value in row)

@@ -50,7 +50,7 @@ class Gate:
         wait_until(lambda: len(thread) == 0)
 
 
-def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
+def test_mixed_requests_are_answered_as_if_alone(shipped):
     asked = [{"text": text, **options} for text in TEXTS for options in OPTIONS]
     asked += [{"text": TEXTS[:3], **OPTIONS[2]}, {"text": [TEXTS[4], "", TEXTS[4]], **OPTIONS[0]}]
     random.Random(3).shuffle(asked)
@@ -73,7 +73,7 @@ def test_a_load_of_mixed_requests_gets_its_answers_alone(shipped):
             assert texts == [hypothesis["text"] for hypothesis in expected["hypotheses"]]
 
 
-def test_a_request_that_fails_fails_alone():
+def test_a_faulty_request_of_a_batch_fails_alone():
     model = toy_model()
     decoding, _ = decoding_for(model.model, {"decoder": "greedy"}, Limits())
     gate = Gate(model.thread)
@@ -153,7 +153,7 @@ def test_an_error_does_not_end_the_thread(thread):
     assert thread.submit(answering(5)).result.result(20) == 5
 
 
-def test_a_search_that_nobody_waits_for_stops_within_a_step(shipped):
+def test_a_cancelled_search_stops_within_a_step(shipped):
     decoding, _ = decoding_for(shipped.model, {"chains": 400, "max_length": 500}, Limits())
     queued = shipped.thread.submit(decode_request(shipped, ["word " * 60], decoding))
     wait_until(queued.result.running)

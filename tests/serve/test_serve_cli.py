@@ -23,7 +23,7 @@ def run(monkeypatch):
     return ran
 
 
-def test_it_says_what_it_serves_and_opens_the_page(run, capsys, monkeypatch):
+def test_the_command_names_its_models_and_opens_the_page(run, capsys, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     command(["toy"], port=0, limit=["body=5"], open_page=True)

@@ -50,7 +50,7 @@ def laid_out(value, indent: str = "") -> str:
     return "[\n" + ",\n".join(deeper + laid_out(v, deeper) for v in value) + f"\n{indent}]"
 
 
-def test_the_page_shows_true_answers():
+def test_responses_on_the_page_are_those_of_the_server():
     shown = [(request["shown"], as_shown(request["kind"], body)) for request, body in answers()]
     assert len(shown) == 5
     for on_page, true in shown:

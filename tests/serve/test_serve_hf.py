@@ -39,7 +39,7 @@ def test_a_text_model_is_decoded_streamed_and_scored(tmp_path, kind):
         assert math.isclose(sum(scored["token_log_probs"]), expected, abs_tol=1e-3)
 
 
-def test_a_speech_model_is_found_to_hear(whisper):
+def test_a_whisper_model_is_served(whisper):
     name = f"hf:{whisper}"
     served = serve(public_name(name), load(name), Limits())
     with serving(served) as client:

@@ -14,7 +14,7 @@ from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
 from npad.serve.models import serve
 from npad.serve.options import decoding_for
-from npad.serve.streaming import StreamRequest
+from npad.serve.streaming import stream_of
 from serve_cases import Event, serving, toy_model
 
 TEXT = "She spends most of her money on books."
@@ -40,42 +40,8 @@ def without_seconds(event: Event) -> Event:
     return Event(event.name, {k: v for k, v in event.data.items() if k != "seconds"})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"decoder": "npad", "chains": 12},
-        {"decoder": "npad", "chains": 1},
-        {"decoder": "npad", "chains": 5, "inner": "beam", "width": 2},
-        {"decoder": "npad", "chains": 6, "selector": "length-normalised"},
-        {"decoder": "npad", "chains": 6, "selector": "mbr"},
-        {"decoder": "npad", "chains": 4, "selector": "gnmt-length(beta=0.2)"},
-        {"decoder": "npad", "chains": 6, "clean_chain": "no"},
-        {"decoder": "npad", "chains": 5, "inner": "beam", "width": 2, "candidates": "all"},
-        {"decoder": "greedy"},
-        {"decoder": "beam", "width": 4, "nbest": 3},
-        {"decoder": "sampling", "samples": 6},
-        {"decoder": "exact", "budget": 100},
-    ],
-    ids=str,
-)
-def test_a_stream_ends_with_what_decode_answers(client, options):
-    events = client.stream(text=TEXT, **options)
-    assert events[0].name == "start"
-    assert [event.name for event in events].count("done") == 1
-    done = events[-1].data
-    content = client.post("/v1/decode", {"text": TEXT, **options}).json
-    (result,) = content["results"]
-    assert done["text"] == result["text"]
-    assert math.isclose(done["log_prob"], result["log_prob"], rel_tol=1e-5)
-    assert done["signature"] == content["signature"]
-    assert done["complete"]
-    assert named(events, "best")[-1]["text"] == done["text"]
-    listed = list(dict.fromkeys(hypothesis["text"] for hypothesis in result["hypotheses"]))
-    assert [hypothesis["text"] for hypothesis in done["hypotheses"]][: len(listed)] == listed
-
-
 @pytest.mark.parametrize("model", ["en-de", "toy"])
-def test_a_streams_events_are_those_of_the_contract(client, model):
+def test_events_keep_their_contract(client, model):
     text = {"en-de": TEXT, "toy": TOY_TEXT}[model]
     events = client.stream(text=text, model=model, chains=10)
     start, done = events[0].data, events[-1].data
@@ -169,7 +135,7 @@ def test_the_noise_shown_is_the_noise_of_the_chain():
 @pytest.mark.parametrize(
     "options", [{"chains": 9}, {"decoder": "beam"}, {"inner": "beam", "chains": 3}], ids=str
 )
-def test_the_same_stream_is_the_same_to_the_digit(client, options):
+def test_a_repeated_stream_is_equal_to_the_digit(client, options):
     first, second = (client.stream(text=TEXT, **options) for _ in range(2))
     assert list(map(without_seconds, first)) == list(map(without_seconds, second))
 
@@ -180,7 +146,7 @@ def test_the_rows_of_a_beam_are_shown_in_slots(client):
         assert sorted(c for p in step["prefixes"] for c in p["chains"]) == [0, 1, 2, 3]
 
 
-def test_a_deadline_leaves_what_there_was_time_for(client):
+def test_a_deadline_returns_the_chains_that_ended(client):
     events = client.stream(text=TEXT, chains=1000, deadline=0)  # milliseconds, deprecated
     done = events[-1].data
     assert not done["complete"]
@@ -193,13 +159,13 @@ def test_a_deadline_leaves_what_there_was_time_for(client):
     assert events[-1].data["text"] == expected["text"]
 
 
-def test_another_decoder_has_no_answer_before_its_end(client):
+def test_a_beam_has_no_answer_at_a_deadline(client):
     events = client.stream(text=TEXT, decoder="beam", seconds=0)
     assert events[-1].name == "error"
     assert "only npad has an answer" in events[-1].data["error"]
 
 
-def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
+def test_tokenizers_are_called_in_the_models_thread():
     """As those of a user's or of Hugging Face: encoded by the model's thread alone."""
     import threading
 
@@ -222,15 +188,15 @@ def test_a_tokenizer_that_belongs_to_one_thread_is_left_there():
     assert threads == {"npad mine"}
 
 
-def test_a_gpus_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
+def test_a_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
     """On a GPU the host looks at every eighth step; here, every third."""
     asked = decoding_for(shipped.model, {"chains": 4}, Limits())
-    request = StreamRequest(shipped, TEXT, *asked)
     collected = []
     for window in (1, 3):
         events: list[Event] = []
         monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda _, n=window: n)
-        request.run(lambda name, data, e=events: e.append(Event(name, data)))
+        emit = lambda name, data, e=events: e.append(Event(name, data))  # noqa: E731
+        stream_of(shipped, TEXT, *asked, None, emit).run()
         collected.append([step["prefixes"] for step in named(events, "step")])
     one, three = collected
     assert three[: len(one)] == one

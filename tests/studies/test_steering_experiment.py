@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import sacrebleu
 import torch
 
 from attention_cases import build
-from cases import by_name
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.models.actors import Actor
 from npad.reproduce.data import ParallelText
@@ -182,25 +179,6 @@ def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
 # Parts
 
 
-def marked(seed: int) -> list[str]:
-    chance = random.Random(seed)
-    words = [
-        "the",
-        "a",
-        "man,",
-        "dog",
-        "(runs)",
-        "home.",
-        "Straße",
-        "„so“",
-        "3.5",
-        "isn't",
-        "5-6",
-        "a/b…",
-    ]
-    return [" ".join(chance.choices(words, k=chance.randrange(1, 9))) for _ in range(40)]
-
-
 def test_the_best_per_token_is_what_the_selector_selects():
     model, source = build(torch.float64, scale=2.0), [[1, 2, 3], [4, 5], [6]]
     npad = NPAD(Greedy(), 8, Noise(1.5))
@@ -248,19 +226,15 @@ def test_a_varied_sentence_lacks_one_word():
 
 
 @pytest.mark.parametrize(
-    **{
-        "argnames": ("text", "message"),
-        **by_name(
-            {
-                "field": ("a:unit=3", "a field of a variant must be"),
-                "number": ("a:units=few", "units of a variant must be a whole number, not 'few'"),
-                "rate": ("a:rate=low", "rate of a variant must be a number, not 'low'"),
-                "kind": ("a:kind=lstm", "kind must be"),
-                "data": ("a:data=seen+all", "each of data must be"),
-                "target": ("a:targets=best", "target must be"),
-            }
-        ),
-    }
+    ("text", "message"),
+    [
+        ("a:unit=3", "a field of a variant must be"),
+        ("a:units=few", "units of a variant must be a whole number, not 'few'"),
+        ("a:rate=low", "rate of a variant must be a number, not 'low'"),
+        ("a:kind=lstm", "kind must be"),
+        ("a:data=seen+all", "each of data must be"),
+        ("a:targets=best", "target must be"),
+    ],
 )
 def test_a_wrong_variant_is_one_line(text, message):
     with pytest.raises(InvalidInput, match=message):

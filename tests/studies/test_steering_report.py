@@ -107,36 +107,6 @@ def test_what_was_not_timed_reaches_nothing(tmp_path):
     )
 
 
-def test_the_table_has_means_and_deviations_over_seeds(tmp_path):
-    text = render(results(tmp_path, gap=-0.25))
-    assert "| steered greedy | 3.00 ± 0.00 | 40.75 ± 0.14 | 60.00 ± 0.00 | 1.000 |" in text
-    assert "| does steering gain? | steered greedy − greedy | +0.75 [-0.25, +1.75] |" in text
-    assert "toy: steering has 75% of the gain of a beam of 5." in text
-
-
-def test_intervals_without_zero_are_bold(tmp_path):
-    text = render(results(tmp_path, gap=0.5))
-    assert "steered greedy − greedy | **+1.50 [+0.50, +2.50]** |" in text
-
-
-def test_medians_decide_and_the_fastest_pass_is_shown(tmp_path):
-    found = results(tmp_path)
-    for system, passes in ((GREEDY, [1.0, 2.0, 3.0]), (STEERED, [1.5, 5.0, 9.0])):
-        found.results["seconds", "toy", "cuda", system]["seconds"] = passes
-    data = SetResults(found, "toy")
-    assert (data.ratio("cuda", STEERED), data.ratio("cuda", STEERED, min)) == (2.5, 1.5)
-    assert "| 2.50 | 1.50 |" in aims([data])
-
-
-def test_a_normalised_beam_has_its_own_time_and_npad_has_not(tmp_path):
-    found = results(tmp_path)
-    for system, seconds in (("beam 10", 2.0), (NORMALISED, 3.0), ("steered NPAD-5", 4.0)):
-        timed = {"sentences": 9, "device": "a GPU", "seconds": [seconds]}
-        found.row(("seconds", "toy", "cuda", system), lambda timed=timed: timed)
-    data = SetResults(found, "toy")
-    assert [data.seconds("cuda", name) for name in (NORMALISED, NPAD)] == [3.0, 4.0]
-
-
 def test_the_report_says_what_limits_it(tmp_path):
     found = results(tmp_path)
     few = found.results["figures", "toy", BEAM, 0] | {"calls": 8.9}

@@ -77,14 +77,6 @@ def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsy
     assert len(decode(saved.model, source, Greedy(), 5)) == 1
 
 
-def test_rate_and_units_are_those_given(tmp_path, data):
-    command = ["caption-scratch", "--data", str(data), "--device", "cpu", "--epochs", "1"]
-    main([*command, "--out", str(tmp_path), "--rate", "0.002", "--units", "10"])
-    saved = checkpoint.load(tmp_path / "model")
-    assert saved.about["training"]["recipe"]["learning_rate"] == 0.002
-    assert (saved.model.options["units"], saved.model.options["embedding"]) == (10, 5)
-
-
 def test_shuffled_pictures_have_the_captions_of_others(tmp_path, data):
     main(["store", "--data", str(data), "--out", str(tmp_path / "pictures")])
     store = Store.open(tmp_path / "pictures").verify()
@@ -141,15 +133,6 @@ def test_the_time_of_an_epoch_is_that_of_its_second_half(tmp_path):
     ):
         jsonl.append(tmp_path / "log.jsonl", record)
     assert epoch_seconds(tmp_path / "log.jsonl") == pytest.approx(0.2 * 40 + 1)
-
-
-def test_a_seed_decides(tmp_path, data):
-    write("speech", data, tmp_path / "store")
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        device, changes = torch.device("cpu"), {"seed": seed, "updates": 2}
-        train("speech", tmp_path / "store", tmp_path / name, device, **changes)
-    first, same, other = ((tmp_path / n / "model/model.safetensors").read_bytes() for n in "abc")
-    assert first == same != other
 
 
 def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):

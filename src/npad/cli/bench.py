@@ -148,8 +148,8 @@ def command(
         workload = speed.Workload(**chosen)
         speeds = speed.measured(workload, resolved, precision, rates, strategies, rounds)
     else:
-        note(f"{machine}; {precision} chains")
         texts = _texts(input, chosen["sentences"])
+        note(f"{machine}; {precision} chains")
         title = f"model {model}, sentences {len(texts):,}, rows {chosen['rows']:,}"
         strategies = _strategies(decoder, defaults_of(model))
         limits = chosen["length"], chosen["rows"]

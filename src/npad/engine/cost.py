@@ -12,9 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
-from npad.model import Capabilities, Model, Perturb, State, Wrapper, ensure_model, name_of
+from npad.model import Capabilities, Model, State, Wrapper, ensure_model, name_of
 
 
 @dataclass
@@ -76,17 +74,6 @@ class Counted(Wrapper[State]):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities.of(self.model)
-
-    def start(self, source: Any) -> State:
-        return self.model.start(source)
-
-    def step(
-        self, state: State, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, State]:
-        return self.model.step(state, tokens, perturb)
-
-    def select(self, state: State, rows: Tensor) -> State:
-        return self.model.select(state, rows)
 
 
 def counting(model: Any) -> AbstractContextManager[Any]:

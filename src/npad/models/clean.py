@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from npad.model import Capabilities, Perturb, Wrapper, name_of, reserve
+from npad.model import Capabilities, Wrapper, name_of, reserve
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,6 @@ class Clean(Wrapper[Any]):
             attention=inner.attention,
             capturable=inner.capturable,
         )
-
-    def start(self, source: Any) -> Any:
-        return self.model.start(source)
-
-    def step(
-        self, state: Any, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, Any]:
-        return self.model.step(state, tokens, perturb)  # type: ignore[no-any-return]
 
     def select(self, state: Any, rows: Tensor) -> Any:
         return self.model.select(state.inner if isinstance(state, WrappingState) else state, rows)

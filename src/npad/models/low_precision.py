@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from npad.engine.devices import PRECISIONS, ensure_computes
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
-from npad.model import Capabilities, Perturb, State, Wrapper, device_of, name_of
+from npad.model import Capabilities, State, Wrapper, device_of, name_of
 from npad.models.int8 import quantise
 from npad.validation import ensure_choice
 
@@ -54,17 +54,6 @@ class LowPrecision(Wrapper[State]):
         return replace(
             Capabilities.of(self.model), name=self.name, low_precision=self.low_precision
         )
-
-    def start(self, source: Any) -> State:
-        return self.model.start(source)  # type: ignore[no-any-return]
-
-    def step(
-        self, state: State, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, State]:
-        return self.model.step(state, tokens, perturb)  # type: ignore[no-any-return]
-
-    def select(self, state: State, rows: Tensor) -> State:
-        return self.model.select(state, rows)  # type: ignore[no-any-return]
 
     def low_precision(self, state: State) -> tuple[Any, Any]:
         """Return the copy, and the state converted for it."""

@@ -128,7 +128,7 @@ def source_of(reference: ModelReference) -> str:
     if reference.folder is None:
         return "text"
     config = checkpoint.read_config(checkpoint.resolve(reference.folder))
-    return str(config.get("model", {}).get("source", "text"))
+    return checkpoint.source_kind(config)
 
 
 def defaults_of(name: str | Path) -> Defaults:

@@ -1,10 +1,11 @@
-"""The application: every route, and the page."""
+"""The application: every operation, what operators look up, and the page."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -13,12 +14,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from npad.serve.limits import RequestRefused
-from npad.serve.operator_routes import document, health, metrics, models
+from npad.serve.bodies import ANY_TEXT, JSON, Schema
+from npad.serve.limits import Limits, RequestRefused
+from npad.serve.options import offered, option_schemas
 from npad.serve.service import (
     Answer,
     CheckedRequest,
     Endpoint,
+    Operation,
     Service,
     as_json,
     failure,
@@ -27,6 +30,7 @@ from npad.serve.service import (
 )
 from npad.serve.speech_routes import transcriptions
 from npad.serve.text_routes import decode, languages, score, stream, translate
+from npad.version import __version__
 
 STATIC = Path(__file__).parent / "static"
 # by suffix, so that no file of the machine decides them
@@ -35,11 +39,39 @@ CONTENT_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".json": "application/json",
-    ".woff2": "font/woff2",
 }
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+ERROR: Schema = {
+    "description": "The request is not served; one line says why.",
+    "content": {JSON: {"schema": {"type": "object", "properties": {"error": ANY_TEXT}}}},
+}
+
+
+@operation("GET", "/health", public=True)
+async def health(service: Service, asked: CheckedRequest) -> Response:
+    """Say that the server is alive, without a token."""
+    return as_json({"status": "ok", "version": __version__})
+
+
+@operation("GET", "/metrics", answers="text/plain")
+async def metrics(service: Service, asked: CheckedRequest) -> Response:
+    """Return the counters."""
+    text = service.metrics.render(service.models)
+    return Response(text, headers={"content-type": METRICS_TYPE})
+
+
+@operation("GET", "/v1/models")
+async def models(service: Service, asked: CheckedRequest) -> Response:
+    """List the models, and what options they take."""
+    described = []
+    for served in service.models.values():
+        source, target = served.languages or (None, None)
+        model: dict[str, object] = {"id": served.id, "object": "model"}
+        model |= {"source": source, "target": target, "sites": dict(served.model.sites)}
+        model |= {"hears": served.hears, "confidence": served.pipeline.confidence is not None}
+        described.append(model | offered(served.model))
+    return as_json({"object": "list", "data": described})
 
 
 @operation("GET", "/openapi.json", public=True)
@@ -124,3 +156,44 @@ def refuse_route(request: Request, error: Exception) -> Response:
     response = failure(request, RequestRefused(status, line, headers))
     with_headers(response)
     return response
+
+
+def document(operations: Iterable[Operation], limits: Limits) -> Schema:
+    """Return the OpenAPI document of a server with these limits."""
+    options = option_schemas(limits)
+    paths: dict[str, Schema] = {}
+    for known in operations:
+        described = _described(known, options if known.decodes else {})
+        paths.setdefault(known.path, {})[known.method.lower()] = described
+    bounds = ", ".join(f"{name} {bound:,}" for name, bound in asdict(limits).items())
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "npad",
+            "version": __version__,
+            "description": "Decode from sequence models, and watch it. Limits of requests, as "
+            f"docs/serving.md explains them: {bounds}.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{}, {"token": []}],
+    }
+
+
+def _described(operation: Operation, options: Mapping[str, Schema]) -> Schema:
+    """Return an operation as OpenAPI describes it."""
+    parameters = {**operation.needs, **operation.takes, **options}
+    answer = {"description": "The answer", "content": {operation.answers: {}}}
+    summary = (operation.handler.__doc__ or "").partition("\n")[0]
+    described: Schema = {"summary": summary, "responses": {"200": answer, "4XX": ERROR}}
+    if operation.method == "POST":
+        schema = {"type": "object", "properties": parameters, "required": list(operation.needs)}
+        content = {operation.accepts: {"schema": schema}}
+        return described | {"requestBody": {"required": True, "content": content}}
+    return described | {
+        "parameters": [
+            {"name": name, "in": "query", "required": name in operation.needs, "schema": schema}
+            for name, schema in parameters.items()
+        ]
+    }

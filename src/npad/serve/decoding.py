@@ -89,7 +89,8 @@ def _decode(
         outcomes = list(translator.run(texts, decoding, max(1, len(texts)), skip=True))
     decoder = decoding.decoder
     rescored = Capabilities.of(translator.model).modified_scores or any(
-        part.chains or part.needs_coverage for part in decoder.within()
+        part.chains or part.needs_coverage or (part.rescores and not hasattr(part, "selector"))
+        for part in decoder.within()
     )
     for text, outcome in zip(texts, outcomes, strict=True):
         if isinstance(outcome, InvalidInput):

@@ -141,9 +141,13 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
 
 def tokenizer_files(about: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of a model's tokenizer files, from its config.json."""
+    return TOKENIZER_FILES if source_kind(about) == "text" else TOKENIZER_FILES[1:]
+
+
+def source_kind(about: dict[str, Any]) -> str:
+    """Return what a model reads, from its config.json: text, image or sound."""
     options = about.get("model")
-    source = options.get("source", "text") if isinstance(options, dict) else "text"
-    return TOKENIZER_FILES if source == "text" else TOKENIZER_FILES[1:]
+    return str(options.get("source", "text")) if isinstance(options, dict) else "text"
 
 
 def verify(folder: Path) -> None:

@@ -40,20 +40,14 @@ def test_rows_of_any_shape(kind, shape, bias):
     torch.testing.assert_close(made(x), F.linear(x, made.weight, made.bias))
 
 
-def test_weights_are_packed_where_that_is_faster(kind):
+def test_weights_are_packed_where_that_is_faster(kind, monkeypatch):
     for rows, out in ((MIN_PACKED_ROWS - 1, 40), (MIN_PACKED_ROWS, MIN_PACKED_OUTPUTS - 1)):
         made = build(out)
         made(torch.randn(rows, 24))
         assert made.kernel_weight is None
-    made = build()
-    made(torch.randn(MIN_PACKED_ROWS, 24))
-    assert (made.kernel_weight is not None) == kind
-
-
-def test_small_weights_are_not_packed(kind, monkeypatch):
-    made = build()
-    for smallest, packed in ((made.weight.numel() + 1, False), (made.weight.numel(), kind)):
+    for smallest, packed in ((40 * 24 + 1, False), (40 * 24, kind)):
         monkeypatch.setattr(product, "MIN_PACKED_NUMBERS", smallest)
+        made = build()
         made(torch.randn(MIN_PACKED_ROWS, 24))
         assert (made.kernel_weight is not None) == packed
 
@@ -61,7 +55,7 @@ def test_small_weights_are_not_packed(kind, monkeypatch):
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"]
 )
-def test_what_has_multiplied_can_be_copied(kind, copied):
+def test_products_can_be_copied_after_use(kind, copied):
     made, x = build(), torch.randn(5, 24)
     expected = made(x)
     assert torch.equal(copied(made)(x), expected)
@@ -93,7 +87,7 @@ def test_a_gpu_multiplies_rows_of_float32_in_parts(rows, dtype, way, monkeypatch
     assert used == [rows] * way
 
 
-def test_what_is_differentiated_is_not_packed(kind):
+def test_inputs_that_need_gradients_are_not_packed(kind):
     made, x = build(), torch.randn(5, 24, requires_grad=True)
     made(x).sum().backward()
     torch.testing.assert_close(x.grad, made.weight.sum(0).expand(5, -1))

@@ -26,7 +26,7 @@ def model(**how):
 @pytest.mark.parametrize(
     ("inputs", "outputs", "shape"), [(64, 48, (7,)), (37, 21, (2, 3)), (512, 300, (160,))]
 )
-def test_it_is_close_to_the_layer_it_replaces(inputs, outputs, shape, bias):
+def test_int8_layer_is_close_to_the_layer_it_replaces(inputs, outputs, shape, bias):
     torch.manual_seed(0)
     layer = nn.Linear(inputs, outputs, bias)
     x = torch.randn(*shape, inputs)
