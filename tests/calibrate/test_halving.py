@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npad.calibrate.halving import Point, better_halves, frontier, halve, rung_sizes
+from npad.calibrate.halving import Outcome, better_halves, frontier, halve, rung_sizes
 
 POINTS = st.dictionaries(
     st.text("abcdefghij", min_size=1, max_size=2),
-    st.builds(Point, st.integers(0, 9).map(float), st.integers(1, 9).map(float)),
+    st.builds(Outcome, st.integers(0, 9).map(float), st.integers(1, 9).map(float)),
     min_size=1,
     max_size=12,
 )
@@ -26,7 +26,7 @@ def noisy(draw):
     def measure(name, size):
         shift = 0 if size == SIZES[-1] else seeds[name, size]
         cost = points[name].cost + (0 if size == SIZES[0] else 0.3 * seeds[name, size])
-        return Point(points[name].quality + shift, max(cost, 0.1))
+        return Outcome(points[name].quality + shift, max(cost, 0.1))
 
     return points, measure
 
@@ -92,7 +92,7 @@ def test_a_ladder_ends_at_the_first_that_is_too_expensive():
 
     def measure(name, size):
         measured.append(name)
-        return Point(1.0, float(name[1:]))
+        return Outcome(1.0, float(name[1:]))
 
     rungs = halve([["a1", "a5", "a9"], ["b2", "b3"]], [2], measure, 4)
     assert measured == ["a1", "a5", "b2", "b3"]

@@ -11,8 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 from npad.cli.plot import loss_title
 from npad.evaluate import plots
-from npad.evaluate.labels import DISTANCE, label_offsets
-from npad.evaluate.plots import COLOURS, Curve, Panel, Point
+from npad.evaluate.plots import COLOURS, LABEL_DISTANCE, Curve, Panel, Point, label_offsets
 from npad.reproduce import report
 from npad.training.prepare import TextData
 from npad.training.recipe import Recipe
@@ -168,9 +167,9 @@ def test_labels_keep_away_from_lines_and_from_each_other():
     anchors = np.array([(0.0, 0.0), (0.0, 1.0)])
     across = np.array([(-100.0, 0.0), (0.0, 0.0), (100.0, 0.0)])
     first, second = label_offsets(anchors, [across, anchors[1:]])
-    assert all(math.hypot(*offset) == pytest.approx(DISTANCE) for offset in (first, second))
+    assert all(math.hypot(*offset) == pytest.approx(LABEL_DISTANCE) for offset in (first, second))
     assert abs(first[1]) > 5
-    assert math.dist(first, (second[0], second[1] + 1)) > DISTANCE / 2
+    assert math.dist(first, (second[0], second[1] + 1)) > LABEL_DISTANCE / 2
 
 
 def test_the_title_of_a_loss_names_the_run_and_its_data(tmp_path):

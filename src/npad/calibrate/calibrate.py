@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
-from npad.calibrate.halving import Point, Rung, frontier, halve, rung_sizes
-from npad.calibrate.trials import Measured, Part, Trials, Unit, Work
+from npad.calibrate.halving import Outcome, Rung, frontier, halve, rung_sizes
+from npad.calibrate.trials import Measured, Sentences, Trials, Unit, Work
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Comparison, compare_with_all
 from npad.evaluate.report import decode_timed
@@ -147,7 +147,7 @@ class Calibration:
     references: str
     rungs: Sequence[Rung]
     sentences: tuple[int, int]
-    held_out: Mapping[str, Point]
+    held_out: Mapping[str, Outcome]
     first: str
     winner: str
     on_selection: Mapping[str, Comparison]
@@ -236,7 +236,7 @@ def calibrate(
     checked = _part(trials, metric, held, [len(held.sources)])
     measured: dict[tuple[str, int], Measured] = {}
 
-    def measure(name: str, size: int) -> Point:
+    def measure(name: str, size: int) -> Outcome:
         found = trials.measure(searched, decoders[name], size, work.add)
         measured[name, size] = found
         work.expect_below(options.budget, decoders[name].rows, found.cost)
@@ -292,12 +292,12 @@ def _shuffled(count: int, seed: int) -> list[int]:
     return places
 
 
-def _part(trials: Trials, metric: Metric, pairs: Pairs, sizes: Sequence[int]) -> Part:
+def _part(trials: Trials, metric: Metric, pairs: Pairs, sizes: Sequence[int]) -> Sentences:
     """Return a part; a wide beam's outputs stand in for references that are needed."""
     references = [""] * len(pairs.sources)
     if metric.needs_references:
         references = pairs.references or trials.outputs(pairs.sources, TEACHER)["texts"]
-    return Part(pairs.sources, references, metric.fitted(references), sizes)
+    return Sentences(pairs.sources, references, metric.fitted(references), sizes)
 
 
 def _kind_of_references(metric: Metric, pairs: Pairs) -> str:
@@ -313,13 +313,13 @@ def _ladders(candidates: Sequence[Candidate]) -> list[list[str]]:
     return list(ladders.values())
 
 
-def _within(points: Mapping[str, Point], budget: float) -> dict[str, Point]:
+def _within(points: Mapping[str, Outcome], budget: float) -> dict[str, Outcome]:
     return {name: point for name, point in points.items() if point.cost <= budget}
 
 
 def _ranking(rungs: Sequence[Rung], budget: float) -> list[str]:
     """Return the candidates within the budget: those that came farther first, then by quality."""
-    latest: dict[str, tuple[int, Point]] = {}
+    latest: dict[str, tuple[int, Outcome]] = {}
     for rung in rungs:
         latest |= {name: (rung.sentences, point) for name, point in rung.points.items()}
     within = [name for name, (_, point) in latest.items() if point.cost <= budget]

@@ -140,26 +140,30 @@ class DecoderSpace:
         beams = [(f"steered beam {w}", SteeredSearch(Beam(w))) for w in WIDTHS]
         yield from self._ladder("steered", beams, _ends(self._by_length()))
         for noise_name, noise in self._noises((Annealed(), SIGMA_FACTORS)):
-            yield from self._npad("steered greedy", SteeredSearch(), CHAINS, noise_name, noise)
+            inner = "steered greedy", SteeredSearch()
+            yield from self._npad("NPAD over steered", *inner, CHAINS, noise_name, noise)
 
     def _npad_over_greedy(self) -> Iterator[Candidate]:
         schedules = (Annealed(), SIGMA_FACTORS), (Constant(), CONSTANT_FACTORS)
         for noise_name, noise in self._noises(*schedules):
-            yield from self._npad("greedy", Greedy(), CHAINS, noise_name, noise)
+            yield from self._npad("NPAD", "greedy", Greedy(), CHAINS, noise_name, noise)
 
     def _npad_over_beams(self) -> Iterator[Candidate]:
         for width in INNER_WIDTHS:
             for noise_name, noise in self._noises((Annealed(), SIGMA_FACTORS[1:3])):
-                yield from self._npad(
-                    f"beam {width}", Beam(width), CHAINS_OVER_BEAM, noise_name, noise
-                )
+                inner = f"beam {width}", Beam(width)
+                yield from self._npad("NPAD over beam", *inner, CHAINS_OVER_BEAM, noise_name, noise)
 
     def _npad(
-        self, inner_name: str, inner: Decoder, sizes: Iterable[int], noise_name: str, noise: Noise
+        self,
+        family: str,
+        inner_name: str,
+        inner: Decoder,
+        sizes: Iterable[int],
+        noise_name: str,
+        noise: Noise,
     ) -> Iterator[Candidate]:
         """Yield NPAD over an inner decoder, for every number of chains and selector."""
-        family = "NPAD over beam" if isinstance(inner, Beam) else "NPAD"
-        family = "NPAD over steered" if isinstance(inner, SteeredSearch) else family
         for chains in sizes:
             for selection in _ends(self._by_length()):
                 decoder = NPAD(inner, chains, noise, selector=selection.selector)

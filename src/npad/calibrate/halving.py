@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Point(NamedTuple):
+class Outcome(NamedTuple):
     """What a candidate reached on some sentences."""
 
     quality: float  # higher is better
@@ -26,7 +26,7 @@ class Rung:
     """One round: the candidates measured on the first `sentences`."""
 
     sentences: int
-    points: Mapping[str, Point]
+    points: Mapping[str, Outcome]
     survivors: Sequence[str]  # in the order of the points; of the last rung, all
 
 
@@ -41,7 +41,7 @@ def rung_sizes(sentences: int, first: int) -> list[int]:
 def halve(
     ladders: Sequence[Sequence[str]],
     sizes: Sequence[int],
-    measure: Callable[[str, int], Point],
+    measure: Callable[[str, int], Outcome],
     budget: float,
     plan: Callable[[Sequence[str], int], None] = lambda names, rung: None,
 ) -> list[Rung]:
@@ -61,7 +61,7 @@ def halve(
         The rungs; without any rung if no candidate is within the budget.
     """
     plan([name for ladder in ladders for name in ladder], 0)
-    first: dict[str, Point] = {}
+    first: dict[str, Outcome] = {}
     for ladder in ladders:
         for name in ladder:
             point = measure(name, sizes[0])
@@ -80,7 +80,7 @@ def halve(
     return [*rungs, Rung(sizes[-1], points, list(points))]
 
 
-def better_halves(points: Mapping[str, Point], costs: Mapping[str, float]) -> list[str]:
+def better_halves(points: Mapping[str, Outcome], costs: Mapping[str, float]) -> list[str]:
     """Return the candidates that are in the better half of those that cost no more.
 
     Of equal quality, the cheaper is better; of equal cost, too, the first.
@@ -98,7 +98,7 @@ def better_halves(points: Mapping[str, Point], costs: Mapping[str, float]) -> li
     return [name for name in points if stays(name)]
 
 
-def frontier(points: Mapping[str, Point]) -> list[str]:
+def frontier(points: Mapping[str, Outcome]) -> list[str]:
     """Return the candidates that none beats at the same cost or less, cheapest first."""
     best, found = float("-inf"), []
     for name in sorted(points, key=lambda name: (points[name].cost, -points[name].quality)):

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from npad.calibrate.halving import Point
+from npad.calibrate.halving import Outcome
 from npad.evaluate.report import decode_timed
 from npad.metrics.metric import FloatArray, Metric, Reference
 from npad.pipelines.pipeline import Pipeline
@@ -28,14 +28,14 @@ class Measured(NamedTuple):
     statistics: FloatArray  # [sentences, k], of the metric
     cost: float  # per sentence
 
-    def point(self, metric: Metric) -> Point:
+    def point(self, metric: Metric) -> Outcome:
         """Return quality, rounded so that ties are equal, and cost."""
         quality = float(metric.qualities(self.statistics.sum(0)))
-        return Point(metric.tie * round(quality / metric.tie), self.cost)
+        return Outcome(metric.tie * round(quality / metric.tie), self.cost)
 
 
 @dataclass(frozen=True)
-class Part:
+class Sentences:
     """Sentences on whose first ones decoders are measured.
 
     Attributes:
@@ -112,7 +112,7 @@ class Trials:
         }
 
     def measure(
-        self, part: Part, decoder: Decoder, size: int, done: Callable[[Decoder, int], None]
+        self, part: Sentences, decoder: Decoder, size: int, done: Callable[[Decoder, int], None]
     ) -> Measured:
         """Return what a decoder reaches on the first `size` sentences of a part.
 
@@ -128,7 +128,7 @@ class Trials:
         total = sum(len(block.statistics) * block.cost for block in blocks)
         return Measured(np.concatenate([block.statistics for block in blocks]), total / size)
 
-    def _measure(self, part: Part, decoder: Decoder, start: int, stop: int) -> Measured:
+    def _measure(self, part: Sentences, decoder: Decoder, start: int, stop: int) -> Measured:
         value = self.outputs(part.sources[start:stop], decoder)
         references = part.references[start:stop]
         statistics = part.metric.statistics(value["texts"], references, value["log_probs"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,11 +78,22 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 def _draws(n: int, samples: int, seed: int) -> Iterator[tuple[slice, FloatArray]]:
     """Yield how often each of n sentences is drawn, [part, n], for some test sets at a time."""
+    if n * samples <= MAX_DRAWN:
+        yield slice(0, samples), _drawn_at_once(n, samples, seed)
+        return
     random = np.random.default_rng(seed)
     for start in range(0, samples, step := max(1, MAX_DRAWN // n)):
         part = slice(start, min(start + step, samples))
-        size = part.stop - part.start
-        yield part, random.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
+        yield part, _draw(random, n, part.stop - part.start)
+
+
+@lru_cache(maxsize=1)  # every metric of a report draws the same test sets
+def _drawn_at_once(n: int, samples: int, seed: int) -> FloatArray:
+    return _draw(np.random.default_rng(seed), n, samples)
+
+
+def _draw(random: np.random.Generator, n: int, samples: int) -> FloatArray:
+    return random.multinomial(n, np.full(n, 1 / n), size=samples).astype(np.float64)
 
 
 @dataclass(frozen=True)

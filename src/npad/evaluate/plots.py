@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npad.errors import InvalidInput, StorageError
-from npad.evaluate.labels import label_offsets
 
 # The colour of each strategy, the same in every figure.
 COLOURS = {
@@ -32,6 +32,9 @@ MARKERS = "oD^svPX"  # of the first, second, … curve of a strategy
 MIN_LINE_POINTS = 3  # a line through two points would show a trend that nobody measured
 MAX_TICKS = 8  # of a logarithmic axis, one per point; with more points they are 1, 2, 5, 10, …
 POINTS_PER_INCH = 72
+LABEL_DISTANCE = 13.0  # of a label's centre from its point
+DIRECTIONS = [math.radians(degrees) for degrees in (45, 135, -45, -135, 90, -90, 0, 180)]
+SAMPLES = 40  # points of a line segment that labels keep away from
 MIN_PERPLEXITY_RATIO = 1.5  # of the largest to the smallest perplexity on an axis
 
 
@@ -334,3 +337,42 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot write {path}: {error}") from error
+
+
+def label_offsets(
+    anchors: NDArray[np.float64], lines: Sequence[NDArray[np.float64]]
+) -> list[tuple[float, float]]:
+    """Return the offset of each label's centre from its point.
+
+    Each label in turn takes the direction in which it is farthest from everything drawn so far.
+
+    Args:
+        anchors: [labels, 2], the labelled points, in points of the page.
+        lines: [n, 2] each, the corners of everything that is drawn, such points included.
+
+    Returns:
+        One (x, y) per label, in the same order.
+    """
+    drawn = np.concatenate([_samples(line) for line in lines] or [np.zeros((0, 2))])
+    choices = LABEL_DISTANCE * np.array(
+        [(math.cos(angle), math.sin(angle)) for angle in DIRECTIONS]
+    )
+    offsets = []
+    for anchor in anchors:
+        far = np.hypot(*(drawn - anchor).T) > 1e-6  # a point does not repel its own label
+        obstacles = drawn[far]
+        centres = anchor + choices  # [directions, 2]
+        gaps = np.hypot(*np.moveaxis(centres[:, None] - obstacles, -1, 0))
+        nearest = gaps.min(1, initial=2 * LABEL_DISTANCE).clip(max=2 * LABEL_DISTANCE)
+        offset = choices[int(nearest.round(1).argmax())]
+        drawn = np.concatenate([drawn, [anchor + offset]])
+        offsets.append((float(offset[0]), float(offset[1])))
+    return offsets
+
+
+def _samples(line: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points along a line through the given corners, [n, 2]."""
+    if len(line) == 1:
+        return line
+    parts = [np.linspace(a, b, SAMPLES) for a, b in pairwise(line)]
+    return np.concatenate(parts)

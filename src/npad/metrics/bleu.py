@@ -61,7 +61,8 @@ class Bleu(Metric):
             scores = 100 * brevity * np.exp(np.log(matches / totals).mean(-1))
         unmatched = (matches == 0).any(-1)
         scores = np.where(unmatched, 0.0, scores)
-        for index in np.argwhere(unmatched & (self.smooth != "none")):  # few
+        smoothed = unmatched & (effective_order or self.smooth != "none")
+        for index in np.argwhere(smoothed):  # few
             scores[tuple(index)] = self._smoothed(sums[tuple(index)], effective_order)
         return scores
 
