@@ -41,7 +41,7 @@ from npad.training.batches import Buckets
 from npad.training.loop import OUT_OF_TIME, Loop
 from npad.training.store import PairCorpus
 from npad.training.targets import pairs_of
-from npad.training.teacher import Candidates, Teacher, decode_sources
+from npad.training.teacher import BeamOutputs, Teacher, decode_sources
 from npad.training.update import ActorUpdater, ModelUpdater, Updater
 from npad.training.validation import GreedySearch, Steering, Validation
 from npad.version import __version__
@@ -117,7 +117,7 @@ class Steps:
         }
         (_, self.valid), (self.test_name, self.test) = self.sets.items()
         self.texts: dict[str, list[str]] = {}
-        self.candidates: dict[tuple[str, Teacher], list[Candidates]] = {}
+        self.candidates: dict[tuple[str, Teacher], list[BeamOutputs]] = {}
 
     @cached_property
     def saved(self) -> checkpoint.Saved:
@@ -196,7 +196,7 @@ class Steps:
             self.texts[name] = texts
         return self.texts[name]
 
-    def taught(self, name: str, teacher: Teacher) -> list[Candidates]:
+    def taught(self, name: str, teacher: Teacher) -> list[BeamOutputs]:
         """Return what a beam finds for a set of sources."""
         if (name, teacher) not in self.candidates:
             label = f"teacher-{teacher.width}-{teacher.candidates}"

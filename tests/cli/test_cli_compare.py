@@ -48,11 +48,12 @@ def test_the_best_has_a_star_where_there_are_no_colours(capsys, monkeypatch):
 def test_the_best_is_so_in_the_models_order(capsys):
     """Within two tokens "well yes" is cut, and more probable than the empty output is."""
     strategies = {"greedy": library.Greedy(), "beam": library.Beam(3)}
+    decodings = {name: library.Decoding(each, 2) for name, each in strategies.items()}
     stars = []
     for open_ended in (False, True):
         toy = library.load("toy")
         vars(toy.model)["open_ended"] = open_ended
-        console().print(compare._table(toy, "na ja", strategies, 2))
+        console().print(compare._table(toy, "na ja", decodings))
         rows = rows_of(capsys.readouterr().out)
         stars.append([name for name, log_prob in rows.items() if "*" in log_prob])
     assert stars == [["beam"], ["greedy, cut"]]

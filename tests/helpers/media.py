@@ -63,7 +63,7 @@ def contents(task: str, count: int, seed: int) -> dict[str, tuple[bytes, int]]:
 
 
 def corpus(folder: Path, task: str, train: int = 40, valid: int = 10) -> dict[str, tuple[str, str]]:
-    """Write files.tar and a manifest for each split; the arguments of `prepare_media`."""
+    """Write files.tar and a manifest for each split; fields of MediaData."""
     folder.mkdir(parents=True, exist_ok=True)
     splits = {"train": contents(task, train, 1000), "valid": contents(task, valid, 5000)}
     with tarfile.open(folder / "files.tar", "w") as archive:

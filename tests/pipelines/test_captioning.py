@@ -12,8 +12,7 @@ from media_models import draw, random_model
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode
 from npad.noise.random import stable_hash
 from npad.pipelines.captioning import Captioner
-from npad.pipelines.loading import load, load_as
-from npad.pipelines.translation import Translator
+from npad.pipelines.loading import load
 from npad.search.selected import Selected
 from npad.storage import checkpoint
 from runs import npad, printed_here, refused_here
@@ -85,12 +84,6 @@ def test_mistakes_are_named(captioner, folder, photos, tmp_path):
         captioner.caption(str(photos[0]))
     with pytest.raises(InvalidInput, match="detokenise"):
         Captioner(captioner.model, None)
-    with pytest.raises(InvalidInput, match=r"toy is a model of texts, not of pictures"):
-        load_as(Captioner, "toy")
-    with pytest.raises(InvalidInput, match=r"en-de is a model of texts, not of pictures"):
-        load_as(Captioner, "en-de")
-    with pytest.raises(InvalidInput, match=r"model of pictures, not of texts; use .*npad caption"):
-        load_as(Translator, folder)
     assert captioner.caption([]) == []
 
 

@@ -19,7 +19,7 @@ from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.regular import seal
 from npad.training import run
-from npad.training.prepare import prepare_media, write_store
+from npad.training.prepare import prepare, write_store
 from npad.training.sources import Pictures, SourceKind
 from npad.training.store import Store
 from runs import Enough, Stopping, weights
@@ -36,7 +36,7 @@ def stores(tmp_path_factory):
 
 def build(folder, task, **sizes) -> Store:
     files = corpus(folder, task, **sizes)
-    return prepare_media(folder / "store", task, **files, vocabulary=280, features=FEATURES[task])
+    return prepare(folder / "store", **files, task=task, vocabulary=280, features=FEATURES[task])
 
 
 def unseen(task):
@@ -175,7 +175,7 @@ MISTAKES = [
     ({"vocabulary": 0}, "vocabulary must be a whole number of at least 1, not 0"),
     ({"train": "files.tar"}, "train must be two files"),
     ({"train": ("no.tar", "no.tsv")}, "cannot read no.tar: there is no such file"),
-    ({"epochs": 3}, "the arguments of prepare_media"),
+    ({"epochs": 3}, "the fields of MediaData"),
 ]
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_is_no_picture_is_named(tmp_path):
     (tmp_path / "files/broken.tsv").write_text("broken.png\ta dog\n")
     train = (str(tmp_path / "files/folder"), str(tmp_path / "files/broken.tsv"))
     with pytest.raises(InvalidInput, match=r"broken\.png is no picture"):
-        prepare_media(tmp_path / "store", "caption", train, files["valid"], 280)
+        prepare(tmp_path / "store", train, files["valid"], 280, task="caption")
     assert not (tmp_path / "store").exists()
 
 

@@ -8,10 +8,23 @@ from itertools import count, islice
 import pytest
 import torch
 
+import npad
 from cases import Small, one_warning
-from npad import NPAD, Beam, Captioner, Greedy, InvalidInput, Noise, Sampling, Transcriber
+from media_models import random_model
+from npad import (
+    NPAD,
+    Beam,
+    Captioner,
+    Greedy,
+    InvalidInput,
+    Noise,
+    Sampling,
+    Transcriber,
+    Translator,
+)
 from npad.models.table import TableModel
 from npad.pipelines import pipeline as module
+from npad.pipelines.loading import load_as
 from npad.pipelines.overlap import Background
 from npad.pipelines.pipeline import on_decoded
 from overlapping import Spied, assert_alike, decoders, sentences, untrained
@@ -146,3 +159,17 @@ def test_what_is_no_source_is_refused(pipeline, sources, wrong):
         pipeline.decode([sources(1)[0], wrong], Greedy(), 8)
     with pytest.raises(InvalidInput, match=f"{pipeline.medium}s"):
         pipeline.stream(7)
+
+
+KINDS_OF_MODELS = {"text": Translator, "picture": Captioner, "sound": Transcriber}
+
+
+@pytest.mark.parametrize("reads", KINDS_OF_MODELS)
+def test_load_returns_the_pipeline_of_any_model_and_commands_refuse_others(reads, tmp_path):
+    folder = "en-de" if reads == "text" else random_model(tmp_path / reads, reads)
+    assert type(npad.load(folder)) is KINDS_OF_MODELS[reads]
+    for other, kind in KINDS_OF_MODELS.items():
+        if other != reads:
+            rule = f"is a model of {reads}s, not of {other}s; use it with npad"
+            with pytest.raises(InvalidInput, match=rule):
+                load_as(kind, folder)

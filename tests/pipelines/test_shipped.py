@@ -23,16 +23,14 @@ SENTENCES = {
 }
 
 
-def test_it_translates_everyday_sentences():
+def test_en_de_translates_everyday_sentences():
     found = npad.load("en-de").translate(list(SENTENCES), Beam(5))
     assert [one.text for one in found] == list(SENTENCES.values())
 
 
-def test_the_command_has_it_without_asking():
-    assert (
-        command("translate", "How do I get to the station?").stdout
-        == "Wie komme ich zum Bahnhof?\n"
-    )
+def test_en_de_is_the_default_model_of_the_command():
+    done = command("translate", "How do I get to the station?")
+    assert done.stdout == "Wie komme ich zum Bahnhof?\n"
 
 
 def test_npad_finds_no_less_than_greedy_search():
@@ -49,7 +47,7 @@ def test_npad_finds_no_less_than_greedy_search():
     assert noisy[0].log_prob > greedy[0].log_prob + 1
 
 
-def test_its_actor_steers_greedy_search():
+def test_the_shipped_actor_changes_greedy_outputs_and_keeps_clean_scores():
     translator, texts = npad.load("en-de"), list(SENTENCES)
     found = translator.translate(texts, SteeredSearch())
     assert [one.text for one in found] == list(SENTENCES.values())
@@ -60,7 +58,7 @@ def test_its_actor_steers_greedy_search():
     assert greedy.text != steered.text
 
 
-def test_it_is_small_and_loads_in_a_second():
+def test_en_de_is_small_and_loads_in_a_second():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 16 * 2**20
     times = []
     for _ in range(3):
@@ -70,7 +68,7 @@ def test_it_is_small_and_loads_in_a_second():
     assert min(times) < 1
 
 
-def test_it_credits_its_data_and_tells_how_it_was_made():
+def test_the_model_card_credits_its_data():
     card = (FOLDER / "README.md").read_text()
     for part in ("Tatoeba", "CC BY 2.0 FR", "npad train", "seed 0", "BLEU"):
         assert part in card

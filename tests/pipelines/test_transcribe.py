@@ -57,7 +57,7 @@ def test_long_recordings_are_cut_at_pauses():
     assert len(audio.split_at_pauses(sound[: 2 * RATE], RATE, 2.0)) == 1
 
 
-def test_a_speech_model_transcribes(whisper):
+def test_a_window_does_not_depend_on_the_other_recordings(whisper):
     heard = load_as(Transcriber, f"hf:{whisper}")
     assert (heard.rate, heard.longest) == (RATE, 1)
     found = heard.transcribe(recordings(), NOISY, max_length=6)
@@ -71,16 +71,12 @@ def test_a_speech_model_transcribes(whisper):
     assert "npad|inner:greedy|chains:6|" in found[0].signature
 
 
-def test_it_begins_as_whisper_does_and_scores_are_the_models_own(whisper):
+def test_the_prompt_and_the_scores_are_those_of_whisper(whisper):
     heard: Any = load_as(Transcriber, f"hf:{whisper}", language="english")
     adapter = heard.model.model
     assert isinstance(adapter, HuggingFace)
-    assert adapter.decoder_prefix == [
-        28,
-        29,
-        30,
-        32,
-    ]  # start, <|en|>, <|transcribe|>, <|notimestamps|>
+    # start, <|en|>, <|transcribe|>, <|notimestamps|>
+    assert adapter.decoder_prefix == [28, 29, 30, 32]
     given = heard.hear(recordings()[:1])
     features = given.tensors["input_features"]
     (found,) = decode(heard.model, given, Greedy(), 6)
@@ -127,7 +123,7 @@ def test_the_command_writes_a_line_a_recording(whisper, tmp_path, npad_here):
     assert (first["source"], second["source"]) == tuple(map(str, files))
 
 
-def test_mistakes_are_named(whisper, tmp_path, capsys, monkeypatch):
+def test_bad_recordings_and_languages_are_named(whisper, tmp_path, capsys, monkeypatch):
     (tmp_path / "no.wav").write_text("this is no sound")
     model = ("transcribe", "--model", f"hf:{whisper}")
     assert "there is no file" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")

@@ -28,14 +28,13 @@ from npad import (
 )
 from npad.distributions import Antithetic, Dropout, Fixed, Laplace, Orthogonal, StudentT
 from npad.models.table import TableModel
-from npad.schedules import Adaptive, Constant, Cosine, Exponential, FirstSteps, Linear, Power
-from npad.selectors import GNMTLength, Rerank
+from npad.schedules import Constant, FirstSteps
+from npad.selectors import Rerank
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: NPAD(chains=0), "chains must be a whole number of at least 1, not 0"),
         (lambda: NPAD(chains=2.5), "chains must be a whole number of at least 1, not 2.5"),
         (lambda: NPAD(candidates="some"), "candidates must be one of 'best', 'all', not 'some'"),
         (lambda: NPAD("beam"), "inner must be a Decoder, such as Beam"),
@@ -92,34 +91,19 @@ from npad.selectors import GNMTLength, Rerank
         (lambda: Beam(True), "width must be a whole number of at least 1, not True"),
         (lambda: Beam(3, "stop"), "finish must be one of 'shrink', 'compete', 'pool', not 'stop'"),
         (lambda: Beam(3, nbest=4), "nbest must be at most the width, 3, not 4"),
-        (lambda: Beam(3, nbest=0), "nbest must be a whole number of at least 1, not 0"),
-        (lambda: Diverse(0), "width must be"),
         (lambda: Diverse(3, eta=-0.1), "eta must be a finite number of at least 0, not -0.1"),
-        (lambda: Diverse(3, nbest=4), "nbest must be at most the width"),
-        (lambda: Sampling(0), "samples must be a whole number of at least 1, not 0"),
         (lambda: Sampling(temperature=0), "temperature must be a finite number above 0, not 0"),
-        (
-            lambda: Sampling(temperature=-1.0),
-            "temperature must be a finite number above 0, not -1.0",
-        ),
         (
             lambda: Sampling(temperature=math.nan),
             "temperature must be a finite number above 0, not nan",
-        ),
-        (lambda: Sampling(top_k=0), "top_k must be a whole number of at least 1, not 0"),
-        (
-            lambda: Sampling(top_p=0.0),
-            "top_p must be a finite number above 0 and of at most 1, not 0.0",
         ),
         (
             lambda: Sampling(top_p=1.5),
             "top_p must be a finite number above 0 and of at most 1, not 1.5",
         ),
         (lambda: Sampling(seed=0.5), "seed must be a whole number"),
-        (lambda: Exact(0), "budget must be a whole number of at least 1, not 0"),
         (lambda: Noise(-0.1), "sigma must be a finite number of at least 0, not -0.1"),
         (lambda: Noise(math.nan), "sigma must be a finite number of at least 0, not nan"),
-        (lambda: Noise(math.inf), "sigma must be a finite number of at least 0, not inf"),
         (lambda: Noise("0.3"), "sigma must be a finite number of at least 0, not '0.3'"),
         (lambda: Noise((0.1, -1)), "sigma: each must be a finite number of at least 0, not -1"),
         (lambda: Noise(()), "it is empty"),
@@ -137,18 +121,10 @@ from npad.selectors import GNMTLength, Rerank
         (lambda: Antithetic(Dropout()), "Antithetic needs additive noise; Dropout has no negative"),
         (lambda: StudentT(2.0), "StudentT's nu must be a finite number above 2, not 2.0"),
         (lambda: Orthogonal(17), "Orthogonal's block must be a whole number of at most 16, not 17"),
-        (lambda: Orthogonal(0), "Orthogonal's block must be a whole number of at least 1, not 0"),
-        (lambda: Power(-1), "Power's p must be a finite number of at least 0, not -1"),
-        (lambda: Linear(0), "Linear's steps must be"),
-        (lambda: Cosine(0), "Cosine's steps must be"),
-        (lambda: Exponential(0), "Exponential's decay must be a finite number above 0, not 0"),
         (lambda: FirstSteps(0), "FirstSteps' n must be"),
-        (lambda: Adaptive(0), "Adaptive's power must be"),
-        (lambda: LengthNormalised(-1), "alpha must be"),
-        (lambda: GNMTLength(0.6, -1), "beta must be"),
         (
             lambda: MBR("rouge"),
-            "utility must be 'chrf', 'bleu', 'wer' or a function of two texts, not 'rouge'",
+            "utility must be 'bleu', 'chrf', .* or a function of two texts, not 'rouge'",
         ),
         (lambda: Noisy(TableModel, Noise(0.3)), "TableModel"),
         (lambda: Noisy(object(), Noise(0.3)), "object"),

@@ -24,13 +24,11 @@ from npad import (
     count_calls,
     decode,
     load,
-    signature,
 )
 from npad.metrics.registry import METRICS
 from npad.models.table import TableModel
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
-from npad.search.selected import is_mbr_on_a_beam
 from npad.selectors import ModelMBR, WithCut, _letters
 from npad.specs import label
 from steered_cases import clean_scores, steered
@@ -146,7 +144,6 @@ def test_the_utility_compares_texts():
 @pytest.mark.parametrize(
     ("name", "settings", "expected"),
     [
-        ("mbr-decoding", {}, MBRDecoding()),
         (
             "mbr-decoding",
             {"inner": "npad", "chains": 9, "pseudo_references": "sampling(samples=20)"},
@@ -174,16 +171,6 @@ def test_the_command_line_spells_it(name, settings, expected):
 def test_a_model_that_continues_text_does_not_wrap_it():
     defaults = Defaults(Noise(0.1, relative=True), WithCut())
     assert make_decoder("mbr-decoding", {}, defaults) == MBRDecoding()
-
-
-def test_references_of_its_own_are_no_mbr_on_a_beam():
-    assert not is_mbr_on_a_beam(MBRDecoding(Beam(5), Sampling(50)))
-
-
-def test_the_signature_names_both_decoders():
-    text = signature(MBRDecoding(Beam(3), Sampling(9)), TableModel.random(3, 2))
-    assert "beam(width=3" in text
-    assert "sampling(samples=9" in text
 
 
 def test_mistakes_are_one_clear_line():

@@ -20,6 +20,7 @@ from npad import (
     Greedy,
     InvalidInput,
     LengthNormalised,
+    MBRDecoding,
     MostProbable,
     Noise,
     Sampling,
@@ -122,24 +123,16 @@ def test_what_has_no_candidates_is_refused():
 @pytest.mark.parametrize(
     ("name", "settings", "expected"),
     [
-        ("beam", {"selector": "length-normalised"}, Selected(Beam(), LengthNormalised())),
         (
             "beam",
             {"width": 3, "nbest": 2, "selector": "mbr"},
             Selected(Beam(3, nbest=2), MBR()),
         ),
         ("beam", {"selector": "most-probable"}, Beam()),
-        ("diverse", {"selector": "gnmt-length"}, Selected(Diverse(), GNMTLength())),
         ("sampling", {"selector": "mbr", "seed": 3}, Selected(Sampling(seed=3), MBR())),
         ("beam(width=3)", {"selector": "length-normalised"}, Selected(Beam(3), LengthNormalised())),
         ("selected", {"selector": "mbr", "width": 3}, Selected(Beam(3), MBR())),
         ("selected", {"inner": "sampling", "samples": 9}, Selected(Sampling(9))),
-        (
-            "npad",
-            {"inner": "beam", "selector": "length-normalised"},
-            NPAD(Beam(), selector=LengthNormalised()),
-        ),
-        ("best-of", {"selector": "mbr"}, Selected(BestOf(), MBR())),
     ],
 )
 def test_the_option_wraps_the_decoder(name, settings, expected):
@@ -184,6 +177,7 @@ def test_mbr_on_one_beam_is_recognised():
         Selected(Sampling(), MBR()),
         NPAD(Beam(5), 1, selector=MBR()),
         NPAD(Beam(5), 10, candidates="all", selector=MBR()),
+        MBRDecoding(Beam(5), Sampling(50)),
     ):
         assert not is_mbr_on_a_beam(decoder)
 

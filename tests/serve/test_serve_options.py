@@ -109,4 +109,5 @@ def test_every_part_that_a_model_offers_is_accepted():
     names = {name for listed in shown["options"].values() for name in listed}
     assert names | {"decoder", "nbest", "max_length"} == set(option_names())
     assert set(shown["defaults"]) <= set(option_names())
-    assert shown["defaults"]["sigma"] == 0.3
+    defaults = shown["defaults"]
+    assert (defaults["decoder"], defaults["sigma"], defaults["samples"]) == ("npad", 0.3, 50)

@@ -121,9 +121,9 @@ def test_requests_of_another_sites_page_are_refused():
 
 
 def test_a_full_queue_is_a_429():
-    model = toy_model(Limits(queue=1))
+    model, opened = toy_model(Limits(queue=1)), threading.Event()
     with serving(model) as client:
-        running = model.thread.submit(QueuedRequest.alone(lambda: time.sleep(1)))
+        running = model.thread.submit(QueuedRequest.alone(lambda: opened.wait(20)))
         wait_until(running.result.running)
         model.thread.submit(QueuedRequest.alone(lambda: None))
         answer = client.post("/v1/decode", ASKED)
@@ -131,7 +131,8 @@ def test_a_full_queue_is_a_429():
         assert answer.headers["retry-after"] == "1"
         assert "1 requests are waiting; try again" in answer.error
         assert client.get("/v1/decode/stream?text=danke").status == 429
-        running.result.result(20)
+        opened.set()
+        wait_until(lambda: len(model.thread) == 0)
         assert client.post("/v1/decode", ASKED).status == 200
 
 

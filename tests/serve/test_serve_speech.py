@@ -67,18 +67,14 @@ def test_a_recording_is_decoded_as_its_fields_say(client, fields, signature):
     ("content", "fields", "message"),
     [
         (None, {}, "the form has no file"),
-        (b"", {}, "the file is no WAV file"),
         (b"RIFF....WAVE", {}, "the file is no WAV file"),
-        (bytes(1000), {}, "the file is no WAV file"),
         (wav()[:40], {}, "the file"),
         (wav(0), {}, "0 bytes of samples"),
         (wav(21), {}, "the file has 21 seconds; at most 20"),
-        (wav(2500, rate=1), {}, "the file has 2,500 seconds"),
         (wav(), {"response_format": "pdf"}, "response_format must be one of"),
         (wav(), {"model": "nobody"}, "no model 'nobody'; there is ear"),
         (wav(), {"model": "toy"}, "toy is a text model"),
         (wav(), {"language": "de"}, "language is not supported"),
-        (wav(), {"prompt": "Hello"}, "prompt is not supported"),
         (wav(), {"chains": "1000000000", "decoder": "npad"}, "at most 1,024"),
         (wav(), {"volume": "11"}, "no option 'volume'"),
     ],
@@ -110,19 +106,15 @@ def test_a_bad_form_is_refused(client, body, kind, status):
 
 def test_a_large_recording_is_refused():
     with serving(hearing_model(), limits=Limits(audio=1000)) as client:
-        answer = post_recording(client, wav(5))
-        assert answer.status == 413
+        assert post_recording(client, wav(5)).status == 413
 
 
-def test_a_recording_without_a_speech_model_is_refused():
-    with serving() as client:
-        answer = post_recording(client, wav())
-        assert answer.status == 400
-        assert "this server has no speech model" in answer.error
-
-
-def test_a_speech_model_refuses_texts(client):
+def test_texts_and_recordings_are_refused_by_the_other_models(client):
     answer = client.post("/v1/decode", {"text": "danke", "model": "ear"})
     assert answer.status == 400
     assert "ear is a speech model; send a recording to" in answer.error
     assert [model["hears"] for model in client.get("/v1/models").json["data"]] == [False, True]
+    with serving() as client_of_texts:
+        answer = post_recording(client_of_texts, wav())
+        assert answer.status == 400
+        assert "this server has no speech model" in answer.error

@@ -15,10 +15,12 @@ SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_file_is_small_and_names_no_other_server(path):
+def test_a_file_is_small_and_names_only_files_of_the_page(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 400
     assert set(re.findall(r"https?://[^\s\"']+", text)) <= {"http://www.w3.org/2000/svg"}
+    named = re.findall(r"from \"\./([\w.-]+)\"", text) + re.findall(r"\"static/([\w.-]+)\"", text)
+    assert {*named} <= {other.name for other in FILES}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -32,13 +34,6 @@ def test_a_module_writes_text_and_never_markup(path):
 def test_the_page_has_no_inline_script_or_style():
     text = (STATIC / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_files_name_each_other_correctly(path):
-    text = path.read_text(encoding="utf-8")
-    named = re.findall(r"from \"\./([\w.-]+)\"", text) + re.findall(r"\"static/([\w.-]+)\"", text)
-    assert {*named} <= {other.name for other in FILES}
 
 
 def test_every_identifier_that_a_module_asks_for_is_on_the_page():

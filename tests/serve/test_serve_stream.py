@@ -14,7 +14,7 @@ from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
 from npad.serve.models import serve
 from npad.serve.options import decoding_for
-from npad.serve.streaming import StreamRequest
+from npad.serve.streaming import stream_of
 from serve_cases import Event, serving, toy_model
 
 TEXT = "She spends most of her money on books."
@@ -191,12 +191,12 @@ def test_tokenizers_are_called_in_the_models_thread():
 def test_a_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
     """On a GPU the host looks at every eighth step; here, every third."""
     asked = decoding_for(shipped.model, {"chains": 4}, Limits())
-    request = StreamRequest(shipped, TEXT, *asked)
     collected = []
     for window in (1, 3):
         events: list[Event] = []
         monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda _, n=window: n)
-        request.run(lambda name, data, e=events: e.append(Event(name, data)))
+        emit = lambda name, data, e=events: e.append(Event(name, data))  # noqa: E731
+        stream_of(shipped, TEXT, *asked, None, emit).run()
         collected.append([step["prefixes"] for step in named(events, "step")])
     one, three = collected
     assert three[: len(one)] == one

@@ -29,7 +29,7 @@ from npad.search.greedy import Greedy
 from npad.storage import checkpoint
 from npad.text.subwords import Subwords
 from npad.training import run
-from npad.training.prepare import prepare_media
+from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
 from runs import ROOT
 from speech_cases import corpus as corpus  # a fixture
@@ -110,7 +110,7 @@ def captioned(pictures, tmp_path_factory):
     archive = str(pictures / "images-80px.tar")
     recipe = Recipe(batch=60, epochs=30, learning_rate=0.01, anneal=True, validate=100)
     splits = {s: (archive, str(pictures / f"{s}.tsv.xz")) for s in ("train", "valid")}
-    prepare_media(folder / "s", "caption", **splits, vocabulary=280, features={"size": 16})
+    prepare(folder / "s", **splits, task="caption", vocabulary=280, features={"size": 16})
     options = SIZES | {"source_options": {"channels": [4, 8]}}
     run.train(folder / "model", folder / "s", options, recipe, torch.device("cpu"))
     file = folder / "h.jsonl.gz"

@@ -9,7 +9,7 @@ from npad import Beam, InvalidInput, decode
 from npad.storage import checkpoint
 from npad.training.actors import read_texts
 from npad.training.targets import BY_REFERENCE, pairs_of
-from npad.training.teacher import Candidates, Teacher, decode_sources
+from npad.training.teacher import BeamOutputs, Teacher, decode_sources
 from steered_cases import ending, random_sources
 
 
@@ -64,7 +64,7 @@ def test_targets_are_the_best_by_their_measure():
     lengths = np.array([[2, 1, 3], [2, 1, -1], [-1, -1, -1]], dtype=np.int32)
     log_probs = np.array([[-3, -3.5, -3.8], [-1, -2, 0], [0, 0, 0]], dtype=np.float32)
     tokens = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9], dtype=np.int32)
-    parts = [Candidates(np.array([2, 0, 1]), lengths, log_probs, tokens)]
+    parts = [BeamOutputs(np.array([2, 0, 1]), lengths, log_probs, tokens)]
     sources = [[5], [6, 6], [7]]
 
     def targets(*names, **more):
@@ -98,5 +98,5 @@ def test_sources_that_repeat_are_decoded_once(tmp_path, trained):
     texts = read_texts([str(tmp_path / "a")], [], subwords, 10)
     assert texts.sources == subwords.encode(["babe", "bibo"])
     (tmp_path / "b").write_text("x\n")
-    with pytest.raises(InvalidInput, match="line i of the two must be a pair"):
+    with pytest.raises(InvalidInput, match="line i of both must be a pair"):
         read_texts([str(tmp_path / "a")], [str(tmp_path / "b")], subwords, 10)

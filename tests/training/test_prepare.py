@@ -229,33 +229,6 @@ def test_every_file_of_a_store_is_held_to_its_checksum(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "place", "value", "message"),
-    [
-        ("source.tokens", "uint16", 5, 65535, "source.tokens is damaged: a token is not among"),
-        ("target.tokens", "uint16", 5, 0, "target.tokens is damaged: a token is not among 1 to"),
-        ("source.ends", "int64", 5, 0, "source.ends is damaged: the ends do not rise"),
-        ("target.ends", "int64", 0, -4, "target.ends is damaged: the ends do not rise"),
-    ],
-)
-def test_tokens_are_in_range_and_ends_rise(tmp_path, name, dtype, place, value, message):
-    store = small_store(tmp_path)
-    values = np.fromfile(store.folder / "train" / name, dtype)
-    values[place] = value
-    values.tofile(store.folder / "train" / name)
-    with pytest.raises(StorageError, match=message):
-        _ = store.train
-
-
-def test_sides_of_another_number_of_sentences_are_refused(tmp_path):
-    store = small_store(tmp_path)
-    for part in ("tokens", "ends"):
-        shorter = (store.folder / f"valid/target.{part}").read_bytes()
-        (store.folder / f"train/target.{part}").write_bytes(shorter)
-    with pytest.raises(StorageError, match=r"target.ends is damaged: 20 sentences, not 120"):
-        _ = store.train
-
-
-@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"splits": {"valid": {}}}, "splits must be train and valid, not"),

@@ -154,6 +154,7 @@ OPTIONS = [
     "decoder=sampling&samples=20",
     "decoder=diverse&width=3&eta=0.5",
     "decoder=exact",
+    "decoder=epsilon&samples=20&epsilon=0.125",
     "decoder=npad&chains=6&inner=beam&width=2",
     "decoder=npad&chains=6&inner=sampling&temperature=0.5",
     "decoder=npad&chains=1",

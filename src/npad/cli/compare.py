@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from npad.cli.comparison_table import comparison_table, legend
 from npad.cli.decoder_options import compares
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, ModelName
 from npad.cli.terminal import bar, console
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.report import compare
+from npad.evaluate.bootstrap import Difference
+from npad.evaluate.report import NLL, Report, compare
 from npad.metrics.registry import METRICS
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
 from npad.pipelines.translation import Translator
-from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.request import Decoding
@@ -35,7 +37,13 @@ log p      of the output under the clean model, end token included
 calls      rows through one step of the model
 re-scored  calls of the clean model that scores what noisy chains found
 """
-
+SET_LEGEND = """\
+[low,high]   95 % interval: paired bootstrap over the sentences, 1,000 test sets
+against      difference to the first row; * where its interval excludes 0
+length       words of the outputs over words of the references
+calls        of the model, a sentence: rows (chains, beam slots) through one step;
+             with a plus, those that re-score what noisy chains found
+"""
 
 # Fewer chains and samples than the decoders' own defaults, since every decoder runs while the user
 # waits; and a larger η, so that its row shows what the penalty does.
@@ -50,8 +58,6 @@ def command(
         bool, typer.Option("--exact", help="Also run exact search; for small models.")
     ] = False,
     device: Device = "auto",
-    max_length: MaxLength = 200,
-    max_rows: MaxRows = 1024,
     source: Annotated[
         Path | None,
         typer.Option("--input", "-i", help="A test set's sources, to measure instead of texts."),
@@ -74,7 +80,7 @@ def command(
         ),
     ] = False,
     *,
-    decoders: dict[str, Decoder],
+    decodings: dict[str, Decoding],
 ) -> None:
     """Translate with every decoder and show the outputs side by side.
 
@@ -92,14 +98,12 @@ def command(
         npad compare -i test.en --reference test.de -d greedy -d "beam(width=10)" -d npad
     """
     _ensure_one_input(text, source, reference, as_json)
-    strategies = {**decoders, Exact().title: Exact()} if exact else decoders
+    if exact:
+        decodings |= {Exact().title: replace(next(iter(decodings.values())), decoder=Exact())}
     if source is not None and reference is not None:
         pairs = read_pairs(source, reference)
         translator = load_as(Translator, model, device_named(device, "--device"))
         with bar("comparing", len(pairs[0])) as progress:
-            decodings = {
-                name: Decoding(chosen, max_length, max_rows) for name, chosen in strategies.items()
-            }
             reports = compare(translator, *pairs, decodings, metric, progress)
         if as_json:
             for name, report in reports.items():
@@ -116,7 +120,7 @@ def command(
     for sentence in text or ():
         if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")
-        out.print(_table(translator, sentence, strategies, max_length), "")
+        out.print(_table(translator, sentence, decodings), "")
     order = "by log p alone" if _cut_competes(translator) else "finished outputs first, then log p"
     out.print(LEGEND.format(order=order))
 
@@ -140,9 +144,7 @@ def _ensure_one_input(
         raise InvalidInput("--json needs a test set: give --input and --reference")
 
 
-def _table(
-    translator: Translator, text: str, strategies: dict[str, Decoder], max_length: int
-) -> Table:
+def _table(translator: Translator, text: str, decodings: Mapping[str, Decoding]) -> Table:
     """Return a table of each strategy's output, its log-probability and its cost."""
     table = Table(title=text, title_justify="left", title_style="bold")
     table.add_column("strategy", min_width=17)
@@ -150,9 +152,9 @@ def _table(
     for name in ("log p", "calls", "re-scored"):
         table.add_column(name, justify="right", min_width=6)
     rows = {}
-    for name, decoder in strategies.items():
+    for name, decoding in decodings.items():
         with count_calls() as calls:
-            best = translator.translate([text], decoder, max_length)[0]
+            best = translator.translate([text], decoding.decoder, decoding.max_length)[0]
         rows[name] = best, calls
     competes = _cut_competes(translator)
 
@@ -178,3 +180,54 @@ def _table(
 def _cut_competes(translator: Translator) -> bool:
     """Return whether outputs that were cut are ranked among the finished ones of this model."""
     return cut_competes(Defaults.of(translator.model).selector)
+
+
+def legend(metrics: Sequence[str]) -> str:
+    """Return what the columns mean."""
+    lines = ["NLL          mean -log p under the clean model; lower is better\n"]
+    for name in metrics:
+        metric = METRICS[name]
+        about = "sacrebleu's" if name == "bleu" else metric.description
+        lines.append(f"{metric.title:12} {about}; {metric.direction}\n")
+    return "".join([*lines, SET_LEGEND])
+
+
+def comparison_table(
+    reports: Mapping[str, Report], title: str, metrics: Sequence[str] = ("bleu",)
+) -> Table:
+    """Return the table of evaluated decoders; the others are compared with the first."""
+    first = next(iter(reports))
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=0,  # the box has a space between columns
+    )
+    table.add_column("strategy", min_width=10, overflow="fold")
+    titles = {NLL: "NLL"} | {name: METRICS[name].title for name in metrics}
+    against = [f"{column} against\n{first:.14}" for column in titles.values()]
+    for name in (*titles.values(), *(against if len(reports) > 1 else ()), "length", "calls"):
+        table.add_column(name, justify="right", overflow="fold")
+    for name, report in reports.items():
+        calls = f"{report.calls / report.size:,.0f}"
+        calls += f"\n+{report.rescored / report.size:,.0f}" if report.rescored else ""
+        gains = [_gain(report.gains.get(key)) for key in titles] if len(reports) > 1 else []
+        name += "" if report.finished == 1 else f"\n{1 - report.finished:.1%} cut"
+        scores = [_score(report.scores[key], 2 if key == NLL else 1) for key in titles]
+        ratio = "–" if report.length_ratio is None else f"{report.length_ratio:.3f}"
+        table.add_row(name, *scores, *gains, ratio, calls)
+    return table
+
+
+def _score(score: Difference, digits: int) -> str:
+    return f"{score.value:.2f}\n[{score.low:.{digits}f},{score.high:.{digits}f}]"
+
+
+def _gain(gain: Difference | None) -> str:
+    if gain is None:
+        return "–"
+    sure = gain.low > 0 or gain.high < 0
+    return f"{gain.value:+.2f}{'*' if sure else ''}\n[{gain.low:+.2f},{gain.high:+.2f}]"

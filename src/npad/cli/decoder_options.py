@@ -28,6 +28,7 @@ from npad.search.request import (
     MAX_LENGTH,
     MAX_ROWS,
     SELECTOR,
+    Decoding,
     Option,
     decoding_from,
     inner_fields,
@@ -63,12 +64,11 @@ def decodes(
         max_rows: the default of --max-rows.
         instead: the default where another option is given: `confidence="beam"`.
     """
-    limits = {"max_length": max_length, "max_rows": max_rows}
-    return lambda command: DecodingCommand(command, default, limits, instead)
+    return lambda command: DecodingCommand(command, max_length, max_rows, default, instead)
 
 
 def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingCommand]:
-    """Give a command the options of all decoders, and the compared decoders as `decoders`.
+    """Give a command the options of all decoders, and the compared requests as `decodings`.
 
     Args:
         defaults: options that differ from the decoders' defaults.
@@ -76,45 +76,57 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingComman
     return lambda command: ComparingCommand(command, defaults)
 
 
-class DecodingCommand:
+class _Command:
     """A command with the options of the decoders that are registered when it is asked for them."""
 
-    def __init__(
-        self,
-        command: Callable[..., None],
-        default: str | None,
-        limits: Mapping[str, int],
-        instead: Mapping[str, str],
-    ) -> None:
-        self.command, self.default, self.limits, self.instead = command, default, limits, instead
+    given = ""  # the parameter that the options describe; annotations would hide the property
+
+    def __init__(self, command: Callable[..., None], max_length: int, max_rows: int) -> None:
+        self.command = command
         self.__name__, self.__doc__ = command.__name__, command.__doc__
         self.own = inspect.signature(command, eval_str=True).parameters
-        self.limited = "decoding" in self.own
+        limits = {"max_length": (max_length, MaxLength), "max_rows": (max_rows, MaxRows)}
+        limited = self.given in self.own
+        self.limits = {name: _keyword(name, *limit) for name, limit in limits.items() if limited}
 
     @property
     def __signature__(self) -> inspect.Signature:
-        extra = [self._choice(), *parameters()]
-        if self.limited:
-            kinds = {"max_length": MaxLength, "max_rows": MaxRows}
-            extra += [
-                inspect.Parameter(name, KEYWORD, default=default, annotation=kinds[name])
-                for name, default in self.limits.items()
-            ]
-        return with_parameters(self.own, extra, {"decoding", "decoder"})
+        besides = (self.given, "decoder")
+        kept = [p.replace(kind=KEYWORD) for p in self.own.values() if p.name not in besides]
+        return inspect.Signature([*kept, self.choice, *parameters(), *self.limits.values()])
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
         return {p.name: p.annotation for p in self.__signature__.parameters.values()}
 
-    def _choice(self) -> inspect.Parameter:
-        """Return the option --decoder."""
+    @property
+    def choice(self) -> inspect.Parameter:
+        """The option --decoder."""
+        raise NotImplementedError
+
+
+class DecodingCommand(_Command):
+    """A command that runs one decoder."""
+
+    given = "decoding"
+
+    def __init__(
+        self,
+        command: Callable[..., None],
+        max_length: int,
+        max_rows: int,
+        default: str | None,
+        instead: Mapping[str, str],
+    ) -> None:
+        super().__init__(command, max_length, max_rows)
+        self.default, self.instead = default, instead
+
+    @property
+    def choice(self) -> inspect.Parameter:
         others = (f"{other} with {flag_of(option)}" for option, other in self.instead.items())
         shown = "; ".join([*([] if self.default is None else [self.default]), *others])
         text = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{shown}]"
-        option = typer.Option("--decoder", "-d", metavar="NAME", help=text, rich_help_panel=PANEL)
-        return inspect.Parameter(
-            "decoder", KEYWORD, default=None, annotation=Annotated[str | None, option]
-        )
+        return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
 
     def __call__(self, decoder: str | None = None, **values: Any) -> None:
         settings = taken(values)
@@ -123,62 +135,51 @@ class DecodingCommand:
             decoder = next(given, self.default)
         if "device" in values and values.get("engine") is None:  # workers have their own
             device_named(values["device"], "--device")  # refused before a model is asked for
-        argument = "decoding" if self.limited else "decoder"
+        argument = "decoding" if self.limits else "decoder"
         if decoder is None:
             for name in settings:
-                raise InvalidInput(
-                    f"{flag_of(name)} belongs to a decoder; choose it with --decoder"
-                )
+                flag = flag_of(name)
+                raise InvalidInput(f"{flag} belongs to a decoder; choose it with --decoder")
             self.command(**values, **{argument: None})
             return
-        settings["decoder"] = decoder
-        settings["nbest"] = values.get("nbest")
-        if self.limited:
-            settings |= {name: values.pop(name) for name in self.limits}
+        settings |= {name: values.pop(name) for name in self.limits}
+        settings |= {"decoder": decoder, "nbest": values.get("nbest")}
         decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
         if is_mbr_on_a_beam(decoding.decoder):
             note(MBR_ON_A_BEAM)
-        self.command(**values, **{argument: decoding if self.limited else decoding.decoder})
+        self.command(**values, **{argument: decoding if self.limits else decoding.decoder})
 
 
-CHOSEN = inspect.Parameter(
-    "decoder",
-    KEYWORD,
-    default=None,
-    annotation=Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decoder",
-            "-d",
-            metavar="NAME",
-            help="Only this decoder, by name or as beam(width=3); several times for several. "
-            "The first is what the others are compared with on a test set.",
-            rich_help_panel=PANEL,
-        ),
-    ],
-)
+class ComparingCommand(_Command):
+    """A command that compares decoders."""
 
-
-class ComparingCommand:
-    """A command with the options of the registered decoders, which it compares."""
+    given = "decodings"
 
     def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
-        self.command, self.defaults = command, defaults
-        self.__name__, self.__doc__ = command.__name__, command.__doc__
-        self.own = inspect.signature(command, eval_str=True).parameters
+        super().__init__(command, MAX_LENGTH, MAX_ROWS)
+        self.defaults = defaults
 
     @property
-    def __signature__(self) -> inspect.Signature:
-        return with_parameters(self.own, [CHOSEN, *parameters()], {"decoders"})
+    def choice(self) -> inspect.Parameter:
+        text = (
+            "Only this decoder, by name or as beam(width=3); several times for several. "
+            "The first is what the others are compared with on a test set."
+        )
+        return _keyword("decoder", None, Annotated[list[str] | None, _decoder_option(text)])
 
-    @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
-        return {p.name: p.annotation for p in self.__signature__.parameters.values()}
+    def __call__(self, decoder: list[str] | None = None, **values: Any) -> None:
+        settings, defaults = taken(values), defaults_of(values["model"])
+        limits = {name: values.pop(name) for name in self.limits}
+        decoders = compared_decoders(settings, defaults, decoder, self.defaults)
+        self.command(**values, decodings={n: Decoding(d, **limits) for n, d in decoders.items()})
 
-    def __call__(self, **values: Any) -> None:
-        settings, names = taken(values), values.pop("decoder", None)
-        decoders = compared_decoders(settings, defaults_of(values["model"]), names, self.defaults)
-        self.command(**values, decoders=decoders)
+
+def _decoder_option(text: str) -> Any:
+    return typer.Option("--decoder", "-d", metavar="NAME", help=text, rich_help_panel=PANEL)
+
+
+def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, KEYWORD, default=default, annotation=annotation)
 
 
 def taken(values: dict[str, Any]) -> dict[str, Any]:
@@ -186,14 +187,6 @@ def taken(values: dict[str, Any]) -> dict[str, Any]:
     names = {option.name for kind in DECODERS for option in options_of(kind)}
     settings = {name: values.pop(name) for name in names & values.keys()}
     return {name: value for name, value in sorted(settings.items()) if value is not None}
-
-
-def with_parameters(
-    own: Mapping[str, inspect.Parameter], extra: list[inspect.Parameter], besides: set[str]
-) -> inspect.Signature:
-    """Return the signature of a command without the parameters that it is given."""
-    kept = [p.replace(kind=KEYWORD) for name, p in own.items() if name not in besides]
-    return inspect.Signature([*kept, *extra])
 
 
 def parameters() -> list[inspect.Parameter]:

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 
 from npad.cli.terminal import SECONDS_PER_NOTE, clock_time, note
 from npad.reproduce.forecast import Outlook
-from npad.training.loop import Progress as Position
-from npad.training.loop import Watch
+from npad.training.loop import RunProgress, Watch
 from npad.training.recipe import Recipe
 
 LIVE = (
@@ -71,7 +70,7 @@ class Display(Watch):
             note(f"{line}; {row}")
             self.noted = time.monotonic()
 
-    def epoch(self, place: Position, batches: int, recipe: Recipe) -> None:
+    def epoch(self, place: RunProgress, batches: int, recipe: Recipe) -> None:
         total = place.update + (recipe.epochs - place.epoch) * batches - place.position
         total = total if recipe.updates is None else min(total, recipe.updates)
         epoch = f"{place.epoch + 1}/{recipe.epochs}"

@@ -39,7 +39,7 @@ from npad.search.request import options_of
 from npad.storage import checkpoint as checkpoints
 from npad.storage import jsonl
 from npad.training import run
-from npad.training.loop import Progress
+from npad.training.loop import RunProgress
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.validation import ensure_choice
 
@@ -247,7 +247,7 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
 
 
 def _media_options(options: dict[str, Any]) -> None:
-    """Turn the options of a task's data into the arguments of `prepare_media`."""
+    """Turn the options of a task's data into the fields of MediaData."""
     for name in options.keys() & {"joint", "tokenizers", "sample"}:
         raise InvalidInput(f"{flag_of(name)} does not go with --task: only the target has tokens")
     features = {name: options.pop(name) for name in FEATURES & options.keys()}
@@ -264,7 +264,7 @@ def _media_options(options: dict[str, Any]) -> None:
         options["vocabulary"] = target
 
 
-def _print_summary(folder: Path, progress: Progress, reason: str) -> None:
+def _print_summary(folder: Path, progress: RunProgress, reason: str) -> None:
     """Print why training stopped, its best model, and where the files are."""
     best = f"best-{progress.best_update}: validation perplexity {progress.best:.2f}"
     out = console()

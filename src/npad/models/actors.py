@@ -90,10 +90,7 @@ class Actor(nn.Module):
             "embedding": embedding if self.reads_embedding else 0,
         }
         self.places = {call: place for place, call in enumerate(calls)}
-        self.parts = nn.ModuleList(
-            Part(width, width * (1 + self.reads_source) + self.options["embedding"], self.options)
-            for width in calls.values()
-        )
+        self.parts = nn.ModuleList(ActorPart(width, self.options) for width in calls.values())
 
     @classmethod
     def for_model(cls, model: Any, sites: Sequence[str] = ("hidden",), **options: Any) -> Actor:
@@ -145,14 +142,15 @@ class Actor(nn.Module):
         return tuple(part.start(rows) for part in self.parts)  # type: ignore[operator]
 
 
-class Part(nn.Module):
+class ActorPart(nn.Module):
     """The network of one call."""
 
-    def __init__(self, width: int, inputs: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, width: int, options: Mapping[str, Any]) -> None:
         super().__init__()
         units, kind = options["units"], options["kind"]
         self.width, self.units = width, units
         self.reads_source = "source" in options["inputs"]
+        inputs = width * (1 + self.reads_source) + options["embedding"]
         sizes = [inputs, *[units] * options["layers"]]
         self.memory = nn.GRUCell(inputs, units) if kind == "gru" else None
         self.hidden = nn.ModuleList(

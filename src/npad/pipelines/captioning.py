@@ -19,7 +19,6 @@ from npad.pipelines.pipeline import Piece, Pipeline
 from npad.search.request import Decoding
 from npad.validation import brief, ensure_integer
 
-MAX_PICTURES = 128  # at a time: the first features of one of 80 × 80 pixels take 0.4 MB
 MAX_CAPTION = 40  # tokens: a model that goes on repeats itself
 
 
@@ -45,6 +44,7 @@ class Captioner(Pipeline):
 
     medium: ClassVar[str] = "picture"
     max_length: ClassVar[int] = MAX_CAPTION
+    largest: ClassVar[int] = 128  # the first features of one of 80 × 80 pixels take 0.4 MB
     encode = list
     caption = Pipeline.decode
 
@@ -62,7 +62,7 @@ class Captioner(Pipeline):
         return sources, None
 
     def _window(self, decoding: Decoding) -> int:
-        return max(1, min(MAX_PICTURES, decoding.max_rows // decoding.decoder.rows))
+        return max(1, min(self.largest, decoding.max_rows // decoding.decoder.rows))
 
     def _read(self, source: Any, number: int) -> list[Piece]:
         if not isinstance(source, str | Path):

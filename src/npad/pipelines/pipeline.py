@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any, ClassVar, cast
 
 from npad.decoding import decode
@@ -120,6 +121,7 @@ class Pipeline(ABC):
     encoder: ClassVar[str] = "encode"  # the field that maps pieces to the model's source
     max_length: ClassVar[int] = MAX_LENGTH  # defaults of `decode`
     max_rows: ClassVar[int] = MAX_ROWS
+    largest: ClassVar[int] = sys.maxsize  # pieces of a batch
 
     def __post_init__(self) -> None:
         rule = f"a function from {self.medium}s to the model's source"
@@ -235,7 +237,7 @@ class Pipeline(ABC):
         signed = signature(decoding.decoder, self.model)
         run = Run(self, Decoding(search, decoding.max_length, decoding.max_rows), runner, signed)
         with closing(runner):
-            submitted = run.submit_all(_numbered(self, sources, window), skip)
+            submitted = run.submit_all(sources, window, skip)
             for batches, done in runner.look_ahead(submitted) if ahead else submitted:
                 for batch in batches:
                     if batch.pieces[0].outcome is None:
@@ -276,7 +278,8 @@ class Pipeline(ABC):
         """Take batches out of the pieces that wait; `last`: no more sources follow."""
         pieces, waiting[:] = waiting[:], []
         lengths = [piece.length for piece in pieces]
-        for batch in batches_by_length(lengths, decoding.decoder.rows, decoding.max_rows):
+        rows, max_rows = decoding.decoder.rows, decoding.max_rows
+        for batch in batches_by_length(lengths, rows, max_rows, self.largest):
             yield [pieces[index] for index in batch]
 
     def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
@@ -327,17 +330,21 @@ class Pipeline(ABC):
         return texts
 
 
-def batches_by_length(lengths: Sequence[int], rows: int, max_rows: int) -> Iterator[list[int]]:
+def batches_by_length(
+    lengths: Sequence[int], rows: int, max_rows: int, largest: int = sys.maxsize
+) -> Iterator[list[int]]:
     """Yield the indices of pieces in batches of similar length, shortest first.
 
     Args:
         lengths: characters of the pieces, if they are texts.
         rows: rows that a short piece takes.
         max_rows: rows that a batch may take; a long text counts for more.
+        largest: pieces that a batch may have.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * rows * row_weight(lengths[index]) > max_rows:
+        taken = (len(batch) + 1) * rows * row_weight(lengths[index])
+        if batch and (taken > max_rows or len(batch) == largest):
             yield batch
             batch = []
         batch.append(index)
@@ -365,15 +372,6 @@ def ensure_count(entries: Any, sources: int, function: str, medium: str) -> Any:
     return entries
 
 
-def _numbered(
-    pipeline: Pipeline, sources: Iterator[Any], window: int
-) -> Iterator[list[tuple[int, list[Piece]]]]:
-    """Yield windows of sources: each with its number, from 1, as pieces."""
-    numbered = enumerate(sources, start=1)
-    while group := [(n, pipeline._read(source, n)) for n, source in islice(numbered, window)]:
-        yield group
-
-
 @dataclass
 class Run:
     """One stream through a pipeline."""
@@ -387,41 +385,39 @@ class Run:
         self.budget = RowBudget(self.decoding.max_rows)
 
     def submit_all(
-        self, groups: Iterator[list[tuple[int, list[Piece]]]], skip: bool
+        self, sources: Iterator[Any], window: int, skip: bool
     ) -> Iterator[tuple[list[SubmittedBatch], list[list[Piece]]]]:
-        """Submit window after window, as they are asked for.
+        """Read and submit window after window, as they are asked for.
 
         Yields the batches that were submitted, and the sources that are done once these are.
         """
-        pending: deque[tuple[int, list[Piece]]] = deque()
-        waiting: list[Piece] = []
-        for group in chain(groups, [None]):
-            pending.extend(group or ())
-            for _, pieces in group or ():
-                for piece in pieces:
-                    if piece.empty:
-                        piece.outcome = Output.empty(self.signed)
-                    piece.submitted = piece.outcome is not None
-                    waiting += [] if piece.submitted else [piece]
-            batches = []
-            for pieces in self.pipeline._batches(waiting, self.decoding, last=group is None):
+        numbers, number, last = count(1), 0, False
+        pending: deque[list[Piece]] = deque()  # sources that are not done
+        waiting: list[Piece] = []  # pieces that are in no batch
+        while not last:
+            read = zip(islice(sources, window), numbers, strict=False)
+            group = [self.pipeline._read(source, place) for source, place in read]
+            last = not group
+            pending.extend(group)
+            for piece in chain.from_iterable(group):
+                if piece.empty:
+                    piece.outcome = Output.empty(self.signed)
+                piece.submitted = piece.outcome is not None
+                waiting += [] if piece.submitted else [piece]
+            batches, done = [], []
+            for pieces in self.pipeline._batches(waiting, self.decoding, last):
                 if (batch := self.submit(pieces)) is not None:
                     batches.append(batch)
                     waiting += self.pipeline._rests(batch, self)
-            done = []
-            while pending and all(part.submitted for p in pending[0][1] for part in p.parts()):
-                number, pieces = pending.popleft()
-                for piece in pieces:
-                    if not skip and isinstance(piece.outcome, InvalidInput):
-                        raise self.about(piece.outcome, number)
-                done.append(pieces)
+            while pending and all(part.submitted for p in pending[0] for part in p.parts()):
+                number += 1
+                done.append(pending.popleft())
+                for error in (piece.outcome for piece in done[-1]):
+                    if isinstance(error, InvalidInput) and not skip:
+                        subject = f"{self.pipeline.medium} {number}"
+                        raise error.about(subject) if isinstance(error, TooLong) else error
             if batches or done:
                 yield batches, done
-
-    def about(self, error: InvalidInput, number: int) -> InvalidInput:
-        """Return an error that names the source by its number, if it has no name of its own."""
-        subject = f"{self.pipeline.medium} {number}"
-        return error.about(subject) if isinstance(error, TooLong) else error
 
     def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
         """Encode pieces and submit those that can be decoded, if any, as one batch."""

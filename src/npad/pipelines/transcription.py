@@ -19,9 +19,6 @@ from npad.search.request import Decoding
 from npad.text.english import spoken
 from npad.validation import as_list, ensure_integer, ensure_number
 
-MAX_WINDOWS = (
-    16  # at a time: a window's keys and values take 18 MB in Whisper tiny, 0.5 GB in large
-)
 MIN_SECONDS = 1.0  # of sound after the last timestamp of a window that are transcribed again
 
 Tokens = tuple[int, ...]
@@ -98,6 +95,7 @@ class Transcriber(Pipeline):
     medium: ClassVar[str] = "recording"
     encoder: ClassVar[str] = "hear"
     max_rows: ClassVar[int] = 256
+    largest: ClassVar[int] = 16  # keys and values take 18 MB in Whisper tiny, 0.5 GB in large
     transcribe = Pipeline.decode
 
     def __post_init__(self) -> None:
@@ -155,7 +153,7 @@ class Transcriber(Pipeline):
         self, waiting: list[Piece], decoding: Decoding, last: bool
     ) -> Iterator[list[Piece]]:
         """Take full batches, across recordings; the last one may be smaller."""
-        size = max(1, min(MAX_WINDOWS, decoding.max_rows // decoding.decoder.rows))
+        size = max(1, min(self.largest, decoding.max_rows // decoding.decoder.rows))
         while len(waiting) >= size or (waiting and last):
             batch, waiting[:] = waiting[:size], waiting[size:]
             yield batch

@@ -177,7 +177,7 @@ def offered(model: Model[Any]) -> dict[str, Any]:
     """Return what requests may ask of a model: decoders with their options, parts and defaults."""
     defaults = Defaults.of(model)
     values: dict[str, Any] = {}
-    for name in (*DECODERS.kinds, "npad"):
+    for name in (*reversed(DECODERS.kinds), "npad"):  # the first decoder of a name has its default
         values |= resolved(*choose({"decoder": name}, defaults, Limits()))
     return {
         "decoders": list(DECODERS.kinds),

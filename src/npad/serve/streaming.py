@@ -8,6 +8,7 @@ the deadline has as many chains as there was time for.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -36,64 +37,68 @@ Key = tuple[tuple[int, ...], bool]  # a hypothesis' tokens, and whether it is fi
 NOISE_DIGITS = 4
 
 
-@dataclass(frozen=True)
-class StreamRequest:
-    """What a stream decodes.
+@dataclass(eq=False)
+class Stream(ABC):
+    """A search for one text, and the events that show it.
 
     Attributes:
         model: the model.
         text: one text, not blank.
         decoding: how it is decoded.
         listed: hypotheses in the answer.
-        seconds: from the start of the search to its deadline; None: no deadline.
+        limit: seconds from the start of the search to its deadline; None: no deadline.
+        emit: called with each event.
     """
 
     model: ServedModel
     text: str
     decoding: Decoding
     listed: int
-    seconds: float | None = None
+    limit: float | None
+    emit: Emit
 
-    def start_event(self) -> dict[str, Any]:
-        """Return the data of the event `start`, which needs no search.
+    def __post_init__(self) -> None:
+        self.translator, decoder = self.model.text, self.decoding.decoder
+        text_of = self.translator.detokenise
+        self.decoder = decoder.with_texts(text_of, output=text_of)
+        self.signature = signature(decoder, self.model.model)
+        self.id = stable_hash(self.text)
+        self.calls = ModelCalls()
+        self.readings: dict[Key, Reading] = {}
+        self.chains_of: dict[Key, list[int]] = {}
+        self.round = 0
+
+    def emit_start(self) -> None:
+        """Emit `start`, which needs no search.
 
         Raises:
             InvalidInput: the text is too long for the model.
         """
-        translator, decoder = self.model.text, self.decoding.decoder
-        translator.ensure_lengths([self.text], "text")
-        source = translator.encode([self.text])[0]
-        return {
+        self.translator.ensure_lengths([self.text], "text")
+        data = {
             "model": self.model.id,
-            "signature": signature(decoder, self.model.model),
-            "source": self.model.source_pieces(self.text, source),
-            "chains": decoder.observed_rows,
+            "signature": self.signature,
+            "source": self.model.source_pieces(self.text, self.translator.encode([self.text])[0]),
+            "chains": self.decoder.observed_rows,
             "options": resolved(self.decoding, self.listed),
         }
+        self.emit("start", data)
 
-    def run(self, emit: Emit) -> None:
+    def run(self) -> None:
         """Search and emit events, up to `done` or `error`."""
-        kind = ChainStream if self.decoding.decoder.divisible else PlainStream
-        kind(self, emit).run()
-
-
-class Stream:
-    """What streams of all decoders share: the clock, the counters and the last event."""
-
-    def __init__(self, request: StreamRequest, emit: Emit) -> None:
-        self.request, self.emit = request, emit
-        self.model, self.translator = request.model, request.model.text
-        text_of = self.translator.detokenise
-        self.decoder = request.decoding.decoder.with_texts(text_of, output=text_of)
-        self.max_length = request.decoding.max_length
         self.start = time.monotonic()
-        self.end = None if request.seconds is None else self.start + request.seconds
-        self.calls = ModelCalls()
-        self.source = self.translator.encode([request.text])
-        self.id = stable_hash(request.text)
-        self.readings: dict[Key, Reading] = {}
-        self.chains_of: dict[Key, list[int]] = {}
-        self.round = 0
+        self.end = None if self.limit is None else self.start + self.limit
+        self.source = self.translator.encode([self.text])
+        with count_calls(self.calls), observed_by(self.observe):
+            self.search()
+
+    @abstractmethod
+    def search(self) -> None:
+        """Decode the text, up to the last event."""
+
+    @abstractmethod
+    def observe(self, progress: Progress) -> None:
+        """Show where the search stands."""
 
     @property
     def seconds(self) -> float:
@@ -145,13 +150,13 @@ class Stream:
 
     def emit_done(self, ranked: list[Hypothesis], complete: bool) -> None:
         """Emit the answer: the hypotheses, best first."""
-        listed, best = ranked[: self.request.listed], ranked[0]
+        listed, best = ranked[: self.listed], ranked[0]
         self.read(listed)
         data = {
             "text": self.translator.detokenise(best.tokens),
             "log_prob": finite(best.log_prob),
             "confidence": self.model.confidence(best),
-            "signature": signature(self.request.decoding.decoder, self.model.model),
+            "signature": self.signature,
             "calls": vars(self.calls),
             "seconds": self.seconds,
             "complete": complete,
@@ -171,8 +176,8 @@ class Stream:
 class ChainStream(Stream):
     """The stream of NPAD, range by range of its chains."""
 
-    def __init__(self, request: StreamRequest, emit: Emit) -> None:
-        super().__init__(request, emit)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         npad: Any = self.decoder  # the only decoder whose chains can be divided
         self.npad = npad
         self.candidates: list[Hypothesis] = []
@@ -182,14 +187,13 @@ class ChainStream(Stream):
         first = 0 if npad.clean_chain else 1
         self.numbers = range(first, first + npad.chains)
 
-    def run(self) -> None:
+    def search(self) -> None:
         """Run ranges of chains until all have ended or time is up."""
-        source = EncodedSource(self.model.model, self.source, self.max_length, [self.id])
+        source = EncodedSource(self.model.model, self.source, self.decoding.max_length, [self.id])
         growing = self.end is not None
-        with count_calls(self.calls), observed_by(self.observe):
-            for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
-                self.end_range(found)
-                self.round += 1
+        for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
+            self.end_range(found)
+            self.round += 1
         ranked = self.decoder.merge(self.candidates)
         self.note_best(ranked[0])
         for candidate in self.candidates:
@@ -242,12 +246,11 @@ class PlainStream(Stream):
 
     searches = 0  # that have begun
 
-    def run(self) -> None:
-        """Run the search; without its end in time there is no answer."""
-        limit = nullcontext() if self.end is None else deadline_at(self.end)
-        asked = self.model.model, self.source, self.decoder, self.max_length, [self.id]
+    def search(self) -> None:
+        """Run the search; unless it ends in time there is no answer."""
+        asked = self.model.model, self.source, self.decoder, self.decoding.max_length, [self.id]
         try:
-            with count_calls(self.calls), observed_by(self.observe), limit:
+            with nullcontext() if self.end is None else deadline_at(self.end):
                 (found,) = decode(*asked)
         except DeadlinePassed:
             message = "the deadline passed; only npad has an answer before it is done"
@@ -270,6 +273,12 @@ class PlainStream(Stream):
         by_chains = self.decoder.chains > 0 or len(progress.ids) > 1
         prefixes = chain_prefixes(progress) if by_chains else row_prefixes(progress)
         self.emit_steps(progress, prefixes.values())
+
+
+def stream_of(model: ServedModel, text: str, decoding: Decoding, *others: Any) -> Stream:
+    """Return the stream of a request, whose parts are the attributes of `Stream` in order."""
+    kind = ChainStream if decoding.decoder.divisible else PlainStream
+    return kind(model, text, decoding, *others)
 
 
 def key_of(hypothesis: Hypothesis) -> Key:

@@ -18,7 +18,7 @@ from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import decoding_for
 from npad.serve.service import CheckedRequest, Service, as_json, explained, operation
-from npad.serve.streaming import StreamRequest
+from npad.serve.streaming import stream_of
 from npad.signatures import signature
 from npad.validation import brief
 
@@ -123,16 +123,17 @@ async def stream(service: Service, asked: CheckedRequest) -> EventStream:
     if seconds is None and milliseconds is not None:
         seconds = milliseconds / 1e3
     decoding, listed = decoding_for(model.model, asked.options, service.limits)
-    search = StreamRequest(model, asked.values["text"], decoding, listed, seconds)
     events = EventQueue(service.limits.unsent)
+    text, emit = asked.values["text"], events.emit
+    search = stream_of(model, text, decoding, listed, seconds, emit)
     at_once = model.encodes_anywhere
     if at_once:
-        events.emit("start", search.start_event())
+        search.emit_start()
 
     def work() -> None:
         if not at_once:
-            events.emit("start", search.start_event())
-        search.run(events.emit)
+            search.emit_start()
+        search.run()
 
     queued = model.thread.submit(QueuedRequest.alone(work))
     return EventStream(queued, events, service.limits.seconds, lambda error: explained(error)[1])

@@ -25,9 +25,9 @@ from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.pipelines.names import SHIPPED, ModelReference
 from npad.storage import checkpoint
-from npad.text.files import display_name, read_lines
+from npad.text.files import display_name, read_lines, read_pairs
 from npad.text.subwords import Detokeniser, Subwords
-from npad.training.loop import Loop, Progress, Watch
+from npad.training.loop import Loop, RunProgress, Watch
 from npad.training.recipe import Recipe
 from npad.training.run import RUN, RunPlan, ensure_watch, run_in
 from npad.training.targets import BY_REFERENCE, candidates_needed, pairs_of
@@ -135,7 +135,7 @@ def train_actor(
     plan: ActorPlan,
     device: str | torch.device = "cpu",
     watch: Watch | None = None,
-) -> tuple[Progress, str]:
+) -> tuple[RunProgress, str]:
     """Train an actor from scratch; the best one is in `FOLDER/best-N`.
 
     Args:
@@ -168,7 +168,7 @@ def train_actor(
 
 def resume_actor(
     folder: str | Path, device: str | torch.device = "cpu", watch: Watch | None = None
-) -> tuple[Progress, str]:
+) -> tuple[RunProgress, str]:
     """Continue an interrupted run; arguments, returns and errors are those of `train_actor`."""
     folder, device, watch = Path(folder), device_named(device), ensure_watch(watch)
     plan = ActorPlan.load(folder)
@@ -233,22 +233,13 @@ def read_texts(
     Raises:
         InvalidInput: a file and its references differ in lines, or nothing is left.
     """
-    lines: list[str] = []
     targets: list[str] = []
-    for i, file in enumerate(files):
-        read = list(read_lines(file))
-        lines += read
-        if references:
-            target_lines = list(read_lines(references[i]))
-            if len(target_lines) != len(read):
-                raise InvalidInput(
-                    f"{display_name(file)} has {len(read):,} lines and "
-                    f"{display_name(references[i])} has {len(target_lines):,}; line i of the two "
-                    "must be a pair"
-                )
-            targets += target_lines
-    if not references:
-        lines = list(dict.fromkeys(lines))
+    if references:
+        pairs = [read_pairs(Path(a), Path(b)) for a, b in zip(files, references, strict=True)]
+        lines = [line for sources, _ in pairs for line in sources]
+        targets = [line for _, texts in pairs for line in texts]
+    else:
+        lines = list(dict.fromkeys(line for file in files for line in read_lines(file)))
     kept = [
         i
         for i, (line, tokens) in enumerate(zip(lines, subwords.encode(lines), strict=True))

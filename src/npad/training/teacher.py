@@ -31,7 +31,7 @@ MAX_ROWS = {"cuda": 1 << 14, "cpu": 1 << 10}  # rows, sources × width, of a bat
 PART_BATCHES = 8  # batches on a GPU that are a part: seconds there, minutes on a CPU
 LENGTH_GRID = 16  # tokens; limits of outputs are rounded up to it, so that few shapes are captured
 
-Progress = Callable[[str, int, int], None]  # task, sources done, sources in all
+OnProgress = Callable[[str, int, int], None]  # task, sources done, sources in all
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Teacher:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class BeamOutputs:
     """Finished hypotheses of sources, best first."""
 
     places: NDArray[np.int64]  # [n], of the source in the list of all sources
@@ -84,9 +84,9 @@ def decode_sources(
     checksum: str,
     sources: Sequence[Sequence[int]],
     teacher: Teacher,
-    progress: Progress = lambda task, done, total: None,
+    progress: OnProgress = lambda task, done, total: None,
     stop: Callable[[], bool] = lambda: False,
-) -> list[Candidates]:
+) -> list[BeamOutputs]:
     """Decode sources by a beam, part by part; parts that `folder` has already are not repeated.
 
     A part's sources are of like length. Parts are decoded in a shuffled order, so that those
@@ -107,7 +107,7 @@ def decode_sources(
     order = np.argsort([len(source) for source in sources], kind="stable")
     part_size = PART_BATCHES * max(1, MAX_ROWS["cuda"] // teacher.width)
     starts = range(0, len(order), part_size)
-    parts: dict[int, Candidates] = {}
+    parts: dict[int, BeamOutputs] = {}
     done = 0
     for number in np.random.default_rng(0).permutation(len(starts)).tolist():
         if stop():
@@ -128,7 +128,7 @@ def decode_sources(
 
 def _decode_part(
     model: Any, sources: list[Sequence[int]], places: NDArray[np.int64], teacher: Teacher
-) -> Candidates:
+) -> BeamOutputs:
     """Decode the sources of a part, in batches of the same number of sources."""
     device = torch.device(model.device).type
     batch = max(1, MAX_ROWS.get(device, MAX_ROWS["cpu"]) // teacher.width)
@@ -144,10 +144,10 @@ def _decode_part(
             for rank, hypothesis in enumerate(finished):
                 lengths[i, rank], log_probs[i, rank] = len(hypothesis.tokens), hypothesis.log_prob
                 tokens += hypothesis.tokens
-    return Candidates(places, lengths, log_probs, np.array(tokens, dtype=np.int32))
+    return BeamOutputs(places, lengths, log_probs, np.array(tokens, dtype=np.int32))
 
 
-def _save_part(path: Path, candidates: Candidates, made_by: str) -> None:
+def _save_part(path: Path, candidates: BeamOutputs, made_by: str) -> None:
     part = path.with_name(f".{path.name}.part")
     tensors = {name: torch.from_numpy(array) for name, array in vars(candidates).items()}
     try:
@@ -161,7 +161,7 @@ def _save_part(path: Path, candidates: Candidates, made_by: str) -> None:
         raise StorageError(f"cannot write {path}: {reason}") from error
 
 
-def _load_part(path: Path, made_by: str, places: NDArray[np.int64]) -> Candidates | None:
+def _load_part(path: Path, made_by: str, places: NDArray[np.int64]) -> BeamOutputs | None:
     """Return a part that was decoded before; None if it is missing, damaged or of other sources."""
     if not path.is_file():
         return None
@@ -170,7 +170,7 @@ def _load_part(path: Path, made_by: str, places: NDArray[np.int64]) -> Candidate
             if (file.metadata() or {}).get("made_by") != made_by:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        candidates = Candidates(**arrays)
+        candidates = BeamOutputs(**arrays)
     except (OSError, SafetensorError, TypeError):
         return None
     whole = int(candidates.lengths.clip(min=0).sum()) == len(candidates.tokens)
