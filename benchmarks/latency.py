@@ -15,12 +15,8 @@ import time
 import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
+from npad.models.cgru.fast import Prepared
 from npad.reproduce.speed import untrained
-
-try:
-    from npad.models.cgru.fast import Prepared
-except ImportError:  # npad 0.1
-    from npad.models.prepared import Prepared  # type: ignore[import-not-found, no-redef]
 
 DECODERS = {
     "greedy": Greedy(),

@@ -19,7 +19,7 @@ _MOVED = {
     "npad.answering": "Answer",
     "npad.distributions": "Antithetic Distribution Dropout Fixed Gaussian Laplace Orthogonal"
     " StudentT Uniform",
-    "npad.engine.cost": "Counted ModelCalls",
+    "npad.engine.cost": "ModelCalls",
     "npad.errors": "ContractError MemoryWarning ModelError OutOfMemory StorageError TrainingError",
     "npad.noise.random": "Keys",
     "npad.schedules": "Adaptive Annealed Constant Cosine Exponential FirstSteps Linear Power"

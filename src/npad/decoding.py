@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from npad.engine.cost import counting
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
@@ -66,7 +65,6 @@ def decode(
     device, start = capabilities.device, capabilities.start_search
     ensure_fits(sentences * decoder.rows, TOKEN_BYTES * max_length + ROW_BYTES, device)
     with (
-        counting(model),
         torch.inference_mode(),
         current_device(device),
         out_of_memory_errors(),

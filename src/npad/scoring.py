@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from npad.engine.cost import counting
 from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput
@@ -50,7 +49,7 @@ def score(model: Model[Any], source: Any, targets: Targets) -> list[list[float]]
     if max_targets == 0:
         return [[] for _ in checked]
     device = device_of(model)
-    with counting(model), torch.inference_mode(), current_device(device), out_of_memory_errors():
+    with torch.inference_mode(), current_device(device), out_of_memory_errors():
         distinct = _as_hypotheses(checked, max_targets, model.special.pad).distinct()
         state = model.start(source)
         ensure_device(model, state)

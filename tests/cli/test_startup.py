@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from npad.cli import startup
-from runs import npad
 
 
 @pytest.fixture
@@ -33,9 +32,12 @@ def test_the_users_choice_stays(environment, name):
     assert environment == before
 
 
-def test_bench_says_how_threads_wait():
+def test_bench_says_how_threads_wait(npad_here, monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.setenv(name, "")  # so that its absence is restored
+        monkeypatch.delenv(name)
     sizes = ["--units", "8", "--embedding", "4", "--vocabulary", "20", "--sentences", "1"]
-    done = npad("bench", "-d", "greedy", *sizes, "--source", "3", "--length", "3")
+    done = npad_here("bench", "-d", "greedy", *sizes, "--source", "3", "--length", "3")
     assert "CPU, 1 threads, GOMP_SPINCOUNT=1000; float32 chains" in done.stderr
 
 

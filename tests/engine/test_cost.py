@@ -9,7 +9,6 @@ import pytest
 from attention_cases import SOURCE, build
 from cases import EVERY, assert_same, by_name, recurrent, summaries
 from npad import NPAD, Beam, Greedy, Noise, count_calls, decode, score
-from npad.engine.cost import Counted
 from npad.engine.cuda_graphs import Graph
 from npad.models.cgru.fast import Prepared
 
@@ -58,14 +57,6 @@ def test_counting_leaves_graphs_on(decoder, monkeypatch):
         counts.append((calls.search, calls.rescoring))
     assert len(set(counts)) == 1
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
-
-
-def test_a_counted_model_offers_what_the_model_offers():
-    model = Prepared(build())
-    counted = Counted(model)
-    assert_same(decode(counted, SOURCE, Beam(3), 8), decode(model, SOURCE, Beam(3), 8))
-    assert counted.calls > 0
-    assert counted.capabilities.prefix_reader is model
 
 
 def test_nested_counters_both_count_and_threads_count_apart():

@@ -207,7 +207,7 @@ def test_a_product_in_parts_is_nearly_that_of_float32():
 @pytest.fixture
 def _everywhere(monkeypatch):
     """The kernels in use on this device, and of them all."""
-    for module in ("engine.next_token", "models.cgru.fast", "noise.distributions"):
+    for module in ("engine.next_token", "models.cgru.fast", "distributions"):
         monkeypatch.setattr(f"npad.{module}.fused", lambda x: x.dtype != torch.float64)
     assert npad.kernels.fused(torch.zeros(1, device=DEVICE)) == GPU
 

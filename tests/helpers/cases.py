@@ -31,6 +31,7 @@ from npad import (
     SteeredSearch,
     StochasticBeam,
     Translator,
+    count_calls,
     decode,
 )
 from npad.cli.decoder_options import flag_of
@@ -98,6 +99,12 @@ def with_decoders(name, cases, fully):
     chosen = [(case, way) for case in cases for way in (EVERY if case in fully else WAYS)]
     params = [pytest.param(EVERY[way], cases[case], id=f"{way}-{case}") for case, way in chosen]
     return pytest.mark.parametrize(("decoder", name), params)
+
+
+def counted(function, *arguments, **options):
+    """What a call returns, and the model calls that it takes."""
+    with count_calls() as calls:
+        return function(*arguments, **options), calls
 
 
 def make_decoder(name, settings, defaults=None) -> Decoder:

@@ -9,7 +9,7 @@ import torch
 
 import npad
 from attention_cases import SOURCE, build
-from cases import PLAIN, by_name, key, recurrent, summaries
+from cases import PLAIN, by_name, counted, key, recurrent, summaries
 from npad import (
     NPAD,
     Actor,
@@ -23,7 +23,6 @@ from npad import (
     score,
     signature,
 )
-from npad.engine.cost import Counted
 from npad.engine.pytree import tree_leaves
 from npad.model import Capabilities
 from npad.models.cgru.fast import Prepared
@@ -71,12 +70,11 @@ def test_the_chains_are_in_lower_precision_indeed(model, source):
     low.low.step = lambda state, tokens, perturb=None: (
         seen.append(step(state, tokens, perturb)[0].dtype) or step(state, tokens, perturb)
     )
-    counted = Counted(low)
-    decode(counted, source, NPAD(Greedy(), 5, Noise(0.3)), 6)
+    _, calls = counted(decode, low, source, NPAD(Greedy(), 5, Noise(0.3)), 6)
     assert seen
     assert set(seen) == {torch.bfloat16}
-    assert counted.calls == 5 * len(seen) * len(source)  # four noisy chains, and the clean one
-    assert counted.rescored > 0
+    assert calls.search == 5 * len(seen) * len(source)  # four noisy chains, and the clean one
+    assert calls.rescoring > 0
 
 
 def test_casting_a_state_converts_floating_point_tensors_only():

@@ -8,7 +8,6 @@ import torch
 from cases import recurrent, summaries
 from npad import NPAD, Beam, Greedy, Noise, Noisy, Special, decode
 from npad.distributions import Gaussian, Orthogonal
-from npad.engine.cost import Counted
 from npad.noise.random import Keys
 from npad.rows import Problems, repeat
 from npad.schedules import Annealed, Constant, Power
@@ -185,7 +184,7 @@ def test_a_noisy_model_by_itself_is_keyed_by_ids():
         Noisy(Noisy(model, Noise(1.0, Constant())), Noise(0.5, site="embedding")),
         summaries(1).expand(4, -1),
     )
-    batch = decode(Counted(noisy), source, Greedy(), 8, ids=[5, 6, 7, 8])
+    batch = decode(noisy, source, Greedy(), 8, ids=[5, 6, 7, 8])
     assert len({one[0].tokens for one in batch}) > 1
     for i in range(4):
         assert (

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention_cases import SOURCE, build
+from cases import counted
 from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
-from npad.engine.cost import Counted
 from npad.engine.cuda_graphs import Graph
 from npad.errors import MemoryWarning, OutOfMemory
 from npad.models.cgru.fast import Prepared
@@ -128,23 +128,22 @@ def test_spans_are_all_there_is_and_never_too_large(sizes, most):
 
 def test_a_shared_prefix_is_read_once():
     plain = build()
-    model = Counted(Prepared(plain))
     targets = [[[3, 4, 5, 6], [3, 4, 5, 7], [3, 4, 5]]] * len(SOURCE)
-    scores = score(model, SOURCE, targets)
+    scores, calls = counted(score, Prepared(plain), SOURCE, targets)
     assert scores == [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
-    assert model.rescored == len(SOURCE) * (1 + 1 + 1 + 1 + 2)
+    assert calls.rescoring == len(SOURCE) * (1 + 1 + 1 + 1 + 2)
 
 
 def test_an_empty_target_is_one_step():
-    model = Counted(Prepared(build()))
-    score(model, SOURCE, [[[], [3, 4]], *[[[]]] * (len(SOURCE) - 1)])
-    assert model.rescored == len(SOURCE) + 2
+    targets = [[[], [3, 4]], *[[[]]] * (len(SOURCE) - 1)]
+    _, calls = counted(score, Prepared(build()), SOURCE, targets)
+    assert calls.rescoring == len(SOURCE) + 2
 
 
 def test_chains_that_agree_cost_one_to_judge():
-    model = Counted(Prepared(build()))
-    found = decode(model, SOURCE, NPAD(Greedy(), 8, Noise(0.01)), 8)
-    assert model.rescored <= 2 * sum(max(len(one.tokens) + 1 for one in each) for each in found)
+    decoder = NPAD(Greedy(), 8, Noise(0.01))
+    found, calls = counted(decode, Prepared(build()), SOURCE, decoder, 8)
+    assert calls.rescoring <= 2 * sum(max(len(one.tokens) + 1 for one in each) for each in found)
 
 
 def test_a_token_that_is_none_is_refused():

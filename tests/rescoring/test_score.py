@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import recurrent, summaries, tables
+from cases import counted, recurrent, summaries, tables
 from npad import InvalidInput, Special, score
-from npad.engine.cost import Counted
 from npad.errors import ModelError
 from npad.hypotheses import Hypotheses
 from npad.models.table import TableModel
@@ -71,10 +70,8 @@ def test_all_outputs_of_a_table_score_their_exact_log_prob(model, max_length):
 
 
 def test_each_distinct_target_is_read_once():
-    counted = Counted(TableModel.random(4, 3))
-    same = [[1, 2]] * 50
-    assert len(set(score(counted, [0], [same])[0])) == 1
-    assert counted.rescored == 3
+    scores, calls = counted(score, TableModel.random(4, 3), [0], [[[1, 2]] * 50])
+    assert (len(set(scores[0])), calls.rescoring) == (1, 3)
 
 
 @pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
@@ -82,19 +79,19 @@ def test_every_position_counts_as_a_call(forced):
     model = recurrent()
     if not forced:
         model.forced = None
-    counted = Counted(model)
-    score(counted, summaries(2), [[[2, 3], [4, 5]], [[6, 7], [8, 2]]])
-    assert counted.rescored == 4 * 3
+    _, calls = counted(score, model, summaries(2), [[[2, 3], [4, 5]], [[6, 7], [8, 2]]])
+    assert calls.rescoring == 4 * 3
 
 
 def test_little_of_the_work_is_padding():
     """Sentences with 25, 1, 1 and 1 targets of two tokens: 28 · 3 rows, not 100 · 3."""
-    counted = Counted(TableModel.random(6, 3, sentences=4))
+    model = TableModel.random(6, 3, sentences=4)
     many = [[a, b] for a in range(1, 6) for b in range(1, 6)]
-    scores = score(counted, [0, 1, 2, 3], [many, [[1, 1]], [[2, 2]], [[3, 3]]])
-    assert counted.rescored == 28 * 3
+    targets = [many, [[1, 1]], [[2, 2]], [[3, 3]]]
+    scores, calls = counted(score, model, [0, 1, 2, 3], targets)
+    assert calls.rescoring == 28 * 3
     for sentence, target in enumerate([[1, 1], [2, 2], [3, 3]], start=1):
-        assert scores[sentence] == pytest.approx(score(counted.model, [sentence], [[target]])[0])
+        assert scores[sentence] == pytest.approx(score(model, [sentence], [[target]])[0])
 
 
 def test_the_empty_target_is_the_end_at_once():

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import assert_same, best, key, recurrent, summaries, tables, with_zeros
+from cases import assert_same, best, counted, key, recurrent, summaries, tables, with_zeros
 from npad import NPAD, Beam, Greedy, Noise, Special, decode
-from npad.engine.cost import Counted
 from npad.models.table import TableModel
 from plain import plain_beam
 
@@ -251,9 +250,9 @@ def test_the_three_rules_part_on_one_table():
 @pytest.mark.parametrize("finish", RULES)
 def test_it_costs_one_row_first_and_its_width_after(finish):
     """Three tokens and the end, all of them certain: 1 + 4 · 3 rows."""
-    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(3)}}))
-    decode(model, [0], Beam(4, finish))
-    assert model.calls == 1 + 4 * 3
+    model = TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(3)}})
+    _, calls = counted(decode, model, [0], Beam(4, finish))
+    assert calls.search == 1 + 4 * 3
 
 
 @pytest.mark.parametrize("finish", RULES)
@@ -276,12 +275,13 @@ def test_an_unused_slot_repeats_the_first_prefix(finish):
 @pytest.mark.parametrize("finish", RULES)
 def test_it_stops_when_nothing_is_alive_or_can_still_win(finish):
     """Two outputs at 0.5 each: both end at step 2, though three were asked for."""
-    model = Counted(TableModel({0: {(): [0.5, 0.5], (1,): [1.0, 0.0]}}))
-    assert len(decode(model, [0], Beam(3, finish, nbest=3), 50)[0]) == 2
-    assert model.calls == 1 + 3
-    tie = Counted(TableModel({0: {(): [0.5, 0.5], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0]}}))
-    assert decode(tie, [0], Beam(2, finish), 50)[0][0].tokens == ()
-    assert tie.calls == 1  # what is alive can only equal it
+    model = TableModel({0: {(): [0.5, 0.5], (1,): [1.0, 0.0]}})
+    found, calls = counted(decode, model, [0], Beam(3, finish, nbest=3), 50)
+    assert (len(found[0]), calls.search) == (2, 1 + 3)
+    tie = TableModel({0: {(): [0.5, 0.5], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0]}})
+    found, calls = counted(decode, tie, [0], Beam(2, finish), 50)
+    # What is alive can only equal it.
+    assert (found[0][0].tokens, calls.search) == ((), 1)
 
 
 @given(model=tables(), width=st.integers(1, 6))

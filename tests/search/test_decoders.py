@@ -17,6 +17,7 @@ from cases import (
     PLAIN,
     assert_same,
     by_name,
+    counted,
     in_fours,
     key,
     recurrent,
@@ -25,7 +26,6 @@ from cases import (
     with_decoders,
 )
 from npad import NPAD, BestOf, Exact, Fallback, Noise, SharedSampling, decode, score
-from npad.engine.cost import Counted
 from npad.models.table import TableModel
 from npad.rows import Problems
 
@@ -205,12 +205,10 @@ def test_an_empty_batch_gives_an_empty_list(decoder):
 def test_sentences_of_different_lengths_are_dropped_when_over(decoder):
     """The row that ends at once must not be carried along for the one that takes ten tokens."""
     short, long = {(): [1.0, 0.0]}, {(1,) * n: [0.0, 1.0] for n in range(9)}
-    model = Counted(TableModel({"short": short, "long": long}, dtype=torch.float64))
-    decode(model, ["long"], decoder, 12)
-    alone = model.calls
-    model = Counted(model.model)
-    decode(model, ["long"] + ["short"] * 9, decoder, 12)
-    assert model.calls < 3 * alone
+    model = TableModel({"short": short, "long": long}, dtype=torch.float64)
+    _, alone = counted(decode, model, ["long"], decoder, 12)
+    _, together = counted(decode, model, ["long"] + ["short"] * 9, decoder, 12)
+    assert together.search < 3 * alone.search
 
 
 @every

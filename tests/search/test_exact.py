@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import key, recurrent, summaries, tables
+from cases import counted, key, recurrent, summaries, tables
 from npad import NPAD, Beam, Exact, InvalidInput, LengthNormalised, Special, decode
-from npad.engine.cost import Counted
 from npad.errors import ModelError
 from npad.models.table import TableModel
 from npad.selectors import GNMTLength
@@ -31,11 +30,10 @@ def test_it_is_the_enumerated_argmax_with_a_certificate(model, max_length, width
 
 @given(model=tables(max_depth=5), budget=st.integers(1, 60))
 def test_a_small_budget_is_kept_and_admitted(model, budget):
-    counted, beam = Counted(model), Counted(model)
-    found = decode(counted, [0], Exact(budget, Beam(1)), 6)[0][0]
-    answer = decode(beam, [0], Beam(1), 6)[0][0]
-    assert counted.calls <= budget + beam.calls
-    assert key(found) >= key(answer)
+    found, calls = counted(decode, model, [0], Exact(budget, Beam(1)), 6)
+    answer, of_beam = counted(decode, model, [0], Beam(1), 6)
+    assert calls.search <= budget + of_beam.search
+    assert key(found[0][0]) >= key(answer[0][0])
 
 
 def test_what_is_proven_within_a_small_budget_is_the_optimum():
@@ -75,20 +73,19 @@ def test_a_prefix_that_can_only_equal_the_best_is_not_read(after_two, calls):
         (2, 1): [1.0, 0.0, 0.0],
         (2, 2): [1.0, 0.0, 0.0],
     }
-    exact, greedy = (Counted(TableModel({0: table}, dtype=torch.float64)) for _ in range(2))
-    assert decode(greedy, [0], Beam(1), 8)[0][0].log_prob == pytest.approx(math.log(1 / 8))
-    (found,) = decode(exact, [0], Exact(beam=Beam(1)), 8)[0]
+    model = TableModel({0: table}, dtype=torch.float64)
+    greedy, of_greedy = counted(decode, model, [0], Beam(1), 8)
+    assert greedy[0][0].log_prob == pytest.approx(math.log(1 / 8))
+    ((found,),), of_exact = counted(decode, model, [0], Exact(beam=Beam(1)), 8)
     assert (found.proven, found.log_prob) == (True, pytest.approx(math.log(1 / 4)))
-    assert exact.calls - greedy.calls == calls
+    assert of_exact.search - of_greedy.search == calls
 
 
 def test_its_budget_is_what_the_proof_takes():
     for seed in range(20):
         model = TableModel.random(4, 4, seed, dtype=torch.float64)
-        whole, beam = Counted(model), Counted(model)
-        (found,) = decode(whole, [0], Exact(beam=Beam(1)), 6)[0]
-        decode(beam, [0], Beam(1), 6)
-        needed = whole.calls - beam.calls
+        ((found,),), whole = counted(decode, model, [0], Exact(beam=Beam(1)), 6)
+        needed = whole.search - counted(decode, model, [0], Beam(1), 6)[1].search
         assert decode(model, [0], Exact(needed, Beam(1)), 6)[0] == [found]
         if needed > 1:
             assert not decode(model, [0], Exact(needed - 1, Beam(1)), 6)[0][0].proven

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases import assert_same, recurrent, summaries
+from cases import assert_same, counted, recurrent, summaries
 from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling, Special, decode
-from npad.engine.cost import Counted
 from npad.models.table import TableModel
 from npad.schedules import Constant
 
@@ -78,10 +77,10 @@ def test_a_row_that_has_ended_reads_the_end_token(decoder, monkeypatch):
 def test_rows_count_until_the_host_looks(every, monkeypatch):
     """Two tokens and the end, all certain: the search stops when it is next looked at."""
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: every)
-    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
-    decode(model, [0, 0], Beam(4), 20)
+    model = TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}})
+    _, calls = counted(decode, model, [0, 0], Beam(4), 20)
     steps = -(-3 // every) * every
-    assert model.calls == 2 * (1 + 4 * (steps - 1))
+    assert calls.search == 2 * (1 + 4 * (steps - 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -96,6 +95,5 @@ def test_memory_is_asked_for_once_for_all_rows(dtype, monkeypatch):
 def test_a_sentence_that_is_done_is_not_stepped_on():
     """One ends at once, the other after nine tokens: 2 rows, then 1 row in nine steps."""
     tables = {"short": {(): [1.0, 0.0]}, "long": {(1,) * n: [0.0, 1.0] for n in range(9)}}
-    model = Counted(TableModel(tables))
-    decode(model, ["short", "long"], Greedy(), 12)
-    assert model.calls == 2 + 9
+    _, calls = counted(decode, TableModel(tables), ["short", "long"], Greedy(), 12)
+    assert calls.search == 2 + 9

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from cases import PLAIN, assert_same, npad, one_warning, recurrent, summaries
+from cases import PLAIN, assert_same, counted, npad, one_warning, recurrent, summaries
 from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling, decode
 from npad.distributions import Antithetic, Fixed, Gaussian, Orthogonal
-from npad.engine.cost import Counted
 from npad.errors import OutOfMemory
 from npad.models.table import TableModel
 from npad.schedules import Constant
@@ -88,12 +87,14 @@ def test_sentences_are_dropped_whole_with_all_their_chains(inner):
         model.logits.bias[model.special.eos] += 2.0  # sooner or later
     rows = []
 
-    class Watched(Counted):
-        def step(self, state, tokens, perturb=None):
-            rows.append(torch.bincount(state.sentence).tolist())
-            return super().step(state, tokens, perturb)
+    step = model.step
 
-    decode(Watched(model), source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
+    def watched(state, tokens, perturb=None):
+        rows.append(torch.bincount(state.sentence).tolist())
+        return step(state, tokens, perturb)
+
+    model.step = watched
+    decode(model, source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
     searched = [[count for count in counts if count] for counts in rows]
     assert {count for counts in searched for count in counts} == {4, 4 * inner.rows}
     assert all(len(set(counts)) == 1 for counts in searched)
@@ -102,21 +103,19 @@ def test_sentences_are_dropped_whole_with_all_their_chains(inner):
 
 def test_calls_and_rescoring_are_counted_apart():
     """Two certain tokens and the end: 5 chains · 3 steps, one distinct hypothesis read in 3."""
-    model = Counted(TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}}))
-    decode(model, [0], NPAD(Greedy(), 5, Noise(0.0)))
-    assert (model.calls, model.rescored) == (15, 3)
+    model = TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(2)}})
+    _, calls = counted(decode, model, [0], NPAD(Greedy(), 5, Noise(0.0)))
+    assert (calls.search, calls.rescoring) == (15, 3)
 
 
 def test_a_judge_of_the_models_own_is_asked_and_counted():
-    """A model may name another to re-score; Counted must not put itself in its place."""
+    """A model may name another to re-score."""
     model, source = recurrent(), summaries(2)
     model.judge = recurrent(seed=1)
     with torch.no_grad():
         model.logits.bias[model.special.eos] += 2.0  # so that some end
-    plain = decode(model, source, npad(Greedy()), max_length=30)
-    counted = Counted(model)
-    assert_same(decode(counted, source, npad(Greedy()), max_length=30), plain)
-    assert counted.rescored > 0
+    plain, calls = counted(decode, model, source, npad(Greedy()), max_length=30)
+    assert calls.rescoring > 0
     for sentence, hypotheses in enumerate(plain):
         ended = [one for one in hypotheses if one.finished]
         assert ended
@@ -158,13 +157,15 @@ def test_chains_in_parts_find_what_they_find_together(inner, kind):
     together = decode(model, source, decoder, 6)
     seen = []
 
-    class Watched(Counted):
-        def step(self, state, tokens, perturb=None):
-            seen.append(len(tokens))
-            return super().step(state, tokens, perturb)
+    step = model.step
 
+    def watched(state, tokens, perturb=None):
+        seen.append(len(tokens))
+        return step(state, tokens, perturb)
+
+    model.step = watched
     for most in (1, 3 * 2 * inner.rows):
-        parts = decode(Watched(model), source, decoder, 6, max_rows=most)
+        parts = decode(model, source, decoder, 6, max_rows=most)
         if isinstance(
             kind, Orthogonal
         ):  # the same up to rounding, which its matrix product decides

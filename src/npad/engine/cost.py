@@ -7,12 +7,9 @@ Every row counts, including rows that had already finished.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
-
-from npad.model import Capabilities, Model, State, Wrapper, ensure_model, name_of
 
 
 @dataclass
@@ -46,36 +43,3 @@ def add_calls(search: int = 0, rescoring: int = 0) -> None:
     for calls in _counters.get():
         calls.search += search
         calls.rescoring += rescoring
-
-
-class Counted(Wrapper[State]):
-    """A model that counts its calls in `decode` and `score`. Deprecated: use `count_calls`.
-
-    `calls` counts model calls of searches, `rescored` those of re-scoring.
-    """
-
-    def __init__(self, model: Model[State]) -> None:
-        ensure_model(model)
-        self.model = model
-        self.counter = ModelCalls()
-
-    @property
-    def calls(self) -> int:
-        return self.counter.search
-
-    @property
-    def rescored(self) -> int:
-        return self.counter.rescoring
-
-    @property
-    def name(self) -> str:
-        return name_of(self.model)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities.of(self.model)
-
-
-def counting(model: Any) -> AbstractContextManager[Any]:
-    """Count the calls inside the block if the model is `Counted`; otherwise do nothing."""
-    return count_calls(model.counter) if isinstance(model, Counted) else nullcontext()
