@@ -87,8 +87,14 @@ def options_of(kind: Any) -> tuple[Option, ...]:
 
 
 @cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    """Return the types of a class's fields, which take a millisecond to resolve."""
+    return get_type_hints(kind)
+
+
+@cache
 def _options_of(kind: Any) -> tuple[Option, ...]:
-    types = get_type_hints(kind)  # takes a millisecond
+    types = _types_of(kind)
     found: list[Option] = []
     for own in fields(kind):
         if types[own.name] is Noise:
@@ -185,7 +191,7 @@ class _Builder:
             names = ", ".join(DECODERS.kinds)
             raise InvalidInput(f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}")
         values, seed = self._fill(kind), given.get("seed")  # the seed is an inner decoder's, too
-        types = get_type_hints(kind)
+        types = _types_of(kind)
         own = fields(kind)
         inner = inner_fields(kind)
         for noise in [f for f in own if types[f.name] is Noise]:

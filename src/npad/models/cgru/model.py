@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -157,21 +157,6 @@ class AttentionModel(Network[AttentionState]):
         self.sites = dict.fromkeys(recurrent, layers * units)
         self.sites |= {f"{site}.{layer}": units for site in recurrent for layer in range(layers)}
         self.sites |= {"embedding": embedding, "output": embedding}
-
-    @classmethod
-    def preset(
-        cls, name: str, source_vocabulary: int, target_vocabulary: int, **changes: Any
-    ) -> Self:
-        """Build a model of preset sizes.
-
-        Args:
-            name: "paper" (1028 units, 512-dimensional embeddings) or "small" (512 and 256).
-            source_vocabulary: number of source tokens.
-            target_vocabulary: number of target tokens.
-            **changes: other arguments of `AttentionModel`, which override the preset's.
-        """
-        ensure_choice("preset", name, tuple(PRESETS))
-        return cls(source_vocabulary, target_vocabulary, **(PRESETS[name] | changes))
 
     @torch.no_grad()
     def initialise(self, scheme: str = "paper") -> None:

@@ -94,7 +94,10 @@ def shared_attention(
     unknown = [name for name in UNSUPPORTED if options.get(name) is not None]
     if prompt is None and len(key) == len(query):
         if length is not None and query.shape[2] == 1 and fused(query) and not unknown:
-            return attend_to_own(query, key, value, length, scaling, position_bias), None
+            from npad.kernels.attention import attend_one_query  # reads no unwritten column
+
+            scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+            return attend_one_query(query, key, value, length, scale, position_bias), None
         if position_bias is not None:
             options["position_bias"] = position_bias
         attend = ALL_ATTENTION_FUNCTIONS[REPLACED]
@@ -109,21 +112,6 @@ def shared_attention(
     if position_bias is not None or attention_mask is None:
         raise NotImplementedError("a prompt is shared under a mask and without a position bias")
     return attend_to_prompt(query, key, value, prompt, attention_mask, scaling), None
-
-
-def attend_to_own(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    length: Tensor,
-    scaling: float | None,
-    position_bias: Tensor | None,
-) -> Tensor:
-    """Attend from one token a row to the row's own, by a kernel that reads no other columns."""
-    from npad.kernels.attention import attend_one_query
-
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return attend_one_query(query, key, value, length, scale, position_bias)
 
 
 def attend_to_source(
