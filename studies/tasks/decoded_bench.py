@@ -27,9 +27,9 @@ from npad.reproduce.bench import (
     LIMITS,
     Bench,
     BestOutput,
-    DecodedSet,
     EvaluationSet,
     Measures,
+    Row,
     decoder_signature,
 )
 from npad.reproduce.record import Key, NotMeasured, Record
@@ -124,7 +124,9 @@ class DecodedBench(Bench):
             for seeded in self.seeded(set_name, without_selector(decoder)[0]):
                 self._outputs_of(set_name, seeded, keep=True)
 
-    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> DecodedSet:
+    def _decode(
+        self, set_name: str, decoder: Decoder, training_sigma: float
+    ) -> tuple[list[BestOutput], Row]:
         plain, selector = without_selector(decoder)
         entry = self._outputs_of(set_name, plain, keep=selector != BY_PROBABILITY)
         outputs = []
@@ -136,7 +138,8 @@ class DecodedBench(Bench):
             )
         _, _, model = entry["signature"].partition("|model:")
         signed = f"{decoder_signature(decoder)}|model:{model}"
-        return DecodedSet(outputs, entry["calls"], entry["rescored"], entry["seconds"], signed)
+        cost = {name: entry[name] for name in ("calls", "rescored", "seconds")}
+        return outputs, cost | {"signature": signed}
 
     def _outputs_of(self, set_name: str, decoder: Decoder, keep: bool) -> dict[str, Any]:
         """Return the best outputs of a decoder, or all its candidates if they are kept."""

@@ -44,6 +44,10 @@ SIZES = speed.Workload()  # of the untrained model
 MODEL_LENGTH = 200  # tokens of an output of one's own model, at most, as in `npad translate`
 
 
+def _size(help: str) -> Any:
+    return typer.Option(help=help)
+
+
 def command(
     decoder: Annotated[
         list[str] | None,
@@ -72,30 +76,20 @@ def command(
     ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    units: Annotated[
-        int | None, typer.Option(help=f"Units of the untrained model. [{SIZES.units:,}]")
-    ] = None,
+    units: Annotated[int | None, _size(f"Units of the untrained model. [{SIZES.units:,}]")] = None,
     embedding: Annotated[
-        int | None, typer.Option(help=f"Its embedding dimensions. [{SIZES.embedding:,}]")
+        int | None, _size(f"Its embedding dimensions. [{SIZES.embedding:,}]")
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help=f"Its vocabulary size, in tokens. [{SIZES.vocabulary:,}]")
+        int | None, _size(f"Its vocabulary size, in tokens. [{SIZES.vocabulary:,}]")
     ] = None,
-    source: Annotated[
-        int | None, typer.Option(help=f"Tokens of its sources. [{SIZES.source}]")
-    ] = None,
+    source: Annotated[int | None, _size(f"Tokens of its sources. [{SIZES.source}]")] = None,
     length: Annotated[
         int | None,
-        typer.Option(
-            help=f"Tokens of an output. [{SIZES.length}; with --model, at most {MODEL_LENGTH}]"
-        ),
+        _size(f"Tokens of an output. [{SIZES.length}; with --model, at most {MODEL_LENGTH}]"),
     ] = None,
-    sentences: Annotated[
-        int | None, typer.Option(help="Sentences at a time. [16; 512 on a GPU]")
-    ] = None,
-    rows: Annotated[
-        int | None, typer.Option(help="Maximum rows at a time. [1,024; 32,768 on a GPU]")
-    ] = None,
+    sentences: Annotated[int | None, _size("Sentences at a time. [16; 512 on a GPU]")] = None,
+    rows: Annotated[int | None, _size("Maximum rows at a time. [1,024; 32,768 on a GPU]")] = None,
     rounds: Annotated[
         int, typer.Option(help="Timed rounds, of which the median counts.", min=1)
     ] = speed.ROUNDS,
@@ -167,7 +161,6 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print the speeds of strategies as they are measured: JSON, or a table at the end."""
-    table = Table(title=title, title_style="", title_justify="left")
     rows: list[speed.Speed] = []
     with bar(names[0], len(names)) as progress:
         for done, measured in enumerate(speeds, start=1):
@@ -178,7 +171,7 @@ def _show(
     if as_json:
         return
     shares = all(row.share is not None for row in rows)
-    table.add_column("strategy")
+    table = Table("strategy", title=title, title_style="", title_justify="left")
     for column in ("latency", "tokens/s", "row-steps/s", *(["share"] if shares else []), "memory"):
         table.add_column(column, justify="right")
     for row in rows:
@@ -186,8 +179,7 @@ def _show(
         cells += [] if row.share is None else [f"{row.share:.0%}"]
         table.add_row(row.strategy, *cells, f"{row.memory / 2**30:.2f} GiB")
     console().print(table)
-    share = SHARE if shares else ""
-    console().print(LEGEND.format(rounds=settings["rounds"], share=share))
+    console().print(LEGEND.format(rounds=settings["rounds"], share=SHARE if shares else ""))
 
 
 def _matrix_rates(device: torch.device, precision: str, machine: str) -> dict[str, float]:

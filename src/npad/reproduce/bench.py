@@ -122,17 +122,6 @@ class BestOutput(NamedTuple):
     distinct: int  # texts among the sentence's hypotheses
 
 
-@dataclass(frozen=True)
-class DecodedSet:
-    """The outputs of one decoder with one seed on one test set, and their cost."""
-
-    outputs: Sequence[BestOutput]
-    calls: int
-    rescored: int
-    seconds: float
-    signature: str
-
-
 class Bench:
     """Measures decoders on named test sets and records every result in a folder.
 
@@ -290,22 +279,20 @@ class Bench:
         assert self.translator is not None  # result() has checked
         return self.translator(training_sigma)
 
-    def _decode(self, set_name: str, decoder: Decoder, training_sigma: float) -> DecodedSet:
+    def _decode(
+        self, set_name: str, decoder: Decoder, training_sigma: float
+    ) -> tuple[list[BestOutput], Row]:
+        """Return a decoder's best outputs on a set, and the figures of their cost."""
         model, sources = self._model(training_sigma), self.sets[set_name].sources
         decoding = replace(self.limits, decoder=decoder)
         decoded = decode_timed(model, sources, decoding, window=max(1, len(sources)))
-        outputs = [
-            BestOutput(
-                output.text,
-                output.log_prob,
-                output.hypothesis.finished,
-                output.hypothesis.chain,
-                distinct_texts(output),
-            )
-            for output in decoded.outputs
-        ]
-        signed = decoded.outputs[0].signature
-        return DecodedSet(outputs, decoded.calls, decoded.rescored, decoded.seconds, signed)
+        outputs = []
+        for output in decoded.outputs:
+            best = output.hypothesis
+            found = output.text, output.log_prob, best.finished, best.chain, distinct_texts(output)
+            outputs.append(BestOutput(*found))
+        cost = {"calls": decoded.calls, "rescored": decoded.rescored, "seconds": decoded.seconds}
+        return outputs, cost | {"signature": decoded.outputs[0].signature}
 
     def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
         sources = self.sets[set_name].sources[:sentences]
@@ -323,8 +310,8 @@ class Bench:
         return [Scorer(metric, references) for metric in self.measures.metrics]
 
     def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
-        decoded = self._decode(set_name, decoder, training_sigma)
-        outputs, n = decoded.outputs, len(decoded.outputs)
+        outputs, cost = self._decode(set_name, decoder, training_sigma)
+        n = len(outputs)
         texts = [output.text for output in outputs]
         counted = [scorer.statistics(texts) for scorer in self.scorers(set_name)]
         if not training_sigma:
@@ -332,19 +319,18 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             entries = [[output.log_prob, output.text, output.finished] for output in outputs]
             write_atomic(path, json.dumps(entries, ensure_ascii=False))
-        quality = zip(self.measures.metrics, counted, strict=True)
-        return {
+        row: dict[str, Any] = {
             "sentences": n,
             "nll": -sum(output.log_prob for output in outputs) / n,
             "length_ratio": self.metric.length_ratio(counted[0].sum(0)),
             "distinct": sum(output.distinct for output in outputs) / n,
             "won": sum(output.chain > 0 for output in outputs) / n,
             "finished": sum(output.finished for output in outputs) / n,
-            "calls": decoded.calls,
-            "rescored": decoded.rescored,
-            "seconds": decoded.seconds,
-            "signature": decoded.signature,
-        } | {metric.name: metric.score(statistics) for metric, statistics in quality}
+            **cost,
+        }
+        for metric, values in zip(self.measures.metrics, counted, strict=True):
+            row[metric.name] = metric.score(values)
+        return row
 
     def _statistics(self, set_name: str, decoder: Decoder) -> list[FloatArray]:
         """Return the statistics of a decoder's outputs by log-probability and by each metric."""
