@@ -12,14 +12,13 @@ from cases import counting_tokeniser
 from npad import Beam, Exact, Greedy, Hypothesis, InvalidInput, Sampling
 from npad.calibrate import trials
 from npad.calibrate.calibrate import Options, Pairs, calibrate
-from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
+from npad.calibrate.decoder_space import TEACHER, Candidate
 from npad.calibrate.report import as_record, verdict
 from npad.errors import StorageError
 from npad.evaluate.report import TimedOutputs, decode_timed
 from npad.metrics.registry import METRICS
 from npad.pipelines.outputs import Output
 from npad.reproduce.record import Record
-from npad.search.npad import NPAD
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
@@ -173,18 +172,6 @@ def test_the_cheapest_tie_is_named():
     assert (found.winner, found.cheaper) == ("beam 8", None)  # clear on one part
 
 
-def test_more_budget_never_lowers_the_frontier():
-    def best_within(calibration, budget):
-        points = calibration.rungs[-1].points.values()
-        return max(point.quality for point in points if point.cost <= budget)
-
-    budgets = (8, 20, 60)
-    found = [calibrate(TOY, MANY, Options(budget, first_rung=FEW)) for budget in budgets]
-    for small, budget in zip(found, budgets, strict=True):
-        for large in found[budgets.index(budget) :]:
-            assert best_within(large, budget) >= best_within(small, budget)
-
-
 def test_the_seed_decides_the_answer():
     options = Options(40, first_rung=FEW)
     first, again = (calibrate(TOY, MANY, options, candidates=BEAMS) for _ in "ab")
@@ -268,15 +255,6 @@ def test_progress_ends_where_it_said():
     assert list(done) == sorted(done)
     assert all(d <= t for d, t in steps)
     assert done[-1] == totals[-1]
-
-
-def test_sigma_alone_is_searched_for_a_given_npad():
-    """0.01 leaves all chains where greedy search is, and costs as much as 30, which finds more."""
-    space = DecoderSpace(TOY.model, "logprob", sigmas=[0.01, 30.0])
-    candidates = space.sigma_candidates(NPAD(Greedy(), 8))
-    found = calibrate(TOY, MANY, Options(200, first_rung=FEW), candidates=candidates)
-    assert found.winner == "σ₀ = 30"
-    assert found.on_held_out["without noise"].beats
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,6 @@ def test_what_a_confidence_has_no_use_for_is_refused(run, options, rule, capsys,
     assert rule in refused_here(capsys, monkeypatch, *command)
 
 
-def test_calibrate_without_it_still_needs_npad(run, capsys, monkeypatch):
-    message = refused_here(capsys, monkeypatch, "calibrate", run / "dev.src", "-d", "beam")
-    assert "only NPAD has a σ₀ to calibrate" in message
-
-
 def test_the_shipped_model_knows_what_to_expect(capsys, monkeypatch):
     """An idiom that it cannot translate gets less than an everyday question."""
     translator = npad.load("en-de")

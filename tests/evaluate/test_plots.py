@@ -55,24 +55,16 @@ def shade_of(colour, strategy) -> bool:
     return bool(np.ptp(ratios) < 0.02 and 0.3 < ratios.mean() < 1.01)
 
 
-def test_a_title_names_the_model_and_the_data(redrawn):
+def test_a_figure_names_model_data_error_bars_and_what_is_better(redrawn):
     assert set(redrawn) == {"sigma.png", "chains.png", "calls.png", "entropy.png"}
     for figure in redrawn.values():
         title = figure.get_suptitle()
         assert "Multi30k, English to Czech, Adam: model/best-2150" in title
         assert "1,000 sentences of test2016" in title
-
-
-def test_error_bars_are_said_in_words(redrawn):
-    for name in ("sigma.png", "chains.png", "calls.png"):
-        assert "standard deviation over 3 seeds" in redrawn[name].get_suptitle()
-
-
-def test_axes_say_what_is_better(redrawn):
-    for name in ("sigma.png", "chains.png", "calls.png"):
-        nll, bleu = redrawn[name].axes
-        assert nll.get_ylabel() == "NLL (lower is better)"
-        assert bleu.get_ylabel() == "BLEU (higher is better)"
+        if figure is not redrawn["entropy.png"]:
+            assert "standard deviation over 3 seeds" in title
+            labels = [axes.get_ylabel() for axes in figure.axes]
+            assert labels == ["NLL (lower is better)", "BLEU (higher is better)"]
 
 
 def test_noise_does_not_fill_an_axis(redrawn):
@@ -124,11 +116,6 @@ def strategy_of(name: str) -> str:
     return "beam" if name.startswith("beam") else "greedy"
 
 
-def test_colours_of_strategies_differ():
-    strategies = {name: c for name, c in COLOURS.items() if name not in ("training", "validation")}
-    assert len(set(strategies.values())) == len(strategies)
-
-
 def test_the_legend_has_the_curves_of_every_panel(drawn, tmp_path):
     left = Panel("x", "y", {"a": Curve("beam", [Point(1, 1)])})
     right = Panel("x", "y", {"b": Curve("greedy", [Point(1, 1)])})
@@ -144,12 +131,6 @@ def test_a_legend_of_long_names_stays_within_the_figure(drawn, tmp_path):
     (legend,) = figure.legends
     assert legend.get_window_extent().width <= figure.bbox.width
     assert len(legend.get_texts()) == 8
-
-
-def test_a_wide_axis_keeps_its_span(drawn, tmp_path):
-    points = [Point(x, 10 * x) for x in range(4)]
-    plots.curves([Panel("x", "y", {"a": Curve("beam", points)}, min_span=2)], tmp_path / "f.png")
-    assert np.ptp(drawn["f.png"].axes[0].get_ylim()) > 30
 
 
 def test_losses_have_a_title_and_no_line_through_two_points(drawn, tmp_path):

@@ -263,14 +263,4 @@ def test_damage_to_a_store_is_named(tmp_path, damage, message):
     store = build(tmp_path, "caption", train=4, valid=2)
     damage(store.folder)
     with pytest.raises(StorageError, match=message):
-        _ = store.train
-    with pytest.raises(StorageError):
         store.verify()
-
-
-def test_ends_of_sounds_that_do_not_fit_are_named(tmp_path):
-    store = build(tmp_path, "speech", train=4, valid=2)
-    ends = np.array([5, 4, 9, 12], np.int64)
-    (store.folder / "train/source.ends").write_bytes(ends.tobytes())
-    with pytest.raises(StorageError, match=r"source\.ends is damaged"):
-        _ = store.train

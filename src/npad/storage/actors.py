@@ -7,6 +7,7 @@ float16: half the size, and no less precise than the training that made them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from npad.errors import InvalidInput, NpadError, StorageError
 from npad.models.actors import Actor
+from npad.storage.atomic import write_atomic
 from npad.storage.checkpoint import WEIGHTS, read_config
 from npad.storage.regular import ensure_regular, file_digest, read_json, seal, unseal
 from npad.validation import one_line
@@ -41,30 +43,18 @@ def save_actor(folder: Path, actor: Actor, model: str, about: dict[str, Any]) ->
     Raises:
         StorageError: a file could not be written.
     """
-    part = folder / f".{ACTOR_WEIGHTS}.part"
-    described = folder / f".{ACTOR}.part"
     weights = {name: x.detach().cpu().half().contiguous() for name, x in actor.state_dict().items()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(weights, part)
-        part.chmod(0o644)  # safetensors makes it private
-        content = {
-            "format": FORMAT,
-            "npad": __version__,
-            "actor": actor.options,
-            "model": model,
-            "sha256": {ACTOR_WEIGHTS: file_digest(part)},
-            "training": about,
-        }
-        described.write_text(json.dumps(seal(content), indent=2) + "\n", encoding="utf-8")
-        for path in (part, described):
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        os.replace(part, folder / ACTOR_WEIGHTS)
-        os.replace(described, folder / ACTOR)
-    except (OSError, SafetensorError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise StorageError(f"cannot write {folder / ACTOR}: {reason}") from error
+    stored = save(weights)
+    content = {
+        "format": FORMAT,
+        "npad": __version__,
+        "actor": actor.options,
+        "model": model,
+        "sha256": {ACTOR_WEIGHTS: hashlib.sha256(stored).hexdigest()},
+        "training": about,
+    }
+    write_atomic(folder / ACTOR_WEIGHTS, stored)
+    write_atomic(folder / ACTOR, json.dumps(seal(content), indent=2) + "\n")
 
 
 def read_actor(folder: Path) -> dict[str, Any] | None:

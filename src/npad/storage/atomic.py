@@ -59,6 +59,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """
     part = path.with_name(f".{path.name}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(content.encode() if isinstance(content, str) else content)
         _fsync(part)
         os.replace(part, path)

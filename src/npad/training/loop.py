@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from npad.errors import StorageError, TrainingError
@@ -213,8 +213,7 @@ class Loop:
         with atomic_folder(folder) as part:
             for name, tensors in files.items():
                 plain = {key: x.detach().cpu().contiguous() for key, x in tensors.items()}
-                save_file(plain, part / name)
-                (part / name).chmod(0o644)  # safetensors makes it private
+                (part / name).write_bytes(save(plain))
             content = {
                 "progress": asdict(self.progress),
                 "plan": self._digests(),

@@ -64,7 +64,6 @@ class RunPlan(ABC):
         Raises:
             StorageError: it could not be written.
         """
-        folder.mkdir(parents=True, exist_ok=True)
         content = seal({"format": FORMAT, "kind": self.kind, "plan": self.to_json()})
         write_atomic(folder / RUN, json.dumps(content, indent=2) + "\n")
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,6 +43,12 @@ FEATURES = {"picture": {"size": 80}, "sound": {"rate": 8000, "bins": 40}}
 MAX_FEATURE = 1 << 20
 NETWORK = "network"  # the optional feature of a picture: the frozen network that encoded it
 NETWORK_FILE = "picture.safetensors"  # of a store: that network
+DTYPES = {
+    "source.pixels": "uint8",
+    "source.cells": "float16",
+    "source.frames": "float16",
+    "source.ends": "int64",
+}
 FILES = {
     "picture": ["source.items", "source.pixels"],
     "cells": ["source.items", "source.cells"],
@@ -113,27 +119,6 @@ class Pictures:
     def read(self, index: Index, step: int, eos: int) -> tuple[Tensor, Tensor | None]:
         return torch.from_numpy(self.content[self.items[index]]), None
 
-    @classmethod
-    def open(cls, folder: Path, pairs: int, part: str, dtype: str, shape: tuple[int, ...]) -> Self:
-        """Memory-map the pictures of a split.
-
-        Args:
-            folder: of the split.
-            pairs: of the split.
-            part: "pixels" or "cells".
-            dtype: of the part.
-            shape: of a picture's.
-
-        Raises:
-            StorageError: a file cannot be read, or does not fit.
-        """
-        flat = mapped(folder / f"source.{part}", dtype)
-        if len(flat) % math.prod(shape):
-            raise StorageError(f"{folder}/source.{part} is damaged: {len(flat):,} numbers")
-        pictures = flat.reshape(-1, *shape)
-        cells = shape[0] if part == "cells" else max(1, (shape[1] // 8) ** 2)
-        return cls(pictures, _items(folder, pairs, len(pictures)), cells)
-
 
 @dataclass(frozen=True)
 class Sounds:
@@ -161,20 +146,6 @@ class Sounds:
         for row, end, length in zip(padded, self.ends[sounds], lengths, strict=True):
             row[:length] = self.frames[end - length : end]
         return torch.from_numpy(padded), torch.from_numpy(lengths)
-
-    @classmethod
-    def open(cls, folder: Path, pairs: int, bins: int) -> Self:
-        """Memory-map the sounds of a split.
-
-        Raises:
-            StorageError: a file cannot be read, or does not fit.
-        """
-        frames = mapped(folder / "source.frames", "float16")
-        ends = mapped(folder / "source.ends", "int64")
-        rising = len(ends) > 0 and ends[0] > 0 and bool((ends[1:] > ends[:-1]).all())
-        if not rising or len(frames) != bins * int(ends[-1]):
-            raise StorageError(f"{folder}/source.ends is damaged: it does not fit source.frames")
-        return cls(frames.reshape(-1, bins), ends, _items(folder, pairs, len(ends)))
 
 
 @dataclass(frozen=True)
@@ -261,18 +232,22 @@ class SourceKind:
         samples = read_wav(io.BytesIO(content), name, rate)
         return log_mel(samples, rate, self.features["bins"])
 
-    def open(self, folder: Path, pairs: int) -> Source:
-        """Memory-map the source of a split of `pairs` pairs.
+    def open(self, folder: Path) -> Source:
+        """Memory-map the source of a split.
 
         Raises:
             StorageError: a file cannot be read, or does not fit.
         """
-        if self.network:
-            return Pictures.open(folder, pairs, "cells", "float16", (CELLS, CHANNELS))
-        if self.source == "picture":
-            size = self.features["size"]
-            return Pictures.open(folder, pairs, "pixels", "uint8", (3, size, size))
-        return Sounds.open(folder, pairs, self.features["bins"])
+        items, *names = self.files
+        of_pairs = mapped(folder / items, "int64")
+        if self.source == "sound":
+            frames, ends = (mapped(folder / name, DTYPES[name]) for name in names)
+            return Sounds(_shaped(frames, (self.features["bins"],), folder), ends, of_pairs)
+        size = self.features["size"]
+        shape = (CELLS, CHANNELS) if self.network else (3, size, size)
+        content = mapped(folder / names[0], DTYPES[names[0]])
+        cells = CELLS if self.network else max(1, (size // 8) ** 2)
+        return Pictures(_shaped(content, shape, folder), of_pairs, cells)
 
     def checked(self, item: Tensor, number: int) -> Tensor:
         """Return an item in the type of the store.
@@ -296,13 +271,11 @@ class SourceKind:
         return item.half() if self.source == "sound" else item
 
 
-def _items(folder: Path, pairs: int, count: int) -> NDArray[np.int64]:
-    """Memory-map the number of each pair's picture or sound, one of `count`."""
-    items = mapped(folder / "source.items", "int64")
-    if len(items) != pairs or items.min() < 0 or items.max() >= count:
-        reason = f"it must have {pairs:,} numbers below {count:,}"
-        raise StorageError(f"{folder}/source.items is damaged: {reason}")
-    return items
+def _shaped(flat: NDArray[Any], shape: tuple[int, ...], folder: Path) -> NDArray[Any]:
+    """Return the items of a shape that a file holds one after another."""
+    if len(flat) % math.prod(shape):
+        raise StorageError(f"the source of {folder} is damaged: {len(flat):,} numbers")
+    return flat.reshape(-1, *shape)
 
 
 def mapped(path: Path, dtype: str) -> NDArray[Any]:

@@ -61,7 +61,7 @@ class PairCorpus:
         target = _side(folder, "target", dtypes[1])
         if kind is None:
             return cls(_side(folder, "source", dtypes[0]), target)
-        return cls(kind.open(folder, len(target.ends)), target)
+        return cls(kind.open(folder), target)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ at most and goes on where it stopped.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from npad.decoding import decode
-from npad.errors import StorageError
 from npad.search.beam import Beam
+from npad.storage.atomic import write_atomic
 from npad.storage.regular import digest
 from npad.validation import ensure_integer
 
@@ -119,7 +118,8 @@ def decode_sources(
         candidates = _load_part(path, made_by, places)
         if candidates is None:
             candidates = _decode_part(model, part_sources, places, teacher)
-            _save_part(path, candidates, made_by)
+            tensors = {name: torch.from_numpy(x) for name, x in vars(candidates).items()}
+            write_atomic(path, save(tensors, {"made_by": made_by}))
         parts[number] = candidates
         done += len(places)
         progress("decoding sources", done, len(order))
@@ -145,20 +145,6 @@ def _decode_part(
                 lengths[i, rank], log_probs[i, rank] = len(hypothesis.tokens), hypothesis.log_prob
                 tokens += hypothesis.tokens
     return BeamOutputs(places, lengths, log_probs, np.array(tokens, dtype=np.int32))
-
-
-def _save_part(path: Path, candidates: BeamOutputs, made_by: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    tensors = {name: torch.from_numpy(array) for name, array in vars(candidates).items()}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, part, metadata={"made_by": made_by})
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except (OSError, SafetensorError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise StorageError(f"cannot write {path}: {reason}") from error
 
 
 def _load_part(path: Path, made_by: str, places: NDArray[np.int64]) -> BeamOutputs | None:
