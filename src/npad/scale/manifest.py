@@ -131,9 +131,7 @@ class Manifest:
 
 @contextmanager
 def continued(
-    output: Path,
-    identity: Mapping[str, str],
-    complete: Callable[[Path, Path], None] = os.replace,
+    output: Path, identity: Mapping[str, str], complete: Callable[[Path, Path], None] = os.replace
 ) -> Iterator[Manifest]:
     """Continue an output, or begin it; it is complete when the block ends without an exception.
 
