@@ -65,11 +65,9 @@ def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsy
     assert "stopped after 3 epochs" in printed
     saved = checkpoint.load(out / "model")
     if kind == "speech":
-        assert "clean validation strings: WER" in printed
         assert saved.about["longest_seconds"] > 1
         source = [torch.zeros(30, 40)]
     else:
-        assert "thing" in printed
         scratch = kind == "caption-scratch"
         encoder = {"channels": [2, 2, 2]} if scratch else {"network": "efficientnet-lite1"}
         assert saved.model.source_encoder.options == {"size": 80} | encoder
