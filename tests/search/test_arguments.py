@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from npad import (
@@ -182,8 +184,9 @@ def test_a_seed_reaches_all_that_draws(decoder, seeded):
 
 def test_texts_reach_what_compares_them_and_an_output_that_is_checked():
     for compare in (Selected(Sampling(), MBR()), NPAD(selector=WithCut(MBR())), MBRDecoding()):
-        texts = compare.with_texts(str)
-        assert innermost_selector(texts.selector).text is str
+        texts: Any = compare.with_texts(str)
+        selector: Any = innermost_selector(texts.selector)
+        assert selector.text is str
         assert texts.with_texts(repr) is texts
     assert Beam().with_texts(str) == Beam()
     assert Fallback().with_texts(str, repr) == Fallback(text=repr)
