@@ -140,11 +140,7 @@ def test_every_source_is_tokenised_once(tmp_path, monkeypatch):
 
 
 def test_seeds_are_where_chance_is():
-    for sure in (
-        Greedy(),
-        Beam(5),
-        NPAD(Beam(5), 1, Noise(0.0)),
-    ):
+    for sure in (Greedy(), Beam(5), NPAD(Beam(5), 1, Noise(0.0))):
         assert sure.with_seed(7) == sure
     assert Sampling(5).with_seed(7) == Sampling(5, seed=7)
     assert NPAD(Sampling(1), 3).with_seed(7) == NPAD(Sampling(1, seed=7), 3, seed=7)
