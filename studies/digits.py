@@ -1,18 +1,10 @@
-"""Strings of spoken digits with noise, from the Free Spoken Digit Dataset.
-
-python -m studies.digits --data DIR --out FOLDER
-
-writes a corpus to train on: FOLDER/train.tsv and valid.tsv, lines `file<TAB>digits in words`, and
-FOLDER/strings.tar with the files, WAV at 8 kHz. DIR holds fsdd.tar.xz or fsdd/fsdd.tar.xz.
-"""
+"""Strings of spoken digits with noise, from the Free Spoken Digit Dataset (fsdd.tar.xz)."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import re
 import tarfile
-import wave
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -133,54 +125,3 @@ def training_strings(
         else:
             noisy = with_noise(utterance.samples, decibels, seed=1_000_003 * (seed + 1) + i)
             yield utterance._replace(samples=noisy)
-
-
-def write_corpus(folder: Path, archive: Path, train: int, valid: int, seed: int = 0) -> None:
-    """Write strings to train and to validate on as manifests and an archive of WAV files.
-
-    No take is in both, and none of the test takes is in either.
-
-    Raises:
-        InvalidInput: the archive of the recordings cannot be read.
-    """
-    splits = {"train": (TRAINING_TAKES, train), "valid": (VALIDATION_TAKES, valid)}
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(folder / "strings.tar", "w") as files:
-        for number, (name, (takes, count)) in enumerate(splits.items()):
-            recordings = read_takes(archive, takes, RATE)
-            lines = []
-            strings = training_strings(recordings, count, RATE, 2 * seed + number)
-            for i, utterance in enumerate(strings):
-                content = wav_bytes(utterance.samples, RATE)
-                member = tarfile.TarInfo(f"{name}-{i:06}.wav")
-                member.size = len(content)
-                files.addfile(member, io.BytesIO(content))
-                lines.append(f"{member.name}\t{utterance.text}\n")
-            (folder / f"{name}.tsv").write_text("".join(lines))
-
-
-def wav_bytes(samples: Tensor, rate: int) -> bytes:
-    """Return samples as a WAV file of 16 bits; values beyond ±1 are clipped."""
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes((samples.clamp(-1, 1) * 32767).round().short().numpy().tobytes())
-    return content.getvalue()
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write a corpus of strings to train on."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="folder of fsdd.tar.xz")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--train", type=int, default=20_000, help="strings to train on")
-    parser.add_argument("--valid", type=int, default=500, help="strings to validate on")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
-    write_corpus(options.out, archive_in(options.data), options.train, options.valid, options.seed)
-
-
-if __name__ == "__main__":
-    main()

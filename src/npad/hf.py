@@ -121,11 +121,7 @@ def _refuse_options(inputs: dict[str, Any]) -> None:
 
 
 def _generated(
-    adapter: HuggingFace,
-    prefix: Tensor,
-    decoder: Decoder,
-    results: list[list[Hypothesis]],
-    n: int,
+    adapter: HuggingFace, prefix: Tensor, decoder: Decoder, results: list[list[Hypothesis]], n: int
 ) -> Generated:
     """Return the `n` best hypotheses of each input as `generate` returns them."""
     best = [found[min(i, len(found) - 1)] for found in results for i in range(n)]

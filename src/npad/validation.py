@@ -58,12 +58,7 @@ def ensure_number(
     maximum: float | None = None,
 ) -> None:
     """Require a finite number within bounds: > `above`, ≥ `minimum`, < `below`, ≤ `maximum`."""
-    bounds = (
-        ("above", above),
-        ("of at least", minimum),
-        ("below", below),
-        ("of at most", maximum),
-    )
+    bounds = (("above", above), ("of at least", minimum), ("below", below), ("of at most", maximum))
     rule = "a finite number " + " and ".join(
         f"{word} {bound:g}" for word, bound in bounds if bound is not None
     )

@@ -29,14 +29,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npad.decoding import decode
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.metrics.wer import Wer
-from npad.models.cgru.fast import prepared
 from npad.pipelines.manifests import read_files, read_manifest
 from npad.pipelines.sound import log_mel
-from npad.search.greedy import Greedy
 from npad.storage import checkpoint, jsonl
 from npad.storage.atomic import atomic_folder
 from npad.storage.regular import file_digest, seal
@@ -54,7 +50,6 @@ from studies.digits import (
     archive_in,
     read_takes,
     training_strings,
-    utterances,
 )
 
 KINDS = ("store", "caption", "caption-shuffled", "caption-scratch", "speech")
@@ -220,27 +215,6 @@ def epoch_seconds(path: Path) -> float:
     return float((last["seconds"] - middle["seconds"]) / updates * last["update"] + validation)
 
 
-def sample(kind: str, data: Path, folder: Path, device: torch.device, count: int = 300) -> str:
-    """Return what greedy search finds: the word error rate, or some captions."""
-    saved = checkpoint.load(folder, device)
-    model, target = prepared(saved.model), saved.subwords[1]
-    if kind == "speech":
-        takes = read_takes(archive_in(data), VALIDATION_TAKES, RATE)
-        spoken = utterances(takes, count, RATE, seed=99)
-        source: Any = [log_mel(utterance.samples, RATE) for utterance in spoken]
-        found = [target.decode(best.tokens) for best, *_ in decode(model, source, Greedy(), 40)]
-        said = [utterance.text for utterance in spoken]
-        rate = Wer().score(Wer().statistics(found, said))
-        return f"greedy, {count} clean validation strings: WER {rate:.2f} %"
-    texts = read_manifest(data / "flickr8k" / "valid.tsv.xz")
-    task, names = SourceKind.named("caption"), list(texts)[:8]
-    content = dict(read_files(data / "flickr8k" / "images-80px.tar", names))
-    source = torch.stack([task.read(content[name], name) for name in names])
-    found = [target.decode(best.tokens) for best, *_ in decode(model, source, Greedy(), 40)]
-    lines = [f"{text}   | {texts[name][0]}" for text, name in zip(found, names, strict=True)]
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train one model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -264,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     store = data_of(options.kind, options.data, options.out, options.store)
     given = {"batch": options.batch, "learning_rate": options.rate, "units": options.units}
     changes = {name: value for name, value in given.items() if value is not None}
-    folder = train(
+    train(
         options.kind,
         store,
         options.out,
@@ -274,7 +248,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         seed=options.seed,
         **changes,
     )
-    print(sample(options.kind, options.data, folder, device), flush=True)
 
 
 if __name__ == "__main__":

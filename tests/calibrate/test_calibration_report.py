@@ -7,8 +7,8 @@ import re
 import pytest
 
 from npad.calibrate.report import (
-    _is_beaten,
     by_name,
+    comparison_of,
     page,
     plot,
     read_record,
@@ -37,7 +37,7 @@ def test_the_recommendation_is_within_the_budget_and_beaten_by_none(data):
     assert winner["held_out"]["cost"] <= data["budget"]
     compared = [row for row in data["decoders"] if row["on_held_out"] is not None]
     assert len(compared) >= 10
-    assert not any(_is_beaten(row["on_held_out"]) for row in compared)
+    assert not any(comparison_of(row["on_held_out"]).is_beaten for row in compared)
     assert "none beats it" in " ".join(verdict(data))
 
 

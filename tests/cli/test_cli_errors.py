@@ -39,10 +39,7 @@ from runs import lines, npad, refused_here
         ("translate --input nowhere danke", "give texts or --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),
         ("translate --json --moses danke", "choose one of --json and --moses"),
-        (
-            "translate -d npad --noise dropout danke",
-            "--noise dropout is a share of what it",
-        ),
+        ("translate -d npad --noise dropout danke", "--noise dropout is a share of what it"),
         (
             ["translate", "-d", "npad", "--schedule", f"linear(steps={10**30})", "danke"],
             "Linear's steps must be a whole number of at most",

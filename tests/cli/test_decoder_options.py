@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cases import make_decoder
-from npad import MBR, NPAD, Beam, Greedy, InvalidInput, MostProbable, Noise, Sampling
+from npad import MBR, NPAD, Greedy, InvalidInput, MostProbable, Noise, Sampling
 from npad.cli.decoder_options import compared_decoders
 from npad.distributions import Dropout
 from npad.search.defaults import Defaults
@@ -50,10 +50,6 @@ def test_fields_of_other_kinds():
 def test_options_that_do_not_go_together(name, settings, message):
     with pytest.raises(InvalidInput, match=message):
         make_decoder(name, settings)
-
-
-def test_the_beam_of_an_inner_decoder():
-    assert make_decoder("npad", {"inner": "beam", "width": 3}) == NPAD(Beam(3))
 
 
 @pytest.mark.parametrize(

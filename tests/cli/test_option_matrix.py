@@ -18,7 +18,7 @@ from npad.search.registry import DECODERS
 from npad.search.request import option_names, options_of, takes_selector
 from npad.selectors import LengthNormalised, ModelMBR, WithCut
 from npad.serve.limits import Limits
-from npad.serve.options import choose
+from npad.serve.options import decoding_for
 from npad.signatures import signature
 from npad.specs import Registry, label
 
@@ -96,7 +96,7 @@ def test_an_option_is_its_field_by_command_and_by_http(kind, option):
     for text in (label(value), value):
         plain = isinstance(text, str | bool | int | float)
         given = {"decoder": name, option.name: text if plain else label(text)}
-        assert signature(choose(given, Defaults(), unlimited)[0].decoder, TOY) == expected
+        assert signature(decoding_for(TOY, given, unlimited)[0].decoder, TOY) == expected
 
 
 @pytest.mark.parametrize("name", DECODERS.kinds)
@@ -104,9 +104,7 @@ def test_a_decoder_without_options_is_itself_everywhere(name):
     expected = signature(DECODERS.kinds[name](), TOY)
     for spec in (name, f"{name}()"):
         assert by_command(["-d", spec]) == expected
-        assert (
-            signature(choose({"decoder": spec}, Defaults(), Limits())[0].decoder, TOY) == expected
-        )
+        assert signature(decoding_for(TOY, {"decoder": spec}, Limits())[0].decoder, TOY) == expected
 
 
 @pytest.mark.parametrize(

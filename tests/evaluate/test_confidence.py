@@ -17,12 +17,7 @@ from checkpoint_cases import SUBWORDS, tiny
 from damage import damages, faults
 from npad import Beam, Greedy, Hypothesis, InvalidInput, Translator
 from npad.errors import StorageError
-from npad.evaluate.confidence import (
-    calibration_error,
-    fit_confidence,
-    isotonic,
-    rank_correlation,
-)
+from npad.evaluate.confidence import calibration_error, fit_confidence, isotonic, rank_correlation
 from npad.scale.worker import fingerprint
 from npad.search.request import Decoding
 from npad.storage import checkpoint

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import tarfile
 import wave
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +78,22 @@ def corpus(folder: Path, task: str, train: int = 40, valid: int = 10) -> dict[st
         lines = [f"{name}\t{TEXTS[task][kind]}\n" * 2 for name, (_, kind) in files.items()]
         (folder / f"{split}.tsv").write_text("".join(lines))
     return {split: (str(folder / "files.tar"), str(folder / f"{split}.tsv")) for split in splits}
+
+
+def write_flickr(
+    folder: Path, counts: dict[str, tuple[int, int]], captions: Callable[[str, str], str]
+) -> None:
+    """A corpus like Flickr8k: an archive of red and blue pictures, and a manifest per split.
+
+    counts: pictures and seed of each split; captions: lines of the manifest, by file and colour.
+    """
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(folder / "images-80px.tar", "w") as archive:
+        for split, (count, seed) in counts.items():
+            lines = ""
+            for name, (content, kind) in contents("caption", count, seed).items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+                lines += captions(name, ("red", "blue")[kind])
+            (folder / f"{split}.tsv.xz").write_bytes(lzma.compress(lines.encode()))

@@ -140,26 +140,17 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
         place: [("*", "how much at a time: speed and memory, never the result")]
         for place in (
             ("search/loop.py", "CAPTURED_ROWS = 16384"),
-            (
-                "search/loop.py",
-                "CPU_RESULT_ROWS = 4096",
-            ),
+            ("search/loop.py", "CPU_RESULT_ROWS = 4096"),
             ("search/loop.py", "GPU_STEPS = 8"),
             ("noise/random.py", "BLOCK = 1 << 16"),
             (
                 "noise/random.py",
                 'size = max(1, BLOCK // columns if streams.device.type == "cpu" else rows)',
             ),
-            (
-                "rescoring/by_prefix.py",
-                "PLANNED_ROWS = 1 << 16",
-            ),
+            ("rescoring/by_prefix.py", "PLANNED_ROWS = 1 << 16"),
             ("rescoring/by_prefix.py", "CAPTURED_ROWS = 1 << 14"),
             ("rescoring/by_prefix.py", "LEAST_ROWS = 256"),
-            (
-                "rescoring/by_prefix.py",
-                'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}',
-            ),
+            ("rescoring/by_prefix.py", 'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}'),
             (
                 "rescoring/strategies.py",
                 "return rectangles(reads, max_area=math.inf, step_cost=2048 if on_gpu else 8)",
@@ -205,10 +196,9 @@ EQUIVALENT: dict[tuple[str, str], list[tuple[str, str]]] = {
         "rescoring/teacher_forcing.py",
         "ensure_in_vocabulary(model, targets, predicted.logits.shape[-1])",
     ): [("1", "these logits have two dimensions")],
-    (
-        "rescoring/strategies.py",
-        "longest = max((part.shape[-1] for part in parts), default=0)",
-    ): [("1", "the default is for no hypotheses at all, whose coverage nobody reads")],
+    ("rescoring/strategies.py", "longest = max((part.shape[-1] for part in parts), default=0)"): [
+        ("1", "the default is for no hypotheses at all, whose coverage nobody reads")
+    ],
     ("search/loop.py", "self.vocabulary = predicted.logits.shape[-1]"): [
         ("1", "these logits have two dimensions")
     ],

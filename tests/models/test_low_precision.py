@@ -111,8 +111,7 @@ def test_load_takes_a_precision(precision):
 
 def test_unknown_precisions_and_models_without_weights_are_refused():
     with pytest.raises(
-        InvalidInput,
-        match="precision must be one of 'float32', 'bfloat16', 'int8', not 'int4'",
+        InvalidInput, match="precision must be one of 'float32', 'bfloat16', 'int8', not 'int4'"
     ):
         npad.load("en-de", precision="int4")
     with pytest.raises(

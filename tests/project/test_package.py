@@ -41,8 +41,7 @@ def test_dir_lists_the_public_names_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("Power", npad.schedules.Power), ("Rerank", npad.selectors.Rerank)],
+    ("old", "new"), [("Power", npad.schedules.Power), ("Rerank", npad.selectors.Rerank)]
 )
 def test_a_moved_name_works_and_names_its_new_place(old, new):
     with pytest.warns(DeprecationWarning, match=rf"npad\.{old} is now npad\.\w+\.{old}; .*0\.4"):

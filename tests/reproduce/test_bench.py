@@ -17,7 +17,7 @@ from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import evaluate
 from npad.models import toy
 from npad.reproduce import reproduce
-from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature, with_seed
+from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature
 from npad.reproduce.record import NotMeasured, Record, has_form, is_number, is_text
 from npad.search.request import Decoding
 
@@ -140,17 +140,13 @@ def test_every_source_is_tokenised_once(tmp_path, monkeypatch):
 
 
 def test_seeds_are_where_chance_is():
-    for sure in (
-        Greedy(),
-        Beam(5),
-        NPAD(Beam(5), 1, Noise(0.0)),
-    ):
-        assert with_seed(sure, 7) == sure
-    assert with_seed(Sampling(5), 7) == Sampling(5, seed=7)
-    assert with_seed(NPAD(Sampling(1), 3), 7) == NPAD(Sampling(1, seed=7), 3, seed=7)
-    noiseless: Any = with_seed(NPAD(Sampling(9), 1, Noise(0.0)), 7)
+    for sure in (Greedy(), Beam(5), NPAD(Beam(5), 1, Noise(0.0))):
+        assert sure.with_seed(7) == sure
+    assert Sampling(5).with_seed(7) == Sampling(5, seed=7)
+    assert NPAD(Sampling(1), 3).with_seed(7) == NPAD(Sampling(1, seed=7), 3, seed=7)
+    noiseless: Any = NPAD(Sampling(9), 1, Noise(0.0)).with_seed(7)
     assert noiseless.inner == Sampling(9, seed=7)
-    assert with_seed(BestOf((Greedy(), Sampling(4))), 7) == BestOf((Greedy(), Sampling(4, seed=7)))
+    assert BestOf((Greedy(), Sampling(4))).with_seed(7) == BestOf((Greedy(), Sampling(4, seed=7)))
     assert "model" not in decoder_signature(NPAD(selector=LengthNormalised()))
 
 

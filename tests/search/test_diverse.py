@@ -36,11 +36,7 @@ def test_it_is_its_plain_transcription(model, width, eta, max_length):
 
 
 # (1) has the two best children, 0.6·0.5 and 0.6·0.4; the best child of (2) has 0.4·0.55 = 0.22.
-TABLE = {
-    (): [0.0, 0.6, 0.4],
-    (1,): [0.1, 0.5, 0.4],
-    (2,): [0.2, 0.25, 0.55],
-}
+TABLE = {(): [0.0, 0.6, 0.4], (1,): [0.1, 0.5, 0.4], (2,): [0.2, 0.25, 0.55]}
 
 
 def test_the_ranking_by_hand():

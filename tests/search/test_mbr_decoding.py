@@ -155,11 +155,7 @@ def test_the_utility_compares_texts():
             MBRDecoding(Beam(3), DECODERS.parse("epsilon"), ModelMBR("bleu")),
         ),
         ("mbr-decoding", {"seed": 3}, MBRDecoding(Beam(), Sampling(seed=3))),
-        (
-            "mbr-decoding",
-            {"seed": 3, "inner": "npad"},
-            MBRDecoding(NPAD(seed=3), Sampling(seed=3)),
-        ),
+        ("mbr-decoding", {"seed": 3, "inner": "npad"}, MBRDecoding(NPAD(seed=3), Sampling(seed=3))),
     ],
 )
 def test_the_command_line_spells_it(name, settings, expected):

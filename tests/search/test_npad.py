@@ -28,6 +28,7 @@ from npad import (
     Diverse,
     Greedy,
     LengthNormalised,
+    MostProbable,
     Noise,
     Noisy,
     Sampling,
@@ -36,6 +37,7 @@ from npad import (
 )
 from npad.models.table import TableModel
 from npad.schedules import Constant
+from npad.selectors import WithCut
 
 inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
 
@@ -59,6 +61,15 @@ def test_noiseless_npad_is_its_inner_decoder(inner, chains, model, max_length):
     assert all(one.chain == 0 for hypotheses in found for one in hypotheses)
 
 
+orders = pytest.mark.parametrize("selector", [MostProbable(), WithCut()], ids=["ended", "any"])
+
+
+def rank(selector, hypothesis):
+    """The order of hypotheses: finished ones first, unless those cut at max_length compete."""
+    return getattr(selector, "cut_competes", False) or hypothesis.finished, hypothesis.log_prob
+
+
+@orders
 @inners
 @in_fours
 @given(
@@ -67,24 +78,29 @@ def test_noiseless_npad_is_its_inner_decoder(inner, chains, model, max_length):
     seed=st.integers(0, 2**63),
     max_length=st.integers(1, 5),
 )
-def test_npad_is_never_below_its_inner_decoder(inner, model, sigma, seed, max_length):
+def test_npad_is_never_below_its_inner_decoder(inner, selector, model, sigma, seed, max_length):
     """Also when the inner one is cut at max_length: most of these tables are deeper than that."""
     ids = [9, 10, 11, 12]
     plain = decode(model, FOUR, inner, max_length, ids=ids)
-    noisy = decode(model, FOUR, NPAD(inner, 6, Noise(sigma), seed=seed), max_length, ids=ids)
-    for (own, *_), (found, *_) in zip(plain, noisy, strict=True):
-        assert key(found) >= (own.finished, own.log_prob - 1e-9)
+    decoder = NPAD(inner, 6, Noise(sigma), seed=seed, selector=selector)
+    for own, found in zip(plain, decode(model, FOUR, decoder, max_length, ids=ids), strict=True):
+        ranks = [rank(selector, one) for one in found]
+        assert ranks == sorted(ranks, reverse=True)
+        first, log_prob = max(rank(selector, one) for one in own)
+        assert ranks[0] >= (first, log_prob - 1e-9)
 
 
+@orders
 @inners
 @in_fours
 @given(model=tables(sentences=4), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
-def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
+def test_best_score_never_falls_as_chains_are_added(inner, selector, model, sigma, seed):
     runs = [
-        decode(model, FOUR, NPAD(inner, m, Noise(sigma), seed=seed), 5) for m in (1, 2, 3, 5, 8)
+        decode(model, FOUR, NPAD(inner, m, Noise(sigma), seed=seed, selector=selector), 5)
+        for m in (1, 2, 4, 8)
     ]
     for found in zip(*runs, strict=True):
-        best = [key(hypotheses[0]) for hypotheses in found]
+        best = [rank(selector, hypotheses[0]) for hypotheses in found]
         assert best == sorted(best)
 
 

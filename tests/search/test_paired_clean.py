@@ -11,7 +11,7 @@ from npad.engine.cost import count_calls
 from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
 from npad.search import chains
-from npad.search.paired_clean import PairedClean
+from npad.search.chains import PairedClean
 from npad.selectors import GNMTLength
 
 PAIRED = {

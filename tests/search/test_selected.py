@@ -123,11 +123,7 @@ def test_what_has_no_candidates_is_refused():
 @pytest.mark.parametrize(
     ("name", "settings", "expected"),
     [
-        (
-            "beam",
-            {"width": 3, "nbest": 2, "selector": "mbr"},
-            Selected(Beam(3, nbest=2), MBR()),
-        ),
+        ("beam", {"width": 3, "nbest": 2, "selector": "mbr"}, Selected(Beam(3, nbest=2), MBR())),
         ("beam", {"selector": "most-probable"}, Beam()),
         ("sampling", {"selector": "mbr", "seed": 3}, Selected(Sampling(seed=3), MBR())),
         ("beam(width=3)", {"selector": "length-normalised"}, Selected(Beam(3), LengthNormalised())),

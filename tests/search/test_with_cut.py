@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cases import FOUR, PLAIN, by_name, in_fours, recurrent, summaries, tables
+from cases import recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -26,54 +24,8 @@ from npad.hypotheses import Hypotheses
 from npad.models.table import TableModel
 from npad.selectors import GNMTLength, WithCut, with_texts
 
-inners = pytest.mark.parametrize("inner", **by_name(PLAIN))
 # The first token 1 (0.9) goes on without an end within three tokens; the end at once has 0.1.
 ENDLESS = TableModel({0: {(): [0.1, 0.9], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0]}})
-
-
-def by_log_prob(hypotheses):
-    return sorted((one.log_prob for one in hypotheses), reverse=True)
-
-
-@inners
-@in_fours
-@given(
-    model=tables(sentences=4),
-    sigma=st.floats(0, 3),
-    seed=st.integers(0, 2**63),
-    max_length=st.integers(1, 4),
-)
-def test_npad_is_never_below_its_inner_decoder_in_this_order(inner, model, sigma, seed, max_length):
-    """By log-probability alone, and all that is returned comes in that order."""
-    ids = [9, 10, 11, 12]
-    plain = decode(model, FOUR, inner, max_length, ids=ids)
-    decoder = NPAD(inner, 6, Noise(sigma), seed=seed, selector=WithCut())
-    noisy = decode(model, FOUR, decoder, max_length, ids=ids)
-    for own, found in zip(plain, noisy, strict=True):
-        assert [one.log_prob for one in found] == by_log_prob(found)
-        assert found[0].log_prob >= max(one.log_prob for one in own) - 1e-9
-
-
-@inners
-@in_fours
-@given(model=tables(sentences=4), sigma=st.floats(0.01, 3), seed=st.integers(0, 2**63))
-def test_best_score_never_falls_as_chains_are_added(inner, model, sigma, seed):
-    runs = [
-        decode(model, FOUR, NPAD(inner, m, Noise(sigma), seed=seed, selector=WithCut()), 3)
-        for m in (1, 2, 4, 8)
-    ]
-    for found in zip(*runs, strict=True):
-        best = [hypotheses[0].log_prob for hypotheses in found]
-        assert best == sorted(best)
-
-
-@given(model=tables(max_vocabulary=3, max_depth=4), max_length=st.integers(1, 4))
-def test_a_wide_beam_finds_the_enumerated_argmax(model, max_length):
-    """Among all outputs, cut ones included."""
-    decoder = NPAD(Beam(81), 1, Noise(0.0), selector=WithCut())
-    best = decode(model, [0], decoder, max_length)[0][0]
-    truth = max(output.log_prob for output in model.outputs(0, max_length))
-    assert best.log_prob == pytest.approx(truth, abs=1e-9)
 
 
 @pytest.mark.parametrize("inner", [Greedy(), Beam(2), Beam(2, "compete"), Beam(2, "pool")])

@@ -7,14 +7,13 @@ import math
 import pytest
 
 from npad import MBR, NPAD, Beam, InvalidInput, Noise, Sampling
+from npad.models import toy
 from npad.schedules import Power
-from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.serve.limits import Limits
-from npad.serve.options import choose, offered, option_names, resolved
-from serve_cases import toy_model
+from npad.serve.options import decoding_for, offered, option_names, resolved
 
-DEFAULTS, LIMITS = Defaults(), Limits()
+MODEL, LIMITS = toy.model(), Limits()
 NESTED = [
     {"inner": "beam", "width": 3, "selector": "gnmt-length(alpha=0.5,beta=0.0)"},
     {"decoder": "beam", "selector": "length-normalised", "width": 3},
@@ -25,7 +24,7 @@ NESTED = [
 
 
 def decoder_of(options):
-    return choose(options, DEFAULTS, LIMITS)[0].decoder
+    return decoding_for(MODEL, options, LIMITS)[0].decoder
 
 
 @pytest.mark.parametrize(
@@ -84,19 +83,19 @@ def test_options_of_json_and_of_a_query_describe_a_decoder(options, decoder):
 )
 def test_options_that_break_a_rule_are_refused(options, message):
     with pytest.raises(InvalidInput, match=message) as refused:
-        choose(options, DEFAULTS, LIMITS)
+        decoding_for(MODEL, options, LIMITS)
     assert len(str(refused.value)) < 900
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("options", [*({"decoder": name} for name in DECODERS.kinds), *NESTED])
 def test_resolved_options_describe_the_same_request(options):
-    request = choose(options, DEFAULTS, LIMITS)
-    assert choose(resolved(*request), DEFAULTS, LIMITS) == request
+    request = decoding_for(MODEL, options, LIMITS)
+    assert decoding_for(MODEL, resolved(*request), LIMITS) == request
 
 
 def test_every_part_that_a_model_offers_is_accepted():
-    shown = offered(toy_model().model)
+    shown = offered(MODEL)
     for name, option in [
         ("schedules", "schedule"),
         ("distributions", "distribution"),
@@ -105,7 +104,7 @@ def test_every_part_that_a_model_offers_is_accepted():
     ]:
         for part in shown[name]:
             budget = {"budget": 100} if part == "exact" else {}
-            choose({option: part, "chains": 2, "relative": True} | budget, DEFAULTS, LIMITS)
+            decoding_for(MODEL, {option: part, "chains": 2, "relative": True} | budget, LIMITS)
     names = {name for listed in shown["options"].values() for name in listed}
     assert names | {"decoder", "nbest", "max_length"} == set(option_names())
     assert set(shown["defaults"]) <= set(option_names())

@@ -13,7 +13,7 @@ import pytest
 
 import npad
 from npad import InvalidInput
-from npad.serve.events import EventQueue, SlowReader
+from npad.serve.events import EventStream, SlowReader
 from npad.serve.limits import Limits
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import public_name, serve
@@ -210,7 +210,7 @@ def test_a_quiet_stream_is_kept_alive(monkeypatch):
 
 def test_events_that_nobody_reads_end_the_search():
     async def emit_unread():
-        events = EventQueue(limit=10)
+        events = EventStream(10, 60.0, str)
         events.emit("step", {"t": 1})
         await asyncio.sleep(0)
         events.emit("step", {"t": 2})

@@ -12,16 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    PreTrainedTokenizerFast,
-    WhisperFeatureExtractor,
-    WhisperProcessor,
-    WhisperTokenizer,
-)
+from transformers import WhisperFeatureExtractor, WhisperProcessor, WhisperTokenizer
 
 import npad
-from hf_cases import V, build
+from hf_cases import build, save
 from npad.errors import InvalidInput
 from npad.models.huggingface import loading as pretrained
 
@@ -42,13 +36,7 @@ class Processor(ProcessorMixin): pass
 def strangers(tmp_path_factory):
     """A text model and a speech model, as yet harmless."""
     folder = tmp_path_factory.mktemp("models")
-    words = {f"w{i}": i for i in range(3, V)} | {"<pad>": 0, "<s>": 1, "</s>": 2}
-    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **special)
-    tokenizer.save_pretrained(folder / "text")
-    build("bart", torch.float32).save_pretrained(folder / "text")
+    save(folder / "text", "bart")
     hears = WhisperFeatureExtractor(feature_size=8, chunk_length=1, hop_length=400, n_fft=400)
     vocabulary = {letter: i for i, letter in enumerate("abcĠ")} | {"<|endoftext|>": 4}
     letters = WhisperTokenizer(vocab=vocabulary, merges=[])
@@ -156,13 +144,6 @@ def test_shards_are_safetensors_of_the_same_folder(copied, file):
         npad.load(f"hf:{folder}")
 
 
-def test_weights_named_by_the_configuration_are_safetensors(copied):
-    folder = copied("text")
-    rewrite(folder / "config.json", transformers_weights="adapter_model.bin")
-    with pytest.raises(InvalidInput, match=r"keeps weights in 'adapter_model.bin'; npad reads "):
-        npad.load(f"hf:{folder}")
-
-
 @pytest.mark.parametrize("kind", ["text", "speech"])
 def test_an_incomplete_checkpoint_is_refused_in_one_line(copied, kind, capfd):
     weights = copied(kind) / "model.safetensors"
@@ -175,10 +156,24 @@ def test_an_incomplete_checkpoint_is_refused_in_one_line(copied, kind, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_an_adapter_is_refused(copied):
+ADAPTER = {"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "rule"),
+    [
+        ("adapter_config.json", ADAPTER, "has an adapter, .* merge it into its base model"),
+        (
+            "config.json",
+            {"transformers_weights": "adapter_model.bin"},
+            "keeps weights in 'adapter_model.bin'; npad reads ",
+        ),
+    ],
+)
+def test_other_weights_than_the_folders_are_refused(copied, file, changes, rule):
     folder = copied("text")
-    rewrite(folder / "adapter_config.json", base_model_name_or_path="/elsewhere", peft_type="LORA")
-    with pytest.raises(InvalidInput, match=r"has an adapter, .* merge it into its base model"):
+    rewrite(folder / file, **changes)
+    with pytest.raises(InvalidInput, match=rule):
         npad.load(f"hf:{folder}")
 
 

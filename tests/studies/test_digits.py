@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
-import tarfile
 
 import pytest
 import torch
 
 from npad import InvalidInput
-from npad.pipelines.sound import read_wav
 from speech_cases import corpus as corpus  # a fixture
 from speech_cases import tone
 from studies import digits
@@ -64,19 +61,3 @@ def test_strings_to_train_on_are_clean_or_noisy(corpus):
     assert 10 < sum(clean) < 40
     again = training_strings(takes, 60, RATE, seed=3)
     assert all(torch.equal(a.samples, b.samples) for a, b in zip(found, again, strict=True))
-
-
-def test_a_corpus_is_manifests_and_their_files(corpus, tmp_path):
-    out = tmp_path / "strings"
-    digits.main(["--data", str(corpus), "--out", str(out), "--train", "6", "--valid", "2"])
-    with tarfile.open(out / "strings.tar") as files:
-        contents = {m.name: files.extractfile(m).read() for m in files.getmembers()}
-    lines = [(out / name).read_text().splitlines() for name in ("train.tsv", "valid.tsv")]
-    pairs = [line.split("\t") for split in lines for line in split]
-    assert [len(split) for split in lines] == [6, 2]
-    assert [name for name, _ in pairs] == list(contents)
-    takes = read_takes(corpus / "fsdd.tar.xz", digits.TRAINING_TAKES, RATE)
-    expected = list(training_strings(takes, 6, RATE))
-    assert [text for _, text in pairs[:6]] == [string.text for string in expected]
-    heard = read_wav(io.BytesIO(contents["train-000000.wav"]), "train-000000.wav", RATE)
-    assert torch.allclose(heard, expected[0].samples.clamp(-1, 1), atol=1e-3)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import lzma
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ import pytest
 import torch
 
 from media import SMALL as SIZES
+from media import write_flickr
 from npad.decoding import decode as decode_all
 from npad.evaluate.bootstrap import Difference
 from npad.models.cgru.model import AttentionModel
@@ -40,40 +38,20 @@ from studies.tasks.sections import OUTLINES, overall, unbeaten
 
 CAPTION, SPEECH = (OUTLINES[task].measures for task in ("caption", "speech"))
 
-COLOURS = {"red": (220, 30, 30), "blue": (30, 30, 210)}
+COLOURS = ["red", "blue"]
 SMALL = ["--device", "cpu", "--seeds", "2", "--budget", "20", "--max-rows", "512"]
-
-
-def picture(colour: tuple[int, int, int], seed: int) -> bytes:
-    """A PNG file of one colour, with noise."""
-    from PIL import Image
-
-    noise = np.random.default_rng(seed).integers(0, 30, (16, 16, 3))
-    content = io.BytesIO()
-    Image.fromarray((np.array(colour) + noise).astype(np.uint8)).save(content, "PNG")
-    return content.getvalue()
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     """A corpus like Flickr8k: squares of two colours, two captions each."""
-    pytest.importorskip("PIL")
     folder = tmp_path_factory.mktemp("pictures")
-    with tarfile.open(folder / "images-80px.tar", "w") as archive:
-        for split in ("train", "valid", "test"):
-            lines = []
-            count = 36 if split == "train" else 6
-            for i in range(count):
-                name, colour = list(COLOURS.items())[i % 2]
-                content = picture(colour, seed=100 * count + i)
-                info = tarfile.TarInfo(f"{split}-{i}.png")
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
-                lines += [
-                    f"{info.name}\ta {name} square on paper .\n",
-                    f"{info.name}\tit is {name}\n",
-                ]
-            (folder / f"{split}.tsv.xz").write_bytes(lzma.compress("".join(lines).encode()))
+
+    def captions(name: str, colour: str) -> str:
+        return f"{name}\ta {colour} square on paper .\n{name}\tit is {colour}\n"
+
+    counts = {"train": (36, 100), "valid": (6, 200), "test": (6, 300)}
+    write_flickr(folder, counts, captions)
     return folder
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import lzma
-import tarfile
-
 import numpy as np
 import pytest
 import torch
 
-from media import contents
+from media import write_flickr
 from npad import Greedy, InvalidInput, decode
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
@@ -32,16 +28,11 @@ TINY = {
 @pytest.fixture(scope="module")
 def data(corpus):  # noqa: F811
     """A folder like the data of the reports: the digits of `corpus`, and drawn photographs."""
-    (corpus / "flickr8k").mkdir()
-    with tarfile.open(corpus / "flickr8k/images-80px.tar", "w") as archive:
-        for split, count, seed in (("train", 12, 100), ("valid", 9, 200)):
-            lines = ""
-            for name, (content, kind) in contents("caption", count, seed).items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-                lines += f"{name}\tA {('red', 'blue')[kind]} thing , {name} .\n" * 2
-            (corpus / f"flickr8k/{split}.tsv.xz").write_bytes(lzma.compress(lines.encode()))
+
+    def captions(name: str, colour: str) -> str:
+        return f"{name}\tA {colour} thing , {name} .\n" * 2
+
+    write_flickr(corpus / "flickr8k", {"train": (12, 100), "valid": (9, 200)}, captions)
     return corpus
 
 
@@ -65,11 +56,9 @@ def test_a_model_is_trained_and_packed_within_a_time(tmp_path, data, kind, capsy
     assert "stopped after 3 epochs" in printed
     saved = checkpoint.load(out / "model")
     if kind == "speech":
-        assert "clean validation strings: WER" in printed
         assert saved.about["longest_seconds"] > 1
         source = [torch.zeros(30, 40)]
     else:
-        assert "thing" in printed
         scratch = kind == "caption-scratch"
         encoder = {"channels": [2, 2, 2]} if scratch else {"network": "efficientnet-lite1"}
         assert saved.model.source_encoder.options == {"size": 80} | encoder

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
 from npad.calibrate.halving import Outcome, Rung, frontier, halve, rung_sizes
@@ -26,14 +26,7 @@ from npad.pipelines.translation import Translator, ensure_texts
 from npad.reproduce.record import Record
 from npad.search.greedy import Greedy
 from npad.search.request import Decoding
-from npad.validation import (
-    MAX_SEED,
-    ensure_bool,
-    ensure_callable,
-    ensure_choice,
-    ensure_integer,
-    ensure_number,
-)
+from npad.validation import MAX_SEED, ensure_callable, ensure_fields
 
 FIRST_RUNG = 24  # fewest sentences that candidates are dropped on
 
@@ -104,21 +97,17 @@ class Options:
         first_rung: fewest sentences on which candidates are dropped.
     """
 
-    budget: float
+    budget: float = field(metadata={"above": 0})
     unit: Unit = "calls"
     metric: str | None = None
     check_all: bool = False
-    seed: int = 0
-    first_rung: int = FIRST_RUNG
+    seed: int = field(default=0, metadata={"minimum": 0, "maximum": MAX_SEED})
+    first_rung: int = field(default=FIRST_RUNG, metadata={"minimum": 1})
 
     def __post_init__(self) -> None:
-        ensure_number("budget", self.budget, above=0)
-        ensure_choice("unit", self.unit, get_args(Unit))
-        ensure_bool("check_all", self.check_all)
+        ensure_fields(self)
         if self.metric is not None:
             metric_named(self.metric)
-        ensure_integer("seed", self.seed, 0, MAX_SEED)
-        ensure_integer("first_rung", self.first_rung, 1)
 
 
 @dataclass(frozen=True)

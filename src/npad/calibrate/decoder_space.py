@@ -83,11 +83,7 @@ class DecoderSpace:
     """
 
     def __init__(
-        self,
-        model: Any,
-        metric: str,
-        unit: str = "calls",
-        sigmas: Sequence[float] | None = None,
+        self, model: Any, metric: str, unit: str = "calls", sigmas: Sequence[float] | None = None
     ) -> None:
         self.capabilities, self.defaults = Capabilities.of(model), Defaults.of(model)
         self.metric, self.unit, self.sigmas = metric, unit, sigmas

@@ -16,7 +16,7 @@ from typing import Any
 
 from npad.calibrate.calibrate import Calibration
 from npad.errors import InvalidInput
-from npad.evaluate.bootstrap import RESAMPLES, SIGNIFICANT
+from npad.evaluate.bootstrap import RESAMPLES, SIGNIFICANT, Comparison, Difference
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.reproduce.markdown import markdown_table
 from npad.storage.atomic import write_atomic
@@ -153,10 +153,7 @@ def table_rows(data: Data) -> list[list[str]]:
         elif comparison is None:
             cells += ["over budget" if held else "–", ""]
         else:
-            difference = comparison["difference"]
-            low, high = difference["low"], difference["high"]
-            cells.append(f"{difference['value']:+.2f} [{low:+.2f}, {high:+.2f}]")
-            cells.append(_p(comparison["adjusted"]))
+            cells += [str(Difference(**comparison["difference"])), _p(comparison["adjusted"])]
         lines.append(cells)
     return lines
 
@@ -197,11 +194,11 @@ def verdict(data: Data) -> list[str]:
         ("on_held_out", "held-out sentences", data["sentences"]["held_out"]),
         ("on_selection", "sentences of the search", data["sentences"]["search"]),
     ):
-        comparisons = [row[key] for row in data["decoders"] if row[key] is not None]
+        comparisons = [comparison_of(row[key]) for row in data["decoders"] if row[key] is not None]
         if not comparisons:
             continue
-        beaten = sum(_beats(comparison) for comparison in comparisons)
-        better = sum(_is_beaten(comparison) for comparison in comparisons)
+        beaten = sum(comparison.beats for comparison in comparisons)
+        better = sum(comparison.is_beaten for comparison in comparisons)
         by = "none beats it" if not better else f"{better} beat it"
         lines.append(
             f"On the {count:,} {where} it beats {beaten} of {len(comparisons)} others beyond "
@@ -218,12 +215,9 @@ def method() -> str:
     )
 
 
-def _beats(comparison: Data) -> bool:
-    return bool(comparison["better"] and comparison["adjusted"] < SIGNIFICANT)
-
-
-def _is_beaten(comparison: Data) -> bool:
-    return bool(not comparison["better"] and comparison["adjusted"] < SIGNIFICANT)
+def comparison_of(data: Data) -> Comparison:
+    """Return a comparison from a record."""
+    return Comparison(**(data | {"difference": Difference(**data["difference"])}))
 
 
 def plot(data: Data, path: Path) -> None:

@@ -35,15 +35,7 @@ from npad.calibrate.trials import Unit
 from npad.cli.confidence import write_confidence
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
-from npad.cli.options import (
-    DEFAULT_MODEL,
-    OUTPUT,
-    Device,
-    MaxLength,
-    MaxRows,
-    ModelName,
-    Precision,
-)
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, Precision
 from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -128,9 +120,7 @@ def command(
     plot_file: Annotated[
         Path | None,
         typer.Option(
-            "--plot",
-            help="Plot of quality against cost: .png, .svg, .pdf.",
-            rich_help_panel=OUTPUT,
+            "--plot", help="Plot of quality against cost: .png, .svg, .pdf.", rich_help_panel=OUTPUT
         ),
     ] = None,
     confidence: Annotated[
@@ -144,8 +134,7 @@ def command(
     device: Device = "auto",
     precision: Precision = "float32",
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT),
+        bool, typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT)
     ] = False,
     max_length: MaxLength = 200,
     max_rows: MaxRows = 1024,

@@ -14,15 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import (
-    DEFAULT_MODEL,
-    OUTPUT,
-    Device,
-    MaxRows,
-    MaxSource,
-    ModelName,
-    Precision,
-)
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxRows, MaxSource, ModelName, Precision
 from npad.cli.outputs import one_line
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
@@ -62,16 +54,15 @@ class EvaluationFiles:
     Attributes:
         kind: of the pipeline that reads them.
         references: of each source.
-        sources: returns the sources as the pipeline reads them.
+        sources: returns the sources as a pipeline reads them, and what progress counts: their
+            number, or seconds of sound.
         names: of the files in a manifest; empty for lines.
-        total: texts, pictures or seconds of sound.
     """
 
     kind: type[Pipeline]
     references: Sequence[Reference]
-    sources: Callable[[Any], Iterable[Any]]
-    names: Sequence[str]
-    total: int
+    sources: Callable[[Any], tuple[Iterable[Any], int]]
+    names: Sequence[str] = ()
 
     @classmethod
     def read(cls, source: Path, reference: Path, model: str) -> EvaluationFiles:
@@ -84,13 +75,13 @@ class EvaluationFiles:
             return cls._read_manifest(source, reference, model)
         sources, references = read_pairs(source, reference)
         if not are_recordings(sources):
-            return cls(Translator, references, lambda pipeline: sources, (), len(sources))
+            return cls(Translator, references, lambda pipeline: (sources, len(sources)))
         seconds = math.ceil(sum(length(path).present for path in sources))
 
-        def recordings(pipeline: Transcriber) -> Iterable[Any]:
-            return (read(path, pipeline.rate) for path in sources)
+        def recordings(pipeline: Transcriber) -> tuple[Iterable[Any], int]:
+            return (read(path, pipeline.rate) for path in sources), seconds
 
-        return cls(Transcriber, references, recordings, (), seconds)
+        return cls(Transcriber, references, recordings)
 
     @classmethod
     def _read_manifest(cls, files: Path, manifest: Path, model: str) -> EvaluationFiles:
@@ -101,23 +92,22 @@ class EvaluationFiles:
         texts = read_manifest(manifest)
         if medium == "picture":
 
-            def pictures(pipeline: Captioner) -> Iterable[Any]:
+            def pictures(pipeline: Captioner) -> tuple[Iterable[Any], int]:
                 read = {name: pipeline.read(data, name) for name, data in read_files(files, texts)}
-                return [read[name] for name in texts]
+                return [read[name] for name in texts], len(texts)
 
-            return cls(Captioner, list(texts.values()), pictures, list(texts), len(texts))
+            return cls(Captioner, list(texts.values()), pictures, list(texts))
         for name, transcripts in texts.items():
             if len(transcripts) > 1:
                 rule = f"{manifest} has {len(transcripts)} transcripts of {name}"
                 raise InvalidInput(f"{rule}; word errors are counted against one")
 
-        def recordings(pipeline: Transcriber) -> Iterable[Any]:
-            content = read_files(files, texts)
-            read = {n: read_wav(io.BytesIO(data), n, pipeline.rate) for n, data in content}
-            return [read[name] for name in texts]
+        def recordings(pipeline: Transcriber) -> tuple[Iterable[Any], int]:
+            content, rate = read_files(files, texts), pipeline.rate
+            read = {name: read_wav(io.BytesIO(data), name, rate) for name, data in content}
+            return [read[name] for name in texts], math.ceil(sum(map(len, read.values())) / rate)
 
-        references = [transcript for (transcript,) in texts.values()]
-        return cls(Transcriber, references, recordings, (), 0)
+        return cls(Transcriber, [transcript for (transcript,) in texts.values()], recordings)
 
 
 def are_recordings(sources: Sequence[str]) -> bool:
@@ -200,12 +190,13 @@ def command(
         else:
             pipeline = load_as(files.kind, model, device_named(device, "--device"), precision)
         out = stack.enter_context(open_output(output)) if output is not None else None
-        with bar("evaluating", files.total) as progress:
-            decoded = Decoded(progress, "evaluating", files.total)
+        sources, total = files.sources(pipeline)
+        with bar("evaluating", total) as progress:
+            decoded = Decoded(progress, "evaluating", total)
             stack.enter_context(on_decoded(decoded.add))
             report, outputs = evaluate(
                 pipeline,
-                files.sources(pipeline),
+                sources,
                 files.references,
                 Decoding(
                     decoder, pipeline.max_length if max_length is None else max_length, max_rows

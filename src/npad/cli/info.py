@@ -23,8 +23,7 @@ from npad.training.recipe import LEARNING_RATES
 
 def command(
     model: Annotated[
-        str,
-        typer.Argument(help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`."),
+        str, typer.Argument(help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`.")
     ] = DEFAULT_MODEL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -45,9 +45,7 @@ Precision = Annotated[
 Json = Annotated[
     bool,
     typer.Option(
-        "--json",
-        help="One JSON object per output: scores, signature.",
-        rich_help_panel=OUTPUT,
+        "--json", help="One JSON object per output: scores, signature.", rich_help_panel=OUTPUT
     ),
 ]
 Nbest = Annotated[

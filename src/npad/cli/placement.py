@@ -72,8 +72,7 @@ class Placement:
         ),
     ] = None
     workers: Annotated[
-        int | None,
-        _option("Workers, each with the model. [one per GPU, else one per CPU]", min=1),
+        int | None, _option("Workers, each with the model. [one per GPU, else one per CPU]", min=1)
     ] = None
     gpus_per_worker: Annotated[
         float | None,
@@ -182,11 +181,7 @@ def placed(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_corpus(
-    where: Placement,
-    spec: ModelSpec,
-    corpus: Corpus,
-    decoding: Decoding,
-    unit: int | None,
+    where: Placement, spec: ModelSpec, corpus: Corpus, decoding: Decoding, unit: int | None
 ) -> None:
     """Translate a corpus, with progress and a report of lines that failed on stderr."""
     failed = count(1)

@@ -146,10 +146,7 @@ class Graph:
         with torch.cuda.stream(stream):  # warm-up: libraries initialise in their first call
             function(*tree_map(torch.clone, arguments))
         torch.cuda.current_stream().wait_stream(stream)
-        with (
-            _capturing,
-            torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"),
-        ):
+        with _capturing, torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
             self._record()
 
     def _record(self) -> None:

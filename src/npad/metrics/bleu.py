@@ -31,10 +31,7 @@ class Bleu(Metric):
     name, title = "bleu", "BLEU"
 
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         metric = self._sacrebleu(effective_order=True)  # for sentences; it changes no count
         rows = np.zeros((len(texts), 2 * ORDER + 2))

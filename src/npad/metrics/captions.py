@@ -112,10 +112,7 @@ class Cider(Metric):
         return replace(self, images=len(references), frequencies=frequencies, expected={})
 
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         fitted = self if self.images else self.fitted(references)
         rows = np.zeros((len(texts), 4))

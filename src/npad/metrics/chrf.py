@@ -26,10 +26,7 @@ class Chrf(Metric):
     name, title = "chrf", "chrF"
 
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         rows = np.zeros((len(texts), 3 * ORDER + 2))
         for row, text, reference in zip(rows, texts, references, strict=True):

@@ -77,10 +77,7 @@ class Metric(ABC):
 
     @abstractmethod
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         """Return the statistics of each output, [sentences, k].
 
@@ -142,10 +139,7 @@ class LogProb(Metric):
     digits = 3
 
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         return self.of(log_probs)
 

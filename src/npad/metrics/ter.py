@@ -25,10 +25,7 @@ class Ter(Metric):
     utility = "wer"  # moves cost too much time to be searched for every pair of candidates
 
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         from sacrebleu.metrics.ter import TER
 

@@ -40,10 +40,7 @@ class Wer(Metric):
         return 1.0
 
     def statistics(
-        self,
-        texts: Sequence[str],
-        references: Sequence[Reference],
-        log_probs: Sequence[float] = (),
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
     ) -> FloatArray:
         found = [self.words(text) for text in texts]
         said = [list(map(self.words, reference_texts(each))) for each in references]

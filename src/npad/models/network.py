@@ -50,7 +50,7 @@ class Network(nn.Module, Generic[State]):
 
     @abstractmethod
     def transition(self, state: State, tokens: Tensor, perturb: Any) -> tuple[Tensor, State]:
-        """Read one token a row.
+        """Read one token per row.
 
         Args:
             state: one row per hypothesis.

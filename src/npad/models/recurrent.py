@@ -147,7 +147,7 @@ class RecurrentLM(Network[RecurrentState]):
     def transition(
         self, state: RecurrentState, tokens: Tensor, perturb: Any
     ) -> tuple[Tensor, RecurrentState]:
-        """Read one token a row: return the readout [rows, embedding] and the next state."""
+        """Read one token per row: return the readout [rows, embedding] and the next state."""
         summary = state.summary[state.sentence]
         x = perturb("embedding", self.embedding(tokens))
         if "input" in self.condition:

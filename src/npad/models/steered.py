@@ -1,6 +1,6 @@
 """`Steered` wraps a model and pushes its state by an actor at every step; decoders need not know.
 
-Greedy search over it costs one row a step, as greedy search does, and the clean model judges what
+Greedy search over it costs one row per step, as greedy search does, and the clean model judges what
 it finds.
 """
 

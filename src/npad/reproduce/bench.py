@@ -200,7 +200,7 @@ class Bench:
     def seeded(self, set_name: str, decoder: Decoder) -> list[Decoder]:
         """Return a decoder with each seed that it has on a set; itself if it draws nothing."""
         seeds = (self.measures.valid_seeds if set_name == self.valid else None) or self.seeds
-        return list(dict.fromkeys(with_seed(decoder, seed) for seed in range(seeds)))
+        return list(dict.fromkeys(decoder.with_seed(seed) for seed in range(seeds)))
 
     def entropy(self, set_name: str) -> list[tuple[float, int]]:
         """Return the mean entropy in nats at each step of the greedy outputs, and their number."""
@@ -362,11 +362,3 @@ class Bench:
 def decoder_signature(decoder: Decoder) -> str:
     """Return a decoder's signature without model and version."""
     return signature(decoder, None).partition("|model:")[0]
-
-
-def with_seed(decoder: Decoder, seed: int) -> Decoder:
-    """Return the decoder with another seed; unchanged if it draws no random numbers."""
-    if decoder.chains == 1:  # the clean one, in which only the inner decoder may draw
-        (inner,) = decoder.parts
-        return replace(decoder, inner=inner.with_seed(seed))  # type: ignore[type-var]
-    return decoder.with_seed(seed)

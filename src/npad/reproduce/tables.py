@@ -80,10 +80,7 @@ def quality_cells(bench: Bench, figures: Figures) -> list[str]:
 
 def table1(bench: Bench) -> str:
     """Format Table 1, the effect of noise: 50 chains over greedy search."""
-    rows: LabelledDecoders = [
-        (("greedy", "–"), Greedy()),
-        (("sampling, 50", "–"), Sampling(50)),
-    ]
+    rows: LabelledDecoders = [(("greedy", "–"), Greedy()), (("sampling, 50", "–"), Sampling(50))]
     rows += [(("NPAD-50", f"{sigma}"), NPAD(Greedy(), 50, Noise(sigma))) for sigma in SIGMAS]
     return comparison(bench, ("strategy", "σ₀"), rows)
 

@@ -226,10 +226,7 @@ def _cut_between_places(inside: IntArray, rectangle: Rectangle) -> Iterator[tupl
     at = places.start + int(cost.argmin()) + 1
     yield (
         float(cost.min()),
-        (
-            Rectangle(groups, slice(places.start, at)),
-            Rectangle(groups, slice(at, places.stop)),
-        ),
+        (Rectangle(groups, slice(places.start, at)), Rectangle(groups, slice(at, places.stop))),
     )
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from npad.errors import InvalidInput, NpadError, StorageError
+from npad.errors import InvalidInput, StorageError
 from npad.storage.atomic import exclusive_lock, write_atomic
-from npad.storage.regular import ensure_regular, parse_json
+from npad.storage.regular import ensure_regular, parse_json, writing
 
 FORMAT = 1
 MAX_ENTRY_BYTES = 1 << 26  # a unit's line: its figures, and the texts that failed
@@ -131,9 +131,7 @@ class Manifest:
 
 @contextmanager
 def continued(
-    output: Path,
-    identity: Mapping[str, str],
-    complete: Callable[[Path, Path], None] = os.replace,
+    output: Path, identity: Mapping[str, str], complete: Callable[[Path, Path], None] = os.replace
 ) -> Iterator[Manifest]:
     """Continue an output, or begin it; it is complete when the block ends without an exception.
 
@@ -150,15 +148,12 @@ def continued(
     lock = output.with_name(f".{output.name}.lock")
     with exclusive_lock(lock, f"writing {output}", "wait for it, or choose another output"):
         try:
-            with manifest._opened():
-                yield manifest
-            complete(manifest.part, output)
-            manifest.part.unlink(missing_ok=True)
-            manifest.journal.unlink()
-        except OSError as error:
-            if isinstance(error, NpadError):
-                raise
-            raise StorageError(f"cannot write {output}: {error.strerror or error}") from error
+            with writing(output):
+                with manifest._opened():
+                    yield manifest
+                complete(manifest.part, output)
+                manifest.part.unlink(missing_ok=True)
+                manifest.journal.unlink()
         except BaseException as error:
             if manifest.texts:
                 error.add_note(

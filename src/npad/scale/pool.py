@@ -295,11 +295,7 @@ class Pool(Workers):
                         assignment.run_smaller(event.reason, waiting)
 
     def _bury(
-        self,
-        worker: Handle,
-        event: Died,
-        assignment: Assignment | None,
-        waiting: deque[Assignment],
+        self, worker: Handle, event: Died, assignment: Assignment | None, waiting: deque[Assignment]
     ) -> None:
         """Forget a dead worker, and run its unit again."""
         self.deaths += 1

@@ -19,14 +19,7 @@ from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import Translator
-from npad.scale.units import (
-    Failed,
-    Outcome,
-    Result,
-    Unit,
-    is_near_tie,
-    without_alternatives,
-)
+from npad.scale.units import Failed, Outcome, Result, Unit, is_near_tie, without_alternatives
 from npad.search.request import Decoding
 from npad.storage import actors, checkpoint, confidence
 from npad.storage.regular import file_digest

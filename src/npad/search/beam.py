@@ -249,11 +249,7 @@ class BeamFrontier:
 
 
 def beam_search(
-    model: Model[Any],
-    state: Any,
-    problems: Problems,
-    beam: Beam,
-    rank: Callable[[Tensor], Tensor],
+    model: Model[Any], state: Any, problems: Problems, beam: Beam, rank: Callable[[Tensor], Tensor]
 ) -> Hypotheses:
     """Run beam search.
 

@@ -35,9 +35,7 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
-            self.rows + other.rows,
-            self.budget + other.budget,
-            self.utilities + other.utilities,
+            self.rows + other.rows, self.budget + other.budget, self.utilities + other.utilities
         )
 
     def __mul__(self, times: int) -> Cost:

@@ -62,8 +62,7 @@ class Fallback(Decoder):
         default=-1.0, metadata={"help": "mean log-probability below which an output fails"}
     )
     max_compression: float = field(
-        default=2.4,
-        metadata={"help": "compression ratio above which an output fails", "above": 0},
+        default=2.4, metadata={"help": "compression ratio above which an output fails", "above": 0}
     )
     seed: int = field(
         default=0, metadata={"help": "another seed draws other randomness", "maximum": MAX_SEED}

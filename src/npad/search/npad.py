@@ -21,13 +21,7 @@ from npad.search.chains import ChainRunner, Chains
 from npad.search.decoder import Cost, Decoder
 from npad.search.greedy import Greedy
 from npad.search.selected import AllFinished, comparisons
-from npad.selectors import (
-    MostProbable,
-    Selector,
-    cut_competes,
-    innermost_selector,
-    rank,
-)
+from npad.selectors import MostProbable, Selector, cut_competes, innermost_selector, rank
 from npad.specs import changed_fields, label
 from npad.validation import MAX_SEED, brief, ensure_integer
 
@@ -175,11 +169,7 @@ class NPAD(Decoder):
 
     @classmethod
     def defaults_on(cls, defaults: Any) -> dict[str, Any]:
-        return {
-            "chains": defaults.chains,
-            "noise": defaults.noise,
-            "selector": defaults.selector,
-        }
+        return {"chains": defaults.chains, "noise": defaults.noise, "selector": defaults.selector}
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         candidates = self.runner.run(model, state, problems, self.numbered())

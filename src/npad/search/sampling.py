@@ -157,11 +157,7 @@ class Epsilon(Sampling):
 
     epsilon: float = field(
         default=0.02,
-        metadata={
-            "help": "draw from the tokens of probability N and more",
-            "above": 0,
-            "below": 1,
-        },
+        metadata={"help": "draw from the tokens of probability N and more", "above": 0, "below": 1},
     )
 
     def _draws(self, problems: Problems) -> EpsilonDraw:

@@ -29,82 +29,71 @@ def encode_event(name: str, data: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=True)}\n\n".encode()
 
 
-class EventQueue:
-    """Events on their way from a model's thread to the event loop.
-
-    Args:
-        limit: bytes that may wait.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.unsent = limit, 0
-        self.loop = asyncio.get_running_loop()
-        self.chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    def emit(self, name: str, data: dict[str, Any]) -> None:
-        """Add an event, from any thread."""
-        if self.unsent > self.limit:
-            raise SlowReader
-        self.put(encode_event(name, data))
-
-    def put(self, chunk: bytes | None) -> None:
-        """Add bytes, or None as the end, from any thread."""
-        self.loop.call_soon_threadsafe(self._put, chunk)
-
-    def _put(self, chunk: bytes | None) -> None:
-        self.unsent += len(chunk or b"")
-        self.chunks.put_nowait(chunk)
-
-    async def get(self, seconds: float) -> bytes | None:
-        """Return all bytes that wait, a comment after `seconds` without any, None at the end."""
-        try:
-            chunk = await asyncio.wait_for(self.chunks.get(), seconds)
-        except TimeoutError:
-            return KEEP_ALIVE
-        if chunk is None:
-            return None
-        chunks = [chunk]
-        while not self.chunks.empty():
-            following = self.chunks.get_nowait()
-            if following is None:
-                self.chunks.put_nowait(None)
-                break
-            chunks.append(following)
-        joined = b"".join(chunks)
-        self.unsent -= len(joined)
-        return joined
-
-
 class EventStream:
-    """The answer to a request for events: an ASGI application.
+    """Events on their way from a model's thread to a client: an ASGI application.
 
     It ends after the request's last event, after `seconds`, or when the client goes, which cancels
     the request.
 
     Args:
-        queued: makes the events.
-        events: where it puts them.
+        limit: bytes that may wait.
         seconds: the longest that the stream may take.
         explain: the line for an error of the request.
+
+    Attributes:
+        queued: makes the events; set before the stream is sent.
     """
 
-    def __init__(
-        self,
-        queued: QueuedRequest,
-        events: EventQueue,
-        seconds: float,
-        explain: Callable[[BaseException], str],
-    ) -> None:
-        self.queued, self.events, self.seconds, self.explain = queued, events, seconds, explain
+    queued: QueuedRequest
+
+    def __init__(self, limit: int, seconds: float, explain: Callable[[BaseException], str]) -> None:
+        self.limit, self.seconds, self.explain = limit, seconds, explain
         self.headers: dict[str, str] = dict(HEADERS)
         self.status_code = 200
+        self._unsent = 0
+        self._loop = asyncio.get_running_loop()
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def emit(self, name: str, data: dict[str, Any]) -> None:
+        """Add an event, from any thread."""
+        if self._unsent > self.limit:
+            raise SlowReader
+        self._put(encode_event(name, data))
+
+    def _put(self, chunk: bytes | None) -> None:
+        """Add bytes, or None as the end, from any thread."""
+
+        def put() -> None:
+            self._unsent += len(chunk or b"")
+            self._chunks.put_nowait(chunk)
+
+        self._loop.call_soon_threadsafe(put)
+
+    async def _get(self, seconds: float) -> bytes | None:
+        """Return all bytes that wait, a comment after `seconds` without any, None at the end."""
+        try:
+            chunk = await asyncio.wait_for(self._chunks.get(), seconds)
+        except TimeoutError:
+            return KEEP_ALIVE
+        if chunk is None:
+            return None
+        chunks = [chunk]
+        while not self._chunks.empty():
+            following = self._chunks.get_nowait()
+            if following is None:
+                self._chunks.put_nowait(None)
+                break
+            chunks.append(following)
+        joined = b"".join(chunks)
+        self._unsent -= len(joined)
+        return joined
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         gone = asyncio.create_task(wait_for_disconnect(receive))
-        gone.add_done_callback(lambda _: self.events.put(None))
-        self.queued.result.add_done_callback(lambda _: self.events.put(None))
+        gone.add_done_callback(lambda _: self._put(None))
+        self.queued.result.add_done_callback(lambda _: self._put(None))
         try:
             await self._send_all(send, gone)
         finally:
@@ -113,20 +102,21 @@ class EventStream:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_all(self, send: Send, gone: asyncio.Task[None]) -> None:
-        end = self.events.loop.time() + self.seconds
+        end = self._loop.time() + self.seconds
         while not gone.done():
-            left = end - self.events.loop.time()
+            left = end - self._loop.time()
             if left <= 0:
                 message = f"no answer within {self.seconds:g} s; ask for less"
                 await self._send(send, encode_event("error", {"error": message}))
                 return
-            chunk = await self.events.get(min(KEEP_ALIVE_SECONDS, left))
+            chunk = await self._get(min(KEEP_ALIVE_SECONDS, left))
             if chunk is None:
                 break
             await self._send(send, chunk)
-        if self.queued.result.done() and not self.queued.result.cancelled():
-            error = self.queued.result.exception()
-            if error is not None and not gone.done():
+        result = self.queued.result
+        if result.done() and not result.cancelled() and not gone.done():
+            error = result.exception()
+            if error is not None:
                 await self._send(send, encode_event("error", {"error": self.explain(error)}))
 
     async def _send(self, send: Send, chunk: bytes) -> None:

@@ -24,6 +24,7 @@ PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 CONFIDENCE_DIGITS = 2
 SPACE = "▁"  # stands for the space before a word
 END_PIECE = "</s>"
+START_SPEECH = "start the server with a speech model, as --model hf:openai/whisper-tiny.en"
 ANCHORS = 5000  # tokens among which one that can precede any other is looked for
 
 
@@ -53,21 +54,17 @@ class ServedModel:
     @property
     def text(self) -> Translator:
         """The pipeline of a text model."""
-        if not isinstance(self.pipeline, Translator):
-            raise InvalidInput(
-                f"{self.id} is a speech model; send a recording to /v1/audio/transcriptions"
-            )
-        return self.pipeline
+        if isinstance(self.pipeline, Translator):
+            return self.pipeline
+        rule = "is a speech model; send a recording to /v1/audio/transcriptions"
+        raise InvalidInput(f"{self.id} {rule}")
 
     @property
     def sound(self) -> Transcriber:
         """The pipeline of a speech model."""
-        if not isinstance(self.pipeline, Transcriber):
-            raise InvalidInput(
-                f"{self.id} is a text model; start the server with a speech model, "
-                "as --model hf:openai/whisper-tiny.en"
-            )
-        return self.pipeline
+        if isinstance(self.pipeline, Transcriber):
+            return self.pipeline
+        raise InvalidInput(f"{self.id} is a text model; {START_SPEECH}")
 
     @cached_property
     def pieces(self) -> Pieces:

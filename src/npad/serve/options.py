@@ -67,15 +67,6 @@ def decoding_for(
     Raises:
         InvalidInput: there is no such option, it does not go with the decoder, or it breaks a rule.
     """
-    decoding, listed = choose(options, Defaults.of(model), limits, default)
-    decoding.decoder.check(model)
-    return decoding, listed
-
-
-def choose(
-    options: Mapping[str, Any], defaults: Defaults, limits: Limits, default: str = "npad"
-) -> tuple[Decoding, int]:
-    """Return what `decoding_for` does on any model with these defaults."""
     known = decoder_options()
     by_name = {option.name: option for option in known.values()} | known
     given: dict[str, Any] = {"max_length": min(MAX_LENGTH, limits.max_length)}
@@ -86,7 +77,9 @@ def choose(
         if value is not None:
             given[name] = _plain(name, value, by_name.get(name))
     listed = given.pop("nbest", None)
+    defaults = Defaults.of(model)
     decoding = decoding_from(given, defaults, default)
+    decoding.decoder.check(model)
     ensure_integer("max_length", decoding.max_length, 1, limits.max_length)
     ensure_within(decoding.decoder, limits)
     if listed is None:
@@ -178,7 +171,8 @@ def offered(model: Model[Any]) -> dict[str, Any]:
     defaults = Defaults.of(model)
     values: dict[str, Any] = {}
     for name in (*reversed(DECODERS.kinds), "npad"):  # the first decoder of a name has its default
-        values |= resolved(*choose({"decoder": name}, defaults, Limits()))
+        decoding = decoding_from({"decoder": name}, defaults)
+        values |= resolved(decoding, getattr(decoding.decoder, "nbest", LISTED))
     return {
         "decoders": list(DECODERS.kinds),
         "inners": [name for name, kind in DECODERS.kinds.items() if not kind().chains],

@@ -15,7 +15,7 @@ from npad.search.request import Decoding
 from npad.serve.bodies import MODEL, MULTIPART
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
-from npad.serve.models import ServedModel
+from npad.serve.models import START_SPEECH, ServedModel
 from npad.serve.options import decoding_for
 from npad.serve.service import CheckedRequest, Service, as_json, operation
 
@@ -59,9 +59,7 @@ def find_hearing(service: Service, name: str | None) -> ServedModel:
             if name in (None, "whisper-1"):
                 return served
             raise InvalidInput(f"there is no model {name[:60]!r}; there is {served.id}")
-    raise InvalidInput(
-        "this server has no speech model; start it with one, as --model hf:openai/whisper-tiny.en"
-    )
+    raise InvalidInput(f"this server has no speech model; {START_SPEECH}")
 
 
 def _decoding(service: Service, model: ServedModel, fields: dict[str, Any]) -> Decoding:

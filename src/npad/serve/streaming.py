@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,6 +22,7 @@ from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at
 from npad.hypotheses import Hypothesis
 from npad.model import Model, covers
+from npad.noise.noisy import Perturbation
 from npad.noise.random import Keys, stable_hash
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
@@ -125,12 +126,23 @@ class Stream(ABC):
         if chain not in chains:
             chains.append(chain)
 
-    def emit_steps(self, progress: Progress, rows: Iterable[Prefix]) -> None:
-        """Emit one event per step of the window; a GPU takes eight at a time."""
+    def emit_steps(self, progress: Progress, prefixes: dict[int, Key]) -> None:
+        """Emit one event per step of the window, with the chains of each distinct prefix.
+
+        Args:
+            progress: where the search stands; a GPU takes eight steps at a time.
+            prefixes: by chain; what they were after a step follows, as the end token takes one.
+        """
         for t in range(progress.step - progress.window + 1, progress.step + 1):
-            data: dict[str, Any] = {"t": t, "round": self.round}
-            data |= {"calls": self.calls.search, "seconds": self.seconds}
-            self.emit("step", data | {"prefixes": snapshot(rows, t, self.model.pieces)})
+            together: dict[Key, list[int]] = {}
+            for chain, (tokens, finished) in prefixes.items():
+                together.setdefault((tokens[:t], finished and len(tokens) < t), []).append(chain)
+            shown = [
+                {"tokens": self.model.pieces(tokens), "chains": chains, "finished": finished}
+                for (tokens, finished), chains in together.items()
+            ]
+            data = {"t": t, "round": self.round, "calls": self.calls.search}
+            self.emit("step", data | {"seconds": self.seconds, "prefixes": shown})
 
     def emit_chain(
         self, chain: int, hypothesis: Hypothesis, calls: int, noise: list[float] | None
@@ -180,12 +192,11 @@ class ChainStream(Stream):
         super().__post_init__()
         npad: Any = self.decoder  # the only decoder whose chains can be divided
         self.npad = npad
+        self.numbers: list[int] = npad.numbered().numbers.tolist()
         self.candidates: list[Hypothesis] = []
         self.ended: dict[int, Hypothesis] = {}  # the first candidate of each chain
         self.best: Hypothesis | None = None
         self.chain_calls = 0  # of the chains that ended, each as long as it ran
-        first = 0 if npad.clean_chain else 1
-        self.numbers = range(first, first + npad.chains)
 
     def search(self) -> None:
         """Run ranges of chains until all have ended or time is up."""
@@ -204,13 +215,9 @@ class ChainStream(Stream):
         """Show where all chains stand; the first chain alone is not shown, it ends at once."""
         if self.round == 0 and self.decoder.chains > 1:
             return
-        rows = {number: Prefix((number,), (), False) for number in self.numbers}
-        rows |= {
-            number: Prefix((number,), hypothesis.tokens, hypothesis.finished)
-            for number, hypothesis in self.ended.items()
-        }
-        rows |= chain_prefixes(progress)
-        self.emit_steps(progress, [rows[number] for number in self.numbers])
+        prefixes: dict[int, Key] = dict.fromkeys(self.numbers, ((), False))
+        prefixes |= {chain: key_of(hypothesis) for chain, hypothesis in self.ended.items()}
+        self.emit_steps(progress, prefixes | chain_prefixes(progress))
 
     def end_range(self, found: list[Hypothesis]) -> None:
         """Emit the chains of a range, and the best so far whenever it changes."""
@@ -270,9 +277,11 @@ class PlainStream(Stream):
         if progress.step == progress.window:
             self.round = self.searches
             self.searches += 1
-        by_chains = self.decoder.chains > 0 or len(progress.ids) > 1
-        prefixes = chain_prefixes(progress) if by_chains else row_prefixes(progress)
-        self.emit_steps(progress, prefixes.values())
+        if self.decoder.chains > 0 or len(progress.ids) > 1:
+            self.emit_steps(progress, chain_prefixes(progress))
+        else:
+            (rows,) = progress.prefixes().to_lists()
+            self.emit_steps(progress, dict(enumerate(map(key_of, rows))))
 
 
 def stream_of(model: ServedModel, text: str, decoding: Decoding, *others: Any) -> Stream:
@@ -286,47 +295,14 @@ def key_of(hypothesis: Hypothesis) -> Key:
     return hypothesis.tokens, hypothesis.finished
 
 
-class Prefix(NamedTuple):
-    """A prefix, and the chains that have it."""
-
-    chains: tuple[int, ...]
-    tokens: tuple[int, ...]
-    finished: bool
-
-    def at(self, step: int) -> Prefix:
-        """Return what it was after so many steps; the end token takes a step as well."""
-        return Prefix(self.chains, self.tokens[:step], self.finished and len(self.tokens) < step)
-
-
-def chain_prefixes(progress: Progress) -> dict[int, Prefix]:
+def chain_prefixes(progress: Progress) -> dict[int, Key]:
     """Return the prefix of each chain: that of its best live row, or its result once it is done."""
     prefixes = {}
     rows = progress.prefixes().to_lists()
     for chain, done, group in zip(progress.chains, progress.done, rows, strict=True):
         live = None if done else next((row for row in group if not row.finished), None)
-        shown = live or group[0]
-        prefixes[chain] = Prefix((chain,), shown.tokens, shown.finished)
+        prefixes[chain] = key_of(live or group[0])
     return prefixes
-
-
-def row_prefixes(progress: Progress) -> dict[int, Prefix]:
-    """Return the prefix of each row of a search for one sentence; its slot is its number."""
-    (group,) = progress.prefixes().to_lists()
-    return {slot: Prefix((slot,), row.tokens, row.finished) for slot, row in enumerate(group)}
-
-
-def snapshot(
-    rows: Iterable[Prefix], step: int, pieces: Callable[[Sequence[int]], list[str]]
-) -> list[dict[str, Any]]:
-    """Return the distinct prefixes after a step as JSON, in the order of their first chains."""
-    together: dict[Key, list[int]] = {}
-    for row in rows:
-        at_step = row.at(step)
-        together.setdefault((at_step.tokens, at_step.finished), []).extend(row.chains)
-    return [
-        {"tokens": pieces(tokens), "chains": chains, "finished": finished}
-        for (tokens, finished), chains in together.items()
-    ]
 
 
 def noise_norms(
@@ -345,22 +321,16 @@ def noise_norms(
     sites = {name: width for name, width in below.items() if name != noise.site} or below
     if not sites:
         return None
-    rows = len(chains) * steps
-    number = torch.tensor(chains, dtype=torch.long).repeat_interleave(steps)
+    rows, numbered = len(chains) * steps, decoder.numbered()
+    own = numbered.at(torch.tensor(chains) - numbered.numbers[0])
+    number = own.numbers.repeat_interleave(steps)
     step = torch.arange(1, steps + 1).repeat(len(chains))
     ids = torch.full((rows,), sentence_id, dtype=torch.long)
     keys = Keys(decoder.seed, ids, number, step, torch.zeros_like(number))
-    scales = _sigma(decoder, number) * noise.schedule(step.float(), torch.ones(rows))
+    shares = noise.schedule(step.float(), torch.ones(rows))
+    perturb = Perturbation(noise, keys, own.sigma.repeat_interleave(steps) * shares)
     squares = torch.zeros(rows)
     for site, width in sites.items():  # a layer's noise is drawn by its own name
-        drawn = noise.distribution.perturb(torch.zeros(rows, width), scales, keys.at(site), False)
-        squares += drawn.square().sum(1)
+        squares += perturb(site, torch.zeros(rows, width)).square().sum(1)
     norms: list[list[float]] = squares.sqrt().view(len(chains), steps).tolist()
     return [[round(norm, NOISE_DIGITS) for norm in chain] for chain in norms]
-
-
-def _sigma(decoder: NPAD, chains: torch.Tensor) -> torch.Tensor:
-    """Return σ₀ of each chain [rows]; 0 for the clean chain."""
-    sigma = torch.tensor(decoder.noise.sigma, dtype=torch.float32).expand(decoder.chains)
-    place = chains if decoder.clean_chain else chains - 1
-    return sigma[place].masked_fill(chains == 0, 0)

@@ -13,7 +13,7 @@ from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
 from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
-from npad.serve.events import EventQueue, EventStream
+from npad.serve.events import EventStream
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
 from npad.serve.options import decoding_for
@@ -123,7 +123,8 @@ async def stream(service: Service, asked: CheckedRequest) -> EventStream:
     if seconds is None and milliseconds is not None:
         seconds = milliseconds / 1e3
     decoding, listed = decoding_for(model.model, asked.options, service.limits)
-    events = EventQueue(service.limits.unsent)
+    limits = service.limits
+    events = EventStream(limits.unsent, limits.seconds, lambda error: explained(error)[1])
     text, emit = asked.values["text"], events.emit
     search = stream_of(model, text, decoding, listed, seconds, emit)
     at_once = model.encodes_anywhere
@@ -135,8 +136,8 @@ async def stream(service: Service, asked: CheckedRequest) -> EventStream:
             search.emit_start()
         search.run()
 
-    queued = model.thread.submit(QueuedRequest.alone(work))
-    return EventStream(queued, events, service.limits.seconds, lambda error: explained(error)[1])
+    events.queued = model.thread.submit(QueuedRequest.alone(work))
+    return events
 
 
 @operation(

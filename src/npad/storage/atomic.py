@@ -12,6 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from npad.errors import InvalidInput, StorageError
+from npad.storage.regular import writing
 
 try:
     import fcntl
@@ -30,23 +31,19 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """
     part = folder.with_name(f".{folder.name}.part")
     try:
-        shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
-        part.mkdir(parents=True)
-        yield part
-        for path in (*part.rglob("*"), part):
-            _fsync(path)
-        # A process killed between the two renames leaves only `old`, which `recover` restores.
-        old = folder.with_name(f".{folder.name}.old")
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(part, folder)
-        _fsync(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, StorageError):
-            raise
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise StorageError(f"cannot write {folder}: {reason}") from error
+        with writing(folder, SafetensorError):
+            shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
+            part.mkdir(parents=True)
+            yield part
+            for path in (*part.rglob("*"), part):
+                _fsync(path)
+            # A process killed between the two renames leaves only `old`, which `recover` restores.
+            old = folder.with_name(f".{folder.name}.old")
+            if folder.exists():
+                os.replace(folder, old)
+            os.replace(part, folder)
+            _fsync(folder.parent)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -59,15 +56,16 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """
     part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
-        _fsync(part)
-        os.replace(part, path)
-        _fsync(path.parent)
-    except OSError as error:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content.encode() if isinstance(content, str) else content)
+            _fsync(part)
+            os.replace(part, path)
+            _fsync(path.parent)
+    except StorageError:
         with suppress(OSError):
             part.unlink()
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+        raise
 
 
 def remove(folder: Path) -> None:

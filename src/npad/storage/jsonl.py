@@ -11,7 +11,7 @@ from typing import Any
 
 from npad.errors import StorageError
 from npad.storage.atomic import write_atomic
-from npad.storage.regular import parse_json, read_bytes
+from npad.storage.regular import parse_json, read_bytes, writing
 
 MAX_LOG_BYTES = 1 << 30  # fifty million updates: about 200 bytes for every 10
 PERPLEXITIES = ("perplexity", "valid_perplexity")  # every record has at least one of them
@@ -47,12 +47,9 @@ def append(path: Path, record: dict[str, Any]) -> None:
     Raises:
         StorageError: the file could not be written.
     """
-    try:
-        line = f"{json.dumps(record)}\n".encode()
-        with open(path, "ab") as file:
-            file.write(gzip.compress(line) if path.suffix == ".gz" else line)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+    line = f"{json.dumps(record)}\n".encode()
+    with writing(path), open(path, "ab") as file:
+        file.write(gzip.compress(line) if path.suffix == ".gz" else line)
 
 
 def _record(line: bytes, name: str) -> dict[str, Any]:

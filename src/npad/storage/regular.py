@@ -11,10 +11,12 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from npad.errors import StorageError
+from npad.errors import NpadError, StorageError
 
 MAX_JSON_BYTES = 1 << 26  # npad's own JSON files have a few kilobytes
 DIGEST = "digest"  # the key of a sealed object's digest
@@ -140,6 +142,19 @@ def unseal(path: Path) -> dict[str, Any]:
         reason = "its digest is not that of its content" if DIGEST in sealed else "it has no digest"
         raise StorageError(f"{path} is damaged or was edited: {reason}")
     return sealed
+
+
+@contextmanager
+def writing(path: object, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise errors of the system, and those of further kinds, as StorageError with the path."""
+    caught: tuple[type[Exception], ...] = (OSError, *kinds)
+    try:
+        yield
+    except caught as error:
+        if isinstance(error, NpadError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot write {path}: {reason}") from error
 
 
 def _constant(name: str) -> float:

@@ -59,7 +59,7 @@ def collect(
         report: called before a wheel is downloaded.
 
     Raises:
-        InvalidInput: a file at hand is none of the wheels and files.
+        InvalidInput: a file at hand is not one of the wheels or their files.
         StorageError: a file cannot be read or downloaded, or is damaged.
     """
     names = {wheel.sha256: str(wheel) for wheel in wheels}

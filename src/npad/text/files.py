@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from npad.errors import InvalidInput, NpadError, StorageError
+from npad.errors import InvalidInput, StorageError
+from npad.storage.regular import writing
 
 # A line of prose has hundreds of bytes, a long paragraph thousands. Without a bound, 400 kB of gzip
 # can unpack to one line of 400 MB, which a tokenizer turns into many gigabytes.
@@ -174,7 +175,7 @@ def open_output(path: str | Path | None) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     if not _is_replaceable(Path(path)):
-        with _open(path, "w", path) as file, _storage_errors(path):
+        with _open(path, "w", path) as file, writing(path):
             yield file
         return
     target = Path(os.path.realpath(path))  # replace the file a link points to, not the link
@@ -204,7 +205,7 @@ def _replacement(path: Path) -> Iterator[IO[str]]:
     part = path.with_name(f"{stem}.{secrets.token_hex(4)}.part")
     file = _open(part, "x", path)  # never overwrite an existing file
     try:
-        with _storage_errors(path):
+        with writing(path):
             with file:
                 yield file
             os.replace(part, path)
@@ -224,14 +225,3 @@ def _open(path: str | Path, mode: str, name: str | Path) -> IO[str]:
     except OSError as error:
         kind = InvalidInput if error.errno in NO_SUCH_PATH else StorageError
         raise kind(f"cannot write {name}: {error.strerror}") from error
-
-
-@contextmanager
-def _storage_errors(path: str | Path) -> Iterator[None]:
-    """Raise errors of writing as StorageError, with the path."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, NpadError):
-            raise
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error

@@ -1,7 +1,7 @@
 """The paper's model prepared for decoding: the same numbers from less arithmetic.
 
 The context c_j is a weighted sum of annotations that GRU₂ and the readout multiply with a matrix
-first; GRU₁ and the readout multiply E[y], which has one row a token. Hence, with W₁ and W₂ the
+first; GRU₁ and the readout multiply E[y], which has one row per token. Hence, with W₁ and W₂ the
 input matrices of the GRUs:
 
     W₂ c_j = Σ_i weight_ij (W₂ h_i)   L₃ c_j = Σ_i weight_ij (L₃ h_i)   once per sentence

@@ -295,7 +295,7 @@ class AttentionModel(Network[AttentionState]):
     def transition(
         self, state: AttentionState, tokens: Tensor, perturb: Any
     ) -> tuple[Tensor, AttentionState]:
-        """Read one token a row: return the readout [rows, embedding] and the next state."""
+        """Read one token per row: return the readout [rows, embedding] and the next state."""
         x = perturb("embedding", self._embedded(tokens))
         state, context = self._recur(state, x, perturb)
         return perturb("output", self._readout(state.hidden[-1], x, context)), state

@@ -46,7 +46,7 @@ class PictureEncoder(Encoder):
         self, sizes: EncoderSizes, size: int = 80, channels: Sequence[int] = (64, 128, 256)
     ):
         ensure_integer("size", size, 1, MAX_PIXELS)
-        stages = as_list("channels", channels, "a list of channels, one number a stage")
+        stages = as_list("channels", channels, "a list of channels, one number per stage")
         for number in stages:
             ensure_integer("channels: each", number, 1, MAX_SIZE)
         if not 1 <= len(stages) <= MAX_STAGES:

@@ -74,7 +74,7 @@ class HuggingFace(Parts):
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
         self.is_copy = False  # whether another adapter starts its states
         self.attention_configs = replaceable(self.decoder)
-        if self.attention_configs is None and self.fixed_size is not False:
+        if self.attention_configs is None:
             self._grow("its attention is not 'sdpa'")
 
     def __eq__(self, other: object) -> bool:
@@ -225,6 +225,7 @@ class HuggingFace(Parts):
                 self.fixed_size = False  # the model that started this state keeps a growing cache
             elif self.fixed_size is None:
                 self._try_fixed_size(state)
+                self.model.__dict__[FIXED_SIZE] = self.fixed_size
             if not self.fixed_size or state.read > 0:
                 return state
             state = self._fixed(state)
@@ -319,11 +320,11 @@ class HuggingFace(Parts):
         tolerance = torch.finfo(self.model.dtype).eps ** 0.5 * expected.abs().max().clamp(min=1)
         if not bool((found - expected).abs().max() <= tolerance):
             return self._grow("a cache of fixed size gives other logits")
-        self.fixed_size = self.model.__dict__[FIXED_SIZE] = True
+        self.fixed_size = True
 
     def _grow(self, reason: str) -> None:
         """Keep the cache that grows, and say why."""
-        self.fixed_size = self.model.__dict__[FIXED_SIZE] = False
+        self.fixed_size = False
         warnings.warn(
             f"{self.name} decodes with a cache that grows with every token, since {reason}: "
             "results are the same, but steps take longer",

@@ -153,7 +153,7 @@ class Timestamped(Rule):
 
     Args:
         first_stamp: the token of 0 seconds; all tokens from it on are timestamps.
-        latest_start: the first segment begins at most so many timestamps after 0 seconds.
+        latest_start: timestamps after 0 seconds by which the first segment must begin.
     """
 
     capturable = False

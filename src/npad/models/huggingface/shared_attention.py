@@ -137,12 +137,7 @@ def attend_to_source(
 
 
 def attend_to_prompt(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    prompt: Prompt,
-    mask: Tensor,
-    scaling: float | None,
+    query: Tensor, key: Tensor, value: Tensor, prompt: Prompt, mask: Tensor, scaling: float | None
 ) -> Tensor:
     """Attend to the prompt of a row's sentence and to the row's own tokens.
 

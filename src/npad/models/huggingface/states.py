@@ -88,7 +88,7 @@ def select_cache(cache: Any, rows: Tensor | None = None, dtype: torch.dtype | No
 
 @dataclass(frozen=True)
 class KeyValues:
-    """The keys and values of the tokens that rows read each for itself."""
+    """The keys and values of the tokens that each row has read by itself."""
 
     layers: tuple[Tensor, ...]  # [2, heads, rows, capacity, width] each: keys and values
     length: Tensor  # [], tokens written, which are written in place
@@ -275,7 +275,7 @@ class FixedState:
 
 
 def stacked(cache: Any, tokens: int | None = None) -> tuple[Tensor, ...]:
-    """Return the first tokens of a cache of transformers, [2, heads, rows, tokens, width] a layer.
+    """Return the first tokens of each layer of a cache, [2, heads, rows, tokens, width].
 
     Args:
         cache: of transformers.

@@ -61,10 +61,7 @@ SUPPRESSED = """
 
 
 def write_folder(
-    checkpoint: Path,
-    tokenizer_file: Path,
-    folder: Path,
-    alignment_heads: Sequence[tuple[int, int]],
+    checkpoint: Path, tokenizer_file: Path, folder: Path, alignment_heads: Sequence[tuple[int, int]]
 ) -> None:
     """Write the weights, in the checkpoint's precision, the tokenizer and all configurations.
 
