@@ -8,7 +8,6 @@ import npad as package
 from npad import NPAD, Greedy, Noise
 from npad.cli import terminal
 from npad.cli.outputs import write_outputs
-from npad.cli.placement import Throughput
 from npad.cli.terminal import Decoded, Notes, clock_time
 from npad.pipelines.pipeline import on_decoded
 from npad.search.request import Decoding
@@ -66,8 +65,8 @@ def test_a_log_gets_a_line_a_minute_with_the_time_left(capsys):
         notes("translating", int(10 * now), 6000)
     notes("scoring", 7, 0)
     assert capsys.readouterr().err.splitlines() == [
-        "npad: translating: 600 of 6,000, 9:00 left",
-        "npad: translating: 1,200 of 6,000, 8:00 left",
+        "npad: translating: 600 of 6,000, 10.0/s, 9:00 left",
+        "npad: translating: 1,200 of 6,000, 10.0/s, 8:00 left",
     ]
     now = 200.0
     notes("scoring", 7, 0)
@@ -92,15 +91,6 @@ def test_an_interrupted_translation_of_a_file_says_how_to_continue(tmp_path, cap
     assert line == f"interrupted; {advice}"
     line = refused_here(capsys, monkeypatch, "translate", "-m", "toy", "danke", code=130)
     assert line == "interrupted"
-
-
-def test_the_rate_counts_what_this_run_finished():
-    now = 0.0
-    throughput = Throughput(lambda: now)
-    assert throughput.described(500, 1000) == "500 of 1,000 sentences"
-    now = 2.0
-    expected = "600 of 1,000 sentences, 50.0 sentences/s, 0:08 left"
-    assert throughput.described(600, 1000) == expected
 
 
 def test_durations_are_read_as_clocks_show_them():

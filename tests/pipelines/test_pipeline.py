@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from itertools import count, islice
 
@@ -95,6 +96,27 @@ def test_batches_and_windows_do_not_matter(pipeline, sources, decoder, max_rows,
     given = sources(30)
     expected = pipeline.decode(given, decoder, 8)
     assert_alike(pipeline.stream(iter(given), decoder, 8, max_rows, window), expected)
+
+
+@media
+def test_sources_have_the_keyword_of_their_medium(pipeline, sources):
+    given, keyword = sources(3), f"{pipeline.medium}s"
+    method = {"text": "translate", "recording": "transcribe", "picture": "caption"}[pipeline.medium]
+    expected = pipeline.decode(given, Greedy(), 8)
+    for name in (method, "stream"):
+        outputs = getattr(pipeline, name)(decoder=Greedy(), max_length=8, **{keyword: given})
+        assert list(outputs) == expected
+    with pytest.raises(TypeError):
+        getattr(pipeline, method)(given, **{keyword: given})
+
+
+@pytest.mark.parametrize("module_name", ["captioning", "transcription"])
+def test_load_is_found_in_its_old_modules(module_name):
+    old = importlib.import_module(f"npad.pipelines.{module_name}")
+    with pytest.warns(DeprecationWarning, match=r"is now npad\.load; the old name ends"):
+        assert old.load is npad.load
+    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
+        old.lode  # noqa: B018
 
 
 @media

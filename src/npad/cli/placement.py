@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.terminal import SECONDS_PER_NOTE, bar, clock_time, note
+from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.loading import load_as
@@ -194,7 +192,8 @@ def run_corpus(
             note("further lines that fail are counted only")
 
     spec = spec.fingerprinted()
-    with where.running(spec) as workers, shown_progress() as progress:
+    with where.running(spec) as workers, bar("translating") as update:
+        progress = functools.partial(update, "translating")
         summary = translate_corpus(
             corpus, workers, spec, decoding, unit, where.chain_parts, progress, report
         )
@@ -210,44 +209,3 @@ def run_corpus(
     if summary.failed:
         note(f"{summary.failed:,} of {summary.texts:,} lines were not translated; they are empty")
         raise typer.Exit(1)
-
-
-class Throughput:
-    """Sentences per second of this run, and the time left; an earlier run may have done a part.
-
-    Args:
-        clock: the time in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock, self.start = clock, clock()
-        self.begun: int | None = None  # sentences that an earlier run finished
-
-    def described(self, done: int, total: int) -> str:
-        """Return the progress in words; the first call says what an earlier run finished."""
-        self.begun = done if self.begun is None else self.begun
-        text = f"{done:,} of {total:,} sentences"
-        seconds = self.clock() - self.start
-        rate = (done - self.begun) / seconds if seconds > 0 else 0.0
-        if not rate:
-            return text
-        return f"{text}, {rate:,.1f} sentences/s, {clock_time((total - done) / rate)} left"
-
-
-@contextmanager
-def shown_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show sentences per second and the time left: as a bar, or as a line now and then."""
-    throughput, last = Throughput(), time.monotonic()
-
-    def show_line(done: int, total: int) -> None:
-        nonlocal last
-        text = throughput.described(done, total)
-        if time.monotonic() - last >= SECONDS_PER_NOTE:
-            note(text)
-            last = time.monotonic()
-
-    if not sys.stderr.isatty():
-        yield show_line
-        return
-    with bar("translating") as update:
-        yield lambda done, total: update(throughput.described(done, total), done, total)

@@ -13,11 +13,14 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 SECONDS_PER_NOTE = 60.0  # between two lines of progress where there is no terminal
 
@@ -65,22 +68,35 @@ def is_terminal(path: str | Path) -> bool:
 
 
 class Notes:
-    """Progress as a line now and then, for logs: `translating: 1,024 of 5,000, 3:20 left`."""
+    """Progress as a line now and then: `translating: 1,024 of 5,000, 19.8/s, 3:20 left`.
+
+    The rate counts from the first call: an earlier run may have done a part.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.start = self.last = clock()
+        self.clock, self.last = clock, clock()
+        self.begun: dict[str, tuple[float, int]] = {}  # when a description was new, and how much
 
     def __call__(self, description: str, done: int, total: int) -> None:
         """Print a line if the last one is a minute old; total: 0 if unknown."""
         now = self.clock()
+        start, begun = self.begun.setdefault(description, (now, done))
         if now - self.last < SECONDS_PER_NOTE:
             return
         self.last = now
         line = f"{description}: {done:,}" + (f" of {total:,}" if total else "")
-        if total and done:
-            line += f", {clock_time((total - done) * (now - self.start) / done)} left"
+        if done > begun:
+            rate = (done - begun) / (now - start)
+            line += f", {rate:,.1f}/s"
+            line += f", {clock_time((total - done) / rate)} left" if total else ""
         note(line)
+
+
+class RateColumn(ProgressColumn):
+    """Shows the steps per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.1f}/s" if task.speed else "")
 
 
 class Decoded:
@@ -136,6 +152,7 @@ def bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        RateColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=console, transient=True) as progress:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from torch import Tensor
 from npad.errors import InvalidInput
 from npad.model import Model
 from npad.pipelines.pictures import read_picture
-from npad.pipelines.pipeline import Piece, Pipeline
+from npad.pipelines.pipeline import Piece, Pipeline, also_named, moved_load
 from npad.search.request import Decoding
 from npad.validation import brief, ensure_integer
 
@@ -46,7 +44,9 @@ class Captioner(Pipeline):
     max_length: ClassVar[int] = MAX_CAPTION
     largest: ClassVar[int] = 128  # the first features of one of 80 × 80 pixels take 0.4 MB
     encode = list
-    caption = Pipeline.decode
+    caption = also_named("pictures", Pipeline.decode)
+    stream = also_named("pictures", Pipeline.stream)
+    stream_or_skip = also_named("pictures", Pipeline.stream_or_skip)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,10 +86,4 @@ class Captioner(Pipeline):
         )
 
 
-def __getattr__(name: str) -> Any:
-    """Return `npad.load` by its old name in this module, until npad 0.4."""
-    if name != "load":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    message = f"{__name__}.load is now npad.load; the old name ends with npad 0.4"
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return importlib.import_module("npad").load
+__getattr__ = moved_load(__name__)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from itertools import chain, count, islice
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from npad.decoding import decode
 from npad.engine.memory import RowBudget
@@ -28,6 +30,8 @@ from npad.validation import brief, ensure_callable, ensure_integer
 
 WINDOW_BATCHES = 8  # batches that a stream of texts reads ahead, to group texts of similar length
 CHARACTERS_PER_ROW = 256  # a text counts as one more row for every so many characters
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _listeners: ContextVar[tuple[Callable[[int], None], ...]] = ContextVar("listeners", default=())
 
@@ -328,6 +332,31 @@ class Pipeline(ABC):
             if not isinstance(text, str):
                 raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
         return texts
+
+
+def also_named(name: str, method: Method) -> Method:
+    """Return a method of a pipeline that takes its sources by the keyword `name`, too."""
+
+    @wraps(method)
+    def named(*values: Any, **options: Any) -> Any:
+        if name in options and "sources" not in options:
+            options["sources"] = options.pop(name)
+        return method(*values, **options)
+
+    return cast(Method, named)
+
+
+def moved_load(module: str) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` in which `npad.load` has its old place, until npad 0.4."""
+
+    def find(name: str) -> Any:
+        if name != "load":
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        message = f"{module}.load is now npad.load; the old name ends with npad 0.4"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return importlib.import_module("npad").load
+
+    return find
 
 
 def batches_by_length(

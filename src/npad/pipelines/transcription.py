@@ -13,7 +13,14 @@ from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
-from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch
+from npad.pipelines.pipeline import (
+    Piece,
+    Pipeline,
+    Run,
+    SubmittedBatch,
+    also_named,
+    moved_load,
+)
 from npad.pipelines.sound import is_silent, split_at_pauses
 from npad.search.request import Decoding
 from npad.text.english import spoken
@@ -96,7 +103,8 @@ class Transcriber(Pipeline):
     encoder: ClassVar[str] = "hear"
     max_rows: ClassVar[int] = 256
     largest: ClassVar[int] = 16  # keys and values take 18 MB in Whisper tiny, 0.5 GB in large
-    transcribe = Pipeline.decode
+    transcribe = also_named("recordings", Pipeline.decode)
+    stream = also_named("recordings", Pipeline.stream)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,3 +230,6 @@ def _ensure_samples(recording: object, number: int) -> None:
         raise InvalidInput(
             f"recording {number} must be a tensor of samples: at least one, real and finite"
         )
+
+
+__getattr__ = moved_load(__name__)

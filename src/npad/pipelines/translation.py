@@ -17,6 +17,7 @@ from npad.pipelines.pipeline import (
     WINDOW_BATCHES,
     Piece,
     Pipeline,
+    also_named,
     batches_by_length,
     ensure_count,
     part_of,
@@ -53,7 +54,9 @@ class Translator(Pipeline):
     confidence: Callable[[Hypothesis], float | None] | None = None
 
     medium: ClassVar[str] = "text"
-    translate = Pipeline.decode
+    translate = also_named("texts", Pipeline.decode)
+    stream = also_named("texts", Pipeline.stream)
+    stream_or_skip = also_named("texts", Pipeline.stream_or_skip)
 
     def __post_init__(self) -> None:
         super().__post_init__()
