@@ -191,12 +191,8 @@ def test_a_damaged_store_is_named(tmp_path):
         _ = store.train
     for content, message in (
         ('{"format": 9}', "is of format 9; this npad reads 2; make it anew with npad prepare"),
-        ('{"format": 1}', "is of format 1; this npad reads 2; make it anew with npad prepare"),
-        ("[]", "holds no JSON object"),
         ('{"format": 2}', "store.json is damaged or was edited: it has no digest"),
-        ("{", "is damaged"),
         ("[" * 100_000, "it is nested too deeply"),
-        ('{"format":' * 100_000, "it is nested too deeply"),
         (json.dumps(seal({"format": 2})), "'vocabulary' is missing"),
         (" " * (MAX_JSON_BYTES + 1), "it has .* bytes, more than"),
     ):

