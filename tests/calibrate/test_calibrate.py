@@ -13,6 +13,7 @@ from npad import Beam, Exact, Greedy, Hypothesis, InvalidInput, Sampling
 from npad.calibrate import trials
 from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import TEACHER, Candidate
+from npad.calibrate.decoding_tasks import Translating
 from npad.calibrate.report import as_record, verdict
 from npad.errors import StorageError
 from npad.evaluate.report import TimedOutputs, decode_timed
@@ -307,3 +308,8 @@ def test_every_metric_can_choose_a_decoder(name):
     found = calibrate(TOY, Pairs(MANY.sources, texts), options, candidates=BEAMS)
     assert found.winner == "beam 5"
     assert found.on_held_out["greedy"].beats
+
+
+def test_translating_is_the_translator_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="is now the translator itself"):
+        assert Translating(TOY) is TOY

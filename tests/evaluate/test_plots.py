@@ -31,12 +31,18 @@ def drawn(monkeypatch):
     return figures
 
 
-@pytest.fixture
-def redrawn(drawn, tmp_path):
+@pytest.fixture(scope="module")
+def redrawn(tmp_path_factory):
+    """The figures of a committed report."""
+    folder, figures = tmp_path_factory.mktemp("report"), {}
     for name in ("setup.json", "results.jsonl"):
-        shutil.copy(RESULTS / name, tmp_path)
-    report.redraw(tmp_path)
-    return drawn
+        shutil.copy(RESULTS / name, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            plots, "save_figure", lambda figure, path: figures.update({path.name: figure})
+        )
+        report.redraw(folder)
+    return figures
 
 
 def joined(line) -> bool:

@@ -21,7 +21,7 @@ BAD = ("bad_values", "bad_input", "bad_models")
 AREAS = {
     "search/beam.py": tests("arguments", "diverse", "loop", *BAD, "observing", "beam"),
     "search/best_of.py": tests("arguments", "best_of"),
-    "search/decoder.py": tests("arguments", *BAD),
+    "search/decoder.py": tests("arguments", *BAD, "signature", "chain_range"),
     "search/diverse.py": tests("arguments", "diverse", *BAD),
     "search/exact.py": tests("arguments", "exact", *BAD, "observing", "shared_prefixes"),
     "search/greedy.py": tests("loop", "beam"),
@@ -31,10 +31,12 @@ AREAS = {
     "search/loop.py": tests(
         "loop", "paired_clean", "cost", *BAD, "captured", "shared_prefixes", "beam"
     ),
-    "search/npad.py": tests("arguments", "selectors", *BAD, "npad", "npad_chains", "chain_range"),
+    "search/npad.py": tests(
+        "arguments", "signature", "selectors", *BAD, "npad", "npad_chains", "chain_range"
+    ),
     "search/registry.py": tests("arguments", "specs"),
     "rows.py": tests("hypotheses", "paired_clean", "loop", "prefixes", "beam"),
-    "search/sampling.py": tests("arguments", *BAD, "sampling"),
+    "search/sampling.py": tests("arguments", *BAD, "sampling", "shared_sampling"),
     "selectors.py": tests("arguments", *BAD, "selectors"),
     "distributions.py": tests("arguments", *BAD, "distributions"),
     "noise/noisy.py": tests("arguments", *BAD, "noisy", "schedules"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from npad import (
@@ -11,6 +13,7 @@ from npad import (
     BestOf,
     Diverse,
     Exact,
+    Fallback,
     Greedy,
     InvalidInput,
     LengthNormalised,
@@ -19,6 +22,7 @@ from npad import (
     Noise,
     Noisy,
     Sampling,
+    Selected,
     SteeredSearch,
     StochasticBeam,
 )
@@ -35,8 +39,9 @@ from npad.schedules import (
     Linear,
     Power,
 )
+from npad.search.decoder import Cost
 from npad.search.registry import SELECTORS
-from npad.selectors import GNMTLength, ModelMBR, WithCut
+from npad.selectors import GNMTLength, ModelMBR, WithCut, innermost_selector
 
 TABLE = TableModel.random(3, 2)
 LARGEST_SEED = 2**64 - 1
@@ -139,6 +144,52 @@ def test_only_adaptive_noise_uses_the_entropy():
 )
 def test_rows_and_titles(decoder, rows, title):
     assert (decoder.rows, decoder.title) == (rows, title)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "cost"),
+    [
+        (Beam(4), Cost(4)),
+        (Exact(9, Beam(40)), Cost(40, budget=9)),
+        (BestOf((Beam(4), Sampling(3))), Cost(7)),
+        (Fallback(Beam(2), samples=3, temperatures=(0.5, 1.0)), Cost(2 + 3 * 2)),
+        (NPAD(Exact(9), 3), Cost(3 * 16, budget=3 * 9)),
+        (NPAD(Selected(Beam(4), MBR()), 6), Cost(24, utilities=6 * 4**2)),
+        (NPAD(Beam(4), 6, selector=WithCut(MBR())), Cost(24, utilities=24**2)),
+        (MBRDecoding(Beam(4), Sampling(7)), Cost(4 + 7, utilities=4 * 7)),
+    ],
+    ids=repr,
+)
+def test_the_cost_of_a_decoder_adds_up_that_of_its_parts(decoder, cost):
+    assert decoder.cost == cost
+
+
+@pytest.mark.parametrize(
+    ("decoder", "seeded"),
+    [
+        (Beam(4), Beam(4)),
+        (StochasticBeam(4), StochasticBeam(4, seed=7)),
+        (SteeredSearch(Sampling(4)), SteeredSearch(Sampling(4, seed=7))),
+        (Fallback(Sampling(4)), Fallback(Sampling(4, seed=7), seed=7)),
+        (BestOf((Greedy(), Sampling(4))), BestOf((Greedy(), Sampling(4, seed=7)))),
+        (NPAD(Sampling(1), 3), NPAD(Sampling(1, seed=7), 3, seed=7)),
+        (NPAD(Sampling(4), 1), NPAD(Sampling(4, seed=7), 1)),
+        (NPAD(noise=Noise(0)), NPAD(noise=Noise(0))),
+    ],
+    ids=repr,
+)
+def test_a_seed_reaches_all_that_draws(decoder, seeded):
+    assert decoder.with_seed(7) == seeded
+
+
+def test_texts_reach_what_compares_them_and_an_output_that_is_checked():
+    for compare in (Selected(Sampling(), MBR()), NPAD(selector=WithCut(MBR())), MBRDecoding()):
+        texts: Any = compare.with_texts(str)
+        selector: Any = innermost_selector(texts.selector)
+        assert selector.text is str
+        assert texts.with_texts(repr) is texts
+    assert Beam().with_texts(str) == Beam()
+    assert Fallback().with_texts(str, repr) == Fallback(text=repr)
 
 
 def test_every_selector_of_the_registry_can_be_made():

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -56,6 +57,13 @@ from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
 from npad.text.files import read_lines, read_pairs
 from npad.validation import ensure_number
 
+# What the recommended command line leaves out.
+DEFAULTS: dict[str, Any] = {
+    "device": "auto",
+    "precision": "float32",
+    "max-length": MAX_LENGTH,
+    "max-rows": MAX_ROWS,
+}
 CALLS = 100  # the budget without --calls and --milliseconds: a beam of 5 to 8 on short sentences
 
 
@@ -136,8 +144,8 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT)
     ] = False,
-    max_length: MaxLength = 200,
-    max_rows: MaxRows = 1024,
+    max_length: MaxLength = MAX_LENGTH,
+    max_rows: MaxRows = MAX_ROWS,
     *,
     decoder: Decoder | None,
 ) -> None:
@@ -220,17 +228,10 @@ def command(
             Decoding(Greedy(), max_length, max_rows),
             (lambda path: read(path, transcriber.rate)) if recordings else str,
         )
-    changed = {"model": model} | {
-        name: str(value)
-        for name, (value, default) in {
-            "device": (device, "auto"),
-            "precision": (precision, "float32"),
-            "max-length": (max_length, MAX_LENGTH),
-            "max-rows": (max_rows, MAX_ROWS),
-        }.items()
-        if value != default
-    }
-    words = [word for name, value in changed.items() for word in (f"--{name}", value)]
+    given = dict(zip(DEFAULTS, (device, precision, max_length, max_rows), strict=True))
+    changed = {name: value for name, value in given.items() if value != DEFAULTS[name]}
+    options_given = ((f"--{name}", str(value)) for name, value in changed.items())
+    words = ["--model", model, *chain.from_iterable(options_given)]
     line = shlex.join(["npad", "transcribe" if recordings else "translate", *words])
     inputs = shlex.join(pairs.sources[:1] if recordings else ["--input", str(source)])
     defaults = Defaults.of(pipeline.model)
