@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -49,26 +50,16 @@ def test_windows_cover_a_recording_in_order():
     assert all(0 < w.end - w.start <= 2 for w in windows)
 
 
-def test_recordings_are_read_one_by_one_and_batched_across_files():
-    heard, read, sizes = transcriber(), [], []
-    heard = Transcriber(heard.model, lambda b: sizes.append(len(b)) or hear(b), str, SLOW, 2.0)
-
-    def files():
-        for recording in noises(1, 1, 1, 1, 1):
-            read.append(len(recording))
-            yield recording
-
-    stream = heard.stream(files(), Greedy(), max_rows=2)
+def test_batches_cross_recordings_and_have_at_most_sixteen_windows():
+    read, sizes = [], []
+    heard = replace(transcriber(), hear=lambda b: sizes.append(len(b)) or hear(b))
+    files = (read.append(1) or recording for recording in noises(1, 1, 1, 1, 1))
+    stream = heard.stream(files, Greedy(), max_rows=2)
     next(stream)
     assert len(read) == 2  # not all five
     assert len(list(stream)) == 4
     assert sizes == [2, 2, 1]
-
-
-def test_a_long_recording_does_not_become_one_batch():
-    sizes = []
-    model = transcriber().model
-    heard = Transcriber(model, lambda b: sizes.append(len(b)) or hear(b), str, SLOW, 2.0)
+    sizes.clear()
     list(heard.stream(noises(80.0), Greedy(), max_rows=256))
     assert sum(sizes) >= 40
     assert max(sizes) == 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ from npad.cli import translate as command
 from npad.cli.main import main
 from npad.pipelines import pipeline
 from npad.pipelines.overlap import Inline, ReadAhead
-from overlapping import TOY, assert_alike, decoders, names, sentences, spied, untrained
+from overlapping import TOY, assert_alike, names, sentences, spied, untrained
 from overlapping import no_thread_is_left as no_thread_is_left
 from overlapping import overlap as overlap
 from runs import lines
@@ -41,25 +40,6 @@ def outcome(stream):
     except Exception as raised:
         error = (type(raised), str(raised))
     return found, error
-
-
-@functools.cache
-def in_one_thread(decoder, texts, window):
-    """What one thread translates, for both sources."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "runner_for", lambda model: Inline())
-        stream = untrained().stream(sentences(texts), decoder, 8, max_rows=40, window=window)
-        return list(stream)
-
-
-@decoders
-@sources
-@pytest.mark.parametrize(("texts", "window"), [(130, None), (30, 1), (60, 7), (130, 60), (90, 500)])
-def test_translations_are_those_of_one_thread(decoder, source, texts, window, overlap):
-    expected = in_one_thread(decoder, texts, window)
-    texts, translator = sentences(texts), untrained()
-    found = translator.stream(source(texts), decoder, 8, max_rows=40, window=window)
-    assert_alike(found, expected)
 
 
 @pytest.mark.usefixtures("overlap")

@@ -31,37 +31,24 @@ def test_one_ahead_yields_all_in_order(size):
     assert list(items) == []
 
 
-@pytest.mark.usefixtures("overlap")
-def test_a_producer_is_not_waited_for_before_a_window_is_yielded():
-    read = []
+@pytest.mark.parametrize(
+    ("runner", "wrapped", "ahead"),
+    [(Background, iter, 0), (Background, ReadAhead, 10), (Inline, ReadAhead, 0)],
+)
+def test_at_most_one_window_is_read_ahead_and_only_where_it_may(
+    runner, wrapped, ahead, monkeypatch
+):
+    monkeypatch.setattr(pipeline, "runner_for", lambda model: runner())
+    read, decoded = [], []
     endless = (read.append(i) or "danke" for i in count())
-    stream = TOY.stream(endless, Greedy(), window=10)
+    stream = spied(TOY, decoded.append).stream(wrapped(endless), Greedy(), window=10)
     assert read == []
     for done in range(1, 35):
         next(stream)
-        assert len(read) == -(-done // 10) * 10
-    stream.close()
-
-
-@pytest.mark.usefixtures("overlap")
-def test_at_most_one_window_is_read_ahead():
-    read, decoded = [], []
-    translator = spied(TOY, decoded.append)
-    endless = (read.append(i) or "danke" for i in count())
-    stream = translator.stream(ReadAhead(endless), Greedy(), window=10)
-    for done in range(1, 35):
-        next(stream)
-        assert len(read) == -(-done // 10) * 10 + 10
+        assert len(read) == -(-done // 10) * 10 + ahead
         assert sum(decoded) <= len(read)
     stream.close()
-    assert len(read) == 50
-
-
-def test_in_one_thread_nothing_is_read_ahead():
-    read = []
-    stream = TOY.stream(ReadAhead(read.append(i) or "danke" for i in count()), Greedy(), window=10)
-    next(stream)
-    assert len(read) == 10
+    assert len(read) == 40 + ahead
 
 
 @pytest.mark.usefixtures("overlap")
@@ -170,46 +157,31 @@ def test_a_background_runner_continues_after_an_error_and_a_pause():
     runner.close()
 
 
-PAUSE = 0.02  # seconds to encode, decode or write a window of three texts
-WINDOWS = 8
+PAUSE = 0.02  # seconds to encode, decode or write three texts
 
 
-def timed(source, runner, monkeypatch):
-    """Seconds to read, encode, decode and write windows, each stage asleep for PAUSE."""
-    monkeypatch.setattr(pipeline, "runner_for", lambda model: runner())
+@pytest.mark.parametrize(
+    ("window", "max_rows", "share"),
+    [(3, 1024, 0.85), (30, 3, 0.75)],
+    ids=["windows", "batches of a window"],
+)
+def test_stages_overlap(window, max_rows, share, monkeypatch):
+    """Encoding and writing take turns in one thread, beside decoding."""
     translator = replace(
         spied(TOY, lambda sentences: time.sleep(PAUSE)),
         encode=lambda texts: time.sleep(PAUSE) or TOY.encode(texts),
     )
-    start = time.perf_counter()
-    stream = translator.stream(source(["danke"] * 3 * WINDOWS), Greedy(), 4, window=3)
-    for i, _ in enumerate(stream):
-        if i % 3 == 0:
-            time.sleep(PAUSE)  # writing
-    return time.perf_counter() - start
 
-
-def test_stages_overlap(monkeypatch):
-    in_turn = timed(ReadAhead, Inline, monkeypatch)
-    overlapped = min(timed(ReadAhead, Background, monkeypatch) for _ in range(3))
-    assert in_turn > 3 * PAUSE * WINDOWS
-    # encoding and writing take turns in one thread, beside decoding
-    assert overlapped < 0.85 * in_turn
-
-
-def test_batches_of_a_window_are_encoded_while_earlier_ones_are_decoded(monkeypatch):
-    def encode(texts):
-        time.sleep(PAUSE)
-        return TOY.encode(texts)
-
-    translator = replace(spied(TOY, lambda sentences: time.sleep(PAUSE)), encode=encode)
-    seconds = {}
-    for runner in (Inline, Background):
-        monkeypatch.setattr(pipeline, "runner_for", lambda model, runner=runner: runner())
+    def seconds(runner):
+        monkeypatch.setattr(pipeline, "runner_for", lambda model: runner())
         start = time.perf_counter()
-        translator.translate(["danke"] * 10, Greedy(), 4, max_rows=1)
-        seconds[runner] = time.perf_counter() - start
-    assert seconds[Background] < 0.75 * seconds[Inline]
+        stream = translator.stream(ReadAhead(["danke"] * 30), Greedy(), 4, max_rows, window)
+        for number, _ in enumerate(stream):
+            if number % window == 0:
+                time.sleep(PAUSE)
+        return time.perf_counter() - start
+
+    assert min(seconds(Background) for _ in range(3)) < share * seconds(Inline)
 
 
 class Placed:
@@ -219,12 +191,10 @@ class Placed:
         self.device = torch.device(device)
 
 
-def test_a_gpu_decodes_in_the_background_and_a_cpu_does_not():
+def test_only_a_gpu_decodes_in_the_background_and_not_if_it_autocasts(monkeypatch):
     assert isinstance(runner_for(Placed("cuda")), Background)
     assert isinstance(runner_for(Placed("cpu")), Inline)
     assert isinstance(runner_for(TOY.model), Inline)
-
-
-def test_autocasting_which_belongs_to_a_thread_stays_in_it(monkeypatch):
+    # autocasting belongs to a thread
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
     assert isinstance(runner_for(Placed("cuda")), Inline)

@@ -11,7 +11,7 @@ import torch
 
 import npad
 from cases import Small, one_warning
-from media_models import random_model
+from media_models import random_model, tone
 from npad import (
     NPAD,
     Beam,
@@ -24,10 +24,13 @@ from npad import (
     Translator,
 )
 from npad.models.table import TableModel
+from npad.noise.random import stable_hash
 from npad.pipelines import pipeline as module
 from npad.pipelines.loading import load_as
-from npad.pipelines.overlap import Background
+from npad.pipelines.overlap import Background, ReadAhead
 from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.sound import log_mel
+from npad.storage import checkpoint
 from overlapping import Spied, assert_alike, decoders, sentences, untrained
 
 RATE, SIZE, KINDS = 100, 4, 7
@@ -120,10 +123,15 @@ def test_load_is_found_in_its_old_modules(module_name):
 
 
 @media
-def test_decoding_in_the_background_changes_nothing(pipeline, sources, monkeypatch):
-    expected = pipeline.decode(sources(30), Beam(2), 8, 12)
+@decoders
+@pytest.mark.parametrize("wrapped", [iter, ReadAhead], ids=["iterator", "read ahead"])
+@pytest.mark.parametrize("window", [None, 1, 7, 500])
+def test_decoding_in_the_background_changes_nothing(
+    pipeline, sources, decoder, wrapped, window, monkeypatch
+):
+    expected = pipeline.decode(sources(30), decoder, 8, 12)
     monkeypatch.setattr(module, "runner_for", lambda model: Background())
-    assert_alike(pipeline.decode(sources(30), Beam(2), 8, 12), expected)
+    assert_alike(pipeline.stream(wrapped(sources(30)), decoder, 8, 12, window), expected)
 
 
 @media
@@ -181,6 +189,28 @@ def test_what_is_no_source_is_refused(pipeline, sources, wrong):
         pipeline.decode([sources(1)[0], wrong], Greedy(), 8)
     with pytest.raises(InvalidInput, match=f"{pipeline.medium}s"):
         pipeline.stream(7)
+
+
+@pytest.fixture(scope="module", params=["picture", "sound"])
+def folder(request, tmp_path_factory):
+    """The folder of an untrained model of npad's own."""
+    return random_model(tmp_path_factory.mktemp("model"), request.param)
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), NPAD(Beam(2), 4, Noise(0.5)), Sampling(3, 0.7)])
+def test_an_output_is_what_the_model_decodes(folder, decoder):
+    pipeline, model = npad.load(folder), checkpoint.load(folder).model
+    if isinstance(pipeline, Captioner):
+        sources = inputs = list(torch.randint(0, 256, (5, 3, 16, 16)).to(torch.uint8))
+    else:
+        sources = [tone(*sound, 8000) for sound in ((300, 0.3), (900, 0.7), (2000, 0.5))]
+        inputs = [log_mel(samples, 8000, 10) for samples in sources]
+    ids = [stable_hash(source.numpy().tobytes()) for source in sources]
+    best = [hypotheses[0].tokens for hypotheses in npad.decode(model, inputs, decoder, 9, ids)]
+    outputs = pipeline.decode(sources, decoder, 9)
+    assert [output.hypothesis.tokens for output in outputs] == best
+    assert [output.text for output in outputs] == [pipeline.detokenise(tokens) for tokens in best]
+    assert len(set(best)) > 1
 
 
 KINDS_OF_MODELS = {"text": Translator, "picture": Captioner, "sound": Transcriber}

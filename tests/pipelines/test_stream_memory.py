@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from npad.cli import startup
 from npad.engine import memory
@@ -61,35 +60,30 @@ def test_few_compiled_products_stay_in_memory(shape, most):
     assert int(done.stdout.split()[-1]) < most  # 276 and 537 with all products in memory
 
 
-@pytest.fixture
-def clean(monkeypatch):
-    """An environment without capacities, in a process that has not loaded torch."""
+KEPT = str(startup.PRODUCTS_KEPT)
+
+
+@pytest.mark.parametrize(
+    ("environment", "loaded", "capacities"),
+    [
+        ({}, False, [KEPT, KEPT]),
+        # the second is oneDNN's older name
+        ({"LRU_CACHE_CAPACITY": "7", "DNNL_PRIMITIVE_CACHE_CAPACITY": "9"}, False, ["7", None]),
+        ({}, True, [None, None]),
+    ],
+    ids=["before torch is loaded", "set by the user", "after torch is loaded"],
+)
+def test_capacities_are_set_unless_the_user_did_or_it_is_late(
+    environment, loaded, capacities, monkeypatch
+):
     for name in (*CACHES, "DNNL_PRIMITIVE_CACHE_CAPACITY"):
-        # set first, so that what the code sets is undone afterwards
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    monkeypatch.delitem(sys.modules, "torch")
-    return monkeypatch
-
-
-def capacities() -> list[str | None]:
+        monkeypatch.setenv(name, environment.get(name, ""))  # so that it is undone afterwards
+        if name not in environment:
+            monkeypatch.delenv(name)
+    if not loaded:
+        monkeypatch.delitem(sys.modules, "torch")
     startup.bound_product_caches()
-    return [os.environ.get(name) for name in CACHES]
-
-
-def test_capacities_are_set_before_torch_is_loaded(clean):
-    assert capacities() == [str(startup.PRODUCTS_KEPT)] * 2
-
-
-def test_capacities_that_the_user_set_stay(clean):
-    clean.setenv("LRU_CACHE_CAPACITY", "7")
-    clean.setenv("DNNL_PRIMITIVE_CACHE_CAPACITY", "9")  # oneDNN's older name
-    assert capacities() == ["7", None]
-
-
-def test_a_program_that_has_loaded_torch_keeps_its_environment(clean):
-    clean.setitem(sys.modules, "torch", torch)
-    assert capacities() == [None, None]
+    assert [os.environ.get(name) for name in CACHES] == capacities
 
 
 def test_free_memory_is_returned_where_the_c_library_can(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import Any
 
@@ -109,20 +108,6 @@ def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
     ].tokens  # the features follow the weights
 
 
-def test_the_command_writes_a_line_a_recording(whisper, tmp_path, npad_here):
-    files = [
-        saved(tmp_path / f"{i}.wav", sound[: RATE // 4], RATE)
-        for i, sound in enumerate(recordings()[:2])
-    ]
-    done = npad_here(
-        "transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "-d", "greedy", *files
-    )
-    assert len(done.stdout.splitlines()) == 2
-    done = npad_here("transcribe", "--model", f"hf:{whisper}", "--max-length", 5, "--json", *files)
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert (first["source"], second["source"]) == tuple(map(str, files))
-
-
 def test_bad_recordings_and_languages_are_named(whisper, tmp_path, capsys, monkeypatch):
     (tmp_path / "no.wav").write_text("this is no sound")
     model = ("transcribe", "--model", f"hf:{whisper}")
@@ -137,9 +122,6 @@ def test_bad_recordings_and_languages_are_named(whisper, tmp_path, capsys, monke
     assert "it ends early" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
     silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
     assert "0 bytes of samples" in refused_here(capsys, monkeypatch, *model, silent)
-    assert "en-de is a model of texts, not of sounds; use it with npad translate" in refused_here(
-        capsys, monkeypatch, "transcribe", "--model", "en-de", sound
-    )
     for sound in (torch.zeros(0), torch.ones(5, dtype=torch.int16), torch.tensor([0.0, torch.nan])):
         with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
             load_as(Transcriber, f"hf:{whisper}").transcribe([sound])
