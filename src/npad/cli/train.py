@@ -94,11 +94,7 @@ def _data(help: str, *names: str, **options: Any) -> Any:
 
 
 @with_options(
-    *TEXT_OPTIONS,
-    *MEDIA_OPTIONS,
-    *MODEL_OPTIONS,
-    *field_parameters(Recipe, RECIPE),
-    *NOISE_OPTIONS,
+    *TEXT_OPTIONS, *MEDIA_OPTIONS, *MODEL_OPTIONS, *field_parameters(Recipe, RECIPE), *NOISE_OPTIONS
 )
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],

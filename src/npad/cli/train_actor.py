@@ -49,8 +49,7 @@ def command(
         typer.Option(help="Their references, a file per --data; for the targets bleu and chrf."),
     ] = None,
     valid: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="Validation pairs.", metavar="SOURCE TARGET"),
+        tuple[Path, Path] | None, typer.Option(help="Validation pairs.", metavar="SOURCE TARGET")
     ] = None,
     target: Annotated[
         list[str] | None,

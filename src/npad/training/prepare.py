@@ -34,14 +34,7 @@ from npad.text.files import display_name, open_input, read_lines, reading_errors
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, SIDES, TOKENIZER_FILES, Subwords
 from npad.training.sources import NETWORK_FILE, SourceKind
 from npad.training.store import FORMAT, SideWriter, Store, dtypes, file_names
-from npad.validation import (
-    as_list,
-    brief,
-    ensure_callable,
-    ensure_fields,
-    ensure_path,
-    one_line,
-)
+from npad.validation import as_list, brief, ensure_callable, ensure_fields, ensure_path, one_line
 
 CHUNK = 10_000  # pairs encoded at a time
 MAX_VOCABULARY = 10_000_000  # tokens; the trainer reserves memory for all of them
