@@ -12,11 +12,14 @@ from npad.storage import checkpoint
 from runs import printed_here, refused_here
 
 
+OTHER = "No such option: --beam; use --width, and --decoder beam"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (
-            ["translate", "--beam", 5, "hi"],
+            ["translate", "--beam", 5, "a"],
             "No such option: --beam; use --width, and --decoder beam",
         ),
         (["translate", "-m", "en-dee", "hi"], "there is no model en-dee; did you mean en-de?"),
