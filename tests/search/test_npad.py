@@ -138,14 +138,6 @@ def test_noisy_chains_are_the_same_with_and_without_a_clean_one():
         assert all(one.chain >= 1 for one in b)
 
 
-def test_npad_over_greedy_is_npad_over_a_beam_of_one():
-    model, source = recurrent("lstm", layers=2), summaries(5)
-    greedy, beam = (
-        decode(model, source, npad(inner, chains=7), max_length=9) for inner in (Greedy(), Beam(1))
-    )
-    assert_same(greedy, beam)
-
-
 def test_it_finds_what_its_inner_decoder_misses():
     """On some sentences NPAD over greedy is better, because of a noisy chain."""
     model, source = recurrent(vocabulary=30), summaries(20)
