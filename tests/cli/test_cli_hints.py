@@ -11,7 +11,6 @@ from npad.cli.main import INSTEAD
 from npad.storage import checkpoint
 from runs import printed_here, refused_here
 
-
 OTHER = "No such option: --beam; use --width, and --decoder beam"
 
 
@@ -20,7 +19,7 @@ OTHER = "No such option: --beam; use --width, and --decoder beam"
     [
         (
             ["translate", "--beam", 5, "a"],
-            "No such option: --beam; use --width, and --decoder beam",
+            OTHER,
         ),
         (["translate", "-m", "en-dee", "hi"], "there is no model en-dee; did you mean en-de?"),
         (["info", "tooy"], "there is no model tooy; did you mean toy?"),
