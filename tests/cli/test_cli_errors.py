@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -173,7 +174,7 @@ def test_an_interrupt_is_one_line_at_any_time(delay):
         "from npad.cli import startup; startup.begin(); print('begun', flush=True); "
         "from npad.cli.main import main; main()"
     )
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, **pipes, preexec_fn=heed_interrupts) as process:
         assert process.stdout.readline() == b"begun\n"
