@@ -24,6 +24,7 @@ from npad.pipelines.names import SHIPPED
 from npad.storage import checkpoint
 from npad.storage.actors import install_actor
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
+from npad.training.targets import BY_REFERENCE
 
 RECIPE_OPTIONS = ("learning_rate", "batch", "epochs", "patience", "precision", "seed")
 
@@ -46,7 +47,7 @@ def command(
     ] = None,
     references: Annotated[
         list[Path] | None,
-        typer.Option(help="Their references, a file per --data; for the targets bleu and chrf."),
+        typer.Option(help="Their references, a file per --data; for targets that are metrics."),
     ] = None,
     valid: Annotated[
         tuple[Path, Path] | None, typer.Option(help="Validation pairs.", metavar="SOURCE TARGET")
@@ -55,7 +56,8 @@ def command(
         list[str] | None,
         typer.Option(
             help="Which candidate to learn: `beam`, its best, `length-normalised`, or the nearest "
-            "to the reference by `bleu` or `chrf`; several are a mixture. [beam]"
+            f"to the reference by a metric: {', '.join(BY_REFERENCE)}; several are a mixture. "
+            "[beam]"
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
