@@ -29,7 +29,7 @@ Tokenizers = Annotated[
 ]
 SIZES = "Vocabulary size: one number for both sides, or two: 8000,6000"
 TEXT_OPTIONS = [
-    field_parameter("vocabulary", str, {}, 8000, SIZES, PANEL),
+    field_parameter("vocabulary", str, {"metavar": "N[,N]"}, 8000, SIZES, PANEL),
     *field_parameters(TextData, PANEL),
 ]
 
