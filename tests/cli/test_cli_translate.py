@@ -112,7 +112,7 @@ def test_out_of_memory_is_one_line_however_often(corpus, trained, tmp_path, caps
         with pytest.raises(SystemExit, match="0"):
             main()
     expected = whole.translate(lines(corpus / "test.src"), package.Greedy())
-    assert lines(tmp_path / "out") == [one.text for one in expected]
+    assert lines(tmp_path / "out") == [output.text for output in expected]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("npad: warning: out of memory: continuing with half the rows at a time")
 
@@ -129,8 +129,8 @@ def test_translate_says_all_as_json(npad_here):
     assert first["chain"] == expected.hypothesis.chain
     assert first["finished"] is True
     assert first["signature"] == expected.signature
-    assert [one["text"] for one in first["alternatives"]] == [
-        one.text for one in expected.alternatives[:2]
+    assert [record["text"] for record in first["alternatives"]] == [
+        output.text for output in expected.alternatives[:2]
     ]
     assert (second["id"], second["source"]) == (1, "danke")
 
@@ -184,7 +184,7 @@ def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, 
     plain = printed_here(capsys, monkeypatch, *command)
     record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "--nbest", nbest))
     assert f"{record['text']}\n" == plain
-    scores = [one["log_prob"] for one in (record, *record.get("alternatives", ()))]
+    scores = [candidate["log_prob"] for candidate in (record, *record.get("alternatives", ()))]
     assert scores == sorted(scores, reverse=True)
 
 

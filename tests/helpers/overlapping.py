@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 import torch
@@ -76,14 +77,12 @@ def sentences(n: int) -> list[str]:
     return ["" if i % 50 == 7 else f"{i}" * (1 + i * 7 % 11) for i in range(n)]
 
 
-def assert_alike(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert (one.text, one.hypothesis.chain, one.signature) == (
-            other.text,
-            other.hypothesis.chain,
-            other.signature,
-        )
-        assert [each.text for each in one.alternatives] == [
-            each.text for each in other.alternatives
-        ]
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
+def assert_alike(outputs, expected):
+    for output, same in zip(outputs, expected, strict=True):
+        for value in attrgetter("text", "hypothesis.chain", "signature"), alternatives:
+            assert value(output) == value(same)
+        assert output.log_prob == pytest.approx(same.log_prob, abs=1e-9)
+
+
+def alternatives(output):
+    return [alternative.text for alternative in output.alternatives]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import struct
 import tarfile
 import wave
@@ -18,6 +17,7 @@ from transformers import (
 )
 
 from hf_cases import build
+from media_models import tone as tone
 from studies import digits
 
 RATE = 16000
@@ -30,10 +30,6 @@ SPECIAL = [
     "<|translate|>",
     "<|notimestamps|>",
 ]
-
-
-def tone(hertz: float, seconds: float, rate: int) -> torch.Tensor:
-    return 0.5 * torch.sin(2 * math.pi * hertz * torch.arange(int(seconds * rate)) / rate)
 
 
 def saved(path, samples, rate, size=2, channels=1):

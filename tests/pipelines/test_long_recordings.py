@@ -98,24 +98,20 @@ def window(*tokens, start=10.0, end=14.0):
     return Window(start, end, Output("unused", -1.0, hypothesis, "greedy"))
 
 
-def cut(given):
-    found = transcriber(Timestamps(100)).segments(given)
-    return [(round(s.start, 3), round(s.end, 3), s.text) for s in found]
-
-
-def test_segments_lie_between_timestamps():
-    assert cut(window(100, 1, 2, 150, 160, 3, 200)) == [(10, 11, "1 2"), (11.2, 12, "3")]
-
-
-def test_a_missing_timestamp_is_the_bound_of_the_window():
-    assert cut(window(150, 1, 2)) == [(11, 14, "1 2")]
-    assert cut(window(1, 150, 150, 2)) == [(10, 11, "1"), (11, 14, "2")]
-
-
-def test_segments_stay_within_the_window():
-    assert cut(window(100, 1, 1600)) == [(10, 14, "1")]
-    assert cut(window(1500, 1, 1600)) == [(14, 14, "1")]
-    assert cut(window(100, 150)) == []
+@pytest.mark.parametrize(
+    ("tokens", "segments"),
+    [
+        ((100, 1, 2, 150, 160, 3, 200), [(10, 11, "1 2"), (11.2, 12, "3")]),
+        ((150, 1, 2), [(11, 14, "1 2")]),  # what is missing is the bound of the window
+        ((1, 150, 150, 2), [(10, 11, "1"), (11, 14, "2")]),
+        ((100, 1, 1600), [(10, 14, "1")]),
+        ((1500, 1, 1600), [(14, 14, "1")]),
+        ((100, 150), []),
+    ],
+)
+def test_segments_lie_between_timestamps_and_within_the_window(tokens, segments):
+    cut = transcriber(Timestamps(100)).segments(window(*tokens))
+    assert [(round(s.start, 3), round(s.end, 3), s.text) for s in cut] == segments
 
 
 class Impatient:

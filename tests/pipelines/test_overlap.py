@@ -35,8 +35,8 @@ def outcome(stream):
     """What a stream yields, and the error that ends it, if any."""
     found, error = [], None
     try:
-        for each in stream:
-            found.append(each)
+        for output in stream:
+            found.append(output)
     except Exception as raised:
         error = (type(raised), str(raised))
     return found, error

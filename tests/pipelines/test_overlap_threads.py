@@ -140,7 +140,7 @@ def test_a_program_may_end_in_the_middle_of_a_stream():
 @pytest.mark.usefixtures("overlap")
 def test_streams_may_be_read_alternately():
     texts = ["danke", "na ja", "das ist mir wurst"] * 5
-    expected = [each.text for each in TOY.translate(texts, Beam(2))]
+    expected = [output.text for output in TOY.translate(texts, Beam(2))]
     streams = [TOY.stream(ReadAhead(texts), Beam(2), window=window) for window in (2, 4)]
     for pair in zip(expected, *streams, strict=True):
         assert len({pair[0], pair[1].text, pair[2].text}) == 1

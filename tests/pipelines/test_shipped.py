@@ -25,7 +25,7 @@ SENTENCES = {
 
 def test_en_de_translates_everyday_sentences():
     found = npad.load("en-de").translate(list(SENTENCES), Beam(5))
-    assert [one.text for one in found] == list(SENTENCES.values())
+    assert [output.text for output in found] == list(SENTENCES.values())
 
 
 def test_en_de_is_the_default_model_of_the_command():
@@ -41,7 +41,8 @@ def test_npad_finds_no_less_than_greedy_search():
     ]
     translator = npad.load("en-de")
     greedy, noisy = (
-        translator.translate(texts, one) for one in (Greedy(), NPAD(Greedy(), 10, Noise(0.3)))
+        translator.translate(texts, decoder)
+        for decoder in (Greedy(), NPAD(Greedy(), 10, Noise(0.3)))
     )
     assert all(b.log_prob >= a.log_prob - 1e-4 for a, b in zip(greedy, noisy, strict=True))
     assert noisy[0].log_prob > greedy[0].log_prob + 1
@@ -50,11 +51,13 @@ def test_npad_finds_no_less_than_greedy_search():
 def test_the_shipped_actor_changes_greedy_outputs_and_keeps_clean_scores():
     translator, texts = npad.load("en-de"), list(SENTENCES)
     found = translator.translate(texts, SteeredSearch())
-    assert [one.text for one in found] == list(SENTENCES.values())
-    for one, log_prob in zip(found, translator.score(texts, [x.text for x in found]), strict=True):
-        assert one.log_prob == pytest.approx(log_prob, abs=1e-3)
+    assert [output.text for output in found] == list(SENTENCES.values())
+    scores = translator.score(texts, [output.text for output in found])
+    assert [output.log_prob for output in found] == pytest.approx(scores, abs=1e-3)
     hard = ["She spends most of her money on books."]
-    greedy, steered = (translator.translate(hard, one)[0] for one in (Greedy(), SteeredSearch()))
+    greedy, steered = (
+        translator.translate(hard, decoder)[0] for decoder in (Greedy(), SteeredSearch())
+    )
     assert greedy.text != steered.text
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attention_cases import SOURCE, build
-from cases import PLAIN, assert_same, by_name, recurrent, summaries, with_zeros
+from cases import PLAIN, assert_same, by_name, counted, recurrent, summaries, with_zeros
 from npad import (
     NPAD,
     Beam,
@@ -21,7 +21,6 @@ from npad import (
     SharedSampling,
     Special,
     SteeredSearch,
-    count_calls,
     decode,
 )
 from npad.distributions import Orthogonal
@@ -54,14 +53,15 @@ models = pytest.mark.parametrize("make", **by_name(MODELS))
 
 def alone(monkeypatch, *arguments):
     """Decode with a row per chain, and return the search's model calls, too."""
-    with monkeypatch.context() as patch, count_calls() as calls:
+    with monkeypatch.context() as patch:
         patch.setattr(chains, "can_share", lambda model, site: False)
-        return decode(*arguments), calls.search
+        return shared(*arguments)
 
 
 def shared(*arguments):
-    with count_calls() as calls:
-        return decode(*arguments), calls.search
+    """Decode with shared prefixes, and return the search's model calls, too."""
+    found, calls = counted(decode, *arguments)
+    return found, calls.search
 
 
 @models
@@ -182,11 +182,12 @@ def test_a_search_with_an_actor_still_finds_it(monkeypatch):
     assert_same(decode(model, SOURCE, decoder, 8), expected)
 
 
-def test_invalid_logits_are_reported():
+@pytest.mark.parametrize("decoder", [NPAD(chains=3, noise=AT_OUTPUT), SharedSampling(3)], ids=repr)
+def test_invalid_logits_are_reported(decoder):
     model = Prepared(build(torch.float32))
     model.logits.weight.fill_(torch.nan)
     with pytest.raises(ModelError, match="returned NaN"):
-        decode(model, SOURCE, NPAD(chains=3, noise=AT_OUTPUT), 8)
+        decode(model, SOURCE, decoder, 8)
 
 
 def test_samples_of_chains_share_too(monkeypatch):

@@ -15,7 +15,6 @@ import typer
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxRows, MaxSource, ModelName, Precision
-from npad.cli.outputs import one_line
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
@@ -31,6 +30,7 @@ from npad.pipelines.pipeline import Pipeline, on_decoded
 from npad.pipelines.sound import length, read, read_wav
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
+from npad.pipelines.writers import one_line
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding

@@ -59,7 +59,6 @@ Nbest = Annotated[
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
-MAX_LENGTH = 200
 MaxLength = Annotated[
     int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from npad.cli.terminal import Decoded
 from npad.engine.memory import return_free_memory
@@ -14,10 +14,8 @@ from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
 from npad.pipelines.overlap import ReadAhead
 from npad.pipelines.pipeline import Pipeline, on_decoded
-from npad.pipelines.writers import one_line as one_line
 from npad.search.request import Decoding
 from npad.signatures import signature
-from npad.text.files import open_output
 
 OUTPUTS_PER_UPDATE = 1024  # written before the progress bar moves, if more have been read
 OUTPUTS_PER_TRIM = 4096  # written before free memory is returned to the system
@@ -78,11 +76,6 @@ def write_outputs(
                     return_free_memory()
                     trimmed = done
     return refused
-
-
-def opened(output: Path | None) -> AbstractContextManager[IO[str] | None]:
-    """Open a file to write, if there is one."""
-    return nullcontext() if output is None else open_output(output)
 
 
 def files_in(folder: Path, inputs: Sequence[Path], suffix: str) -> list[Path]:

@@ -30,7 +30,7 @@ from npad.validation import ensure_choice
 MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 
-@decodes(max_rows=Transcriber.max_rows)
+@decodes(limits={"max_rows": Transcriber.max_rows})
 def command(
     file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
     model: Annotated[
