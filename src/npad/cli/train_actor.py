@@ -24,7 +24,6 @@ from npad.pipelines.names import SHIPPED
 from npad.storage import checkpoint
 from npad.storage.actors import install_actor
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
-from npad.training.targets import BY_REFERENCE
 
 RECIPE_OPTIONS = ("learning_rate", "batch", "epochs", "patience", "precision", "seed")
 
@@ -56,8 +55,7 @@ def command(
         list[str] | None,
         typer.Option(
             help="Which candidate to learn: `beam`, its best, `length-normalised`, or the nearest "
-            f"to the reference by a metric: {', '.join(BY_REFERENCE)}; several are a mixture. "
-            "[beam]"
+            "to the reference by a metric, such as `bleu`; several are a mixture. [beam]"
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
@@ -79,9 +77,9 @@ def command(
     """Train an actor, which brings greedy search nearer to a beam.
 
     The model decodes --data with a beam, once. The actor, a small network that pushes the model's
-    state before every transition, then learns these outputs; the model stays as it is.
-    `--decoder steered` is greedy search with the actor that lies beside a model. An interrupted run
-    goes on with `npad train-actor FOLDER --resume`.
+    state before every transition, then learns these outputs by Adam, whose learning rate is
+    annealed to zero; the model stays as it is. `--decoder steered` is greedy search with the actor
+    that lies beside a model. An interrupted run goes on with `npad train-actor FOLDER --resume`.
 
     Examples:
 
