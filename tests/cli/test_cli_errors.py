@@ -28,6 +28,11 @@ from runs import lines, npad, refused_here
         ("translate --model nowhere danke", "there is no model nowhere"),
         ("translate --width 0 danke", "width must be a whole number of at least 1, not 0"),
         ("translate -d npad --width 5 danke", "--width does not go with --inner greedy"),
+        (
+            "translate -d fallback --temperatures 0.2,hot danke",
+            "--temperatures must be numbers separated by commas, not '0.2,hot'",
+        ),
+        ("prepare store a b --longest 0", "--longest must be a whole number of at least 1, not 0"),
         ("translate --input nowhere danke", "give texts or --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),
         ("translate --json --moses danke", "choose one of --json and --moses"),

@@ -130,3 +130,5 @@ def test_compare_fills_in_the_defaults_of_the_model_and_refuses_what_no_decoder_
 
     with pytest.raises(npad.InvalidInput, match="--samples does not go with the compared decoders"):
         compared_decoders({"samples": 3}, chosen=["beam"])
+    with pytest.raises(npad.InvalidInput, match="which have no options"):
+        compared_decoders({"width": 3}, chosen=["greedy"])

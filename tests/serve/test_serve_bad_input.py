@@ -23,7 +23,7 @@ def decoding(**changes):
 
 BODIES = {
     "no body": (b"", 400, "must be JSON"),
-    "no text": ({}, 400, "text is missing"),
+    "no text": ({}, 400, "text is missing: a text, or a list of texts"),
     "blanks": (decoding(text=" \n "), 400, "text must not be empty"),
     "a number among texts": (decoding(text=["a", 3]), 400, "text must be a text"),
     "a megabyte of text": (decoding(text="a" * 10**6), 413, "at most 1,000,000 bytes"),
@@ -51,7 +51,7 @@ PAIRS = [
     ("/translate", {"q": "danke", "target": "fr"}, "translates from 'auto' to 'fr'"),
     ("/translate", {"q": "danke", "source": "en", "target": "en"}, "there are de-en"),
     ("/translate", {"q": "danke", "target": 3}, "target must be a text"),
-    ("/translate", {"q": "danke", "target": "en", "format": "html"}, "format must be one of"),
+    ("/translate", {"q": "danke", "target": "en", "format": "html"}, "format must be text"),
     ("/translate", {"q": "danke", "target": "en", "alternatives": "9" * 5000}, "alternatives"),
     ("/translate", {"q": "a\n" * 100, "target": "en"}, "at most 64 lines"),
     ("/translate", {"q": "danke", "target": "en", "model": "x"}, "no model 'x'"),
