@@ -35,6 +35,11 @@ from runs import lines, npad, refused_here
         ("translate -d npad --inner npad danke", "NPAD cannot be its own inner decoder"),
         ("translate -d npad --sigma much danke", "--sigma must be a number"),
         ("translate -d npad --site cell danke", "no noise site 'cell'"),
+        (
+            "translate -d fallback --temperatures 0.2,hot danke",
+            "--temperatures must be numbers separated by commas, not '0.2,hot'",
+        ),
+        ("prepare store a b --longest 0", "--longest must be a whole number of at least 1, not 0"),
         ("translate -d npad --schedule soon danke", "schedule must be one of 1/t, constant"),
         ("translate --input nowhere danke", "give texts or --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),

@@ -85,3 +85,21 @@ def test_the_completion_of_a_shell_is_shown():
     named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the parent is no shell here
     script = npad("--show-completion", "bash", env=named)
     assert "_NPAD_COMPLETE=complete_bash" in script.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("train", "--vocabulary N[,N]"),
+        ("train", "[adam 0.001, adadelta 1, sgd 0.1]"),
+        ("train-actor", "annealed to zero"),
+        ("translate", "One JSON object per source: outputs"),
+        ("transcribe", "One JSON object per window"),
+    ],
+)
+def test_help_says_what_an_option_takes_and_writes(command, text, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.argv", ["npad", command, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert text in " ".join(capsys.readouterr().out.split())

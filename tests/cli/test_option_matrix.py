@@ -138,4 +138,6 @@ def test_compare_fills_in_the_defaults_of_the_model():
 def test_compare_refuses_an_option_that_no_decoder_has():
     with pytest.raises(npad.InvalidInput, match="--samples does not go with the compared decoders"):
         compared_decoders({"samples": 3}, chosen=["beam"])
+    with pytest.raises(npad.InvalidInput, match="which have no options"):
+        compared_decoders({"width": 3}, chosen=["greedy"])
     assert "width" in option_names(Beam)

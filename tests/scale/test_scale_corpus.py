@@ -236,6 +236,17 @@ def test_a_changed_model_is_another_one(trained, tmp_path):
     assert fingerprint(f"hf:{tmp_path / 'hf'}") != before
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_corpus_takes_a_decoder_and_limits_as_in_0_2_with_a_warning(source, tmp_path, by_name):
+    assert run(source, tmp_path / "new", max_length=9).texts == len(TEXTS)
+    corpus, values = Corpus(source, tmp_path / "old"), ("spec", "decoder", "max_length", "max_rows")
+    with Local(SPEC) as workers:
+        old = {"engine": workers} | dict(zip(values, (SPEC, BEAM, 9, 1024), strict=True))
+        with pytest.warns(DeprecationWarning, match="takes workers and a Decoding"):
+            translate_corpus(corpus, *(() if by_name else old.values()), **old if by_name else {})
+    assert corpus.output.read_bytes() == (tmp_path / "new").read_bytes()
+
+
 def test_an_empty_corpus_has_an_empty_output(tmp_path):
     (tmp_path / "in").write_text("")
     assert run(tmp_path / "in", tmp_path / "out").texts == 0

@@ -96,7 +96,7 @@ from npad.selectors import GNMTLength, Rerank
         (lambda: Sampling(temperature=0), "temperature must be a finite number above 0, not 0"),
         (
             lambda: Sampling(top_p=1.5),
-            "top_p must be a finite number above 0 and of at most 1, not 1.5",
+            "top_p must be a finite number above 0 and at most 1, not 1.5",
         ),
         (lambda: Sampling(seed=0.5), "seed must be a whole number"),
         (lambda: Noise(-0.1), "sigma must be a finite number of at least 0, not -0.1"),

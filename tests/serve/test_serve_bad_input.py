@@ -23,7 +23,7 @@ def decoding(**changes):
 
 BODIES = {
     "no body": (b"", 400, "must be JSON"),
-    "no text": ({}, 400, "text is missing"),
+    "no text": ({}, 400, "text is missing: a text, or a list of texts"),
     "blanks": (decoding(text=" \n "), 400, "text must not be empty"),
     "no texts": (decoding(text=[]), 400, "it is empty"),
     "a number among texts": (decoding(text=["a", 3]), 400, "text must be a text"),
@@ -70,7 +70,7 @@ def test_a_content_type_other_than_json_and_forms_is_refused(client, kind):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("", "text is missing"),
+        ("", "text is missing: a text"),
         ("text=", "text must not be empty"),
         ("text=danke&chains=1000000000", "at most 1,024"),
         ("text=danke&sigma=nan", "sigma must be a finite number"),
@@ -103,7 +103,7 @@ def test_a_bad_stream_is_refused(client, query, message):
         ("/translate", {"q": "danke", "target": "fr"}, "translates from 'auto' to 'fr'"),
         ("/translate", {"q": "danke", "source": "en", "target": "en"}, "there are de-en"),
         ("/translate", {"q": "danke", "target": 3}, "target must be a text"),
-        ("/translate", {"q": "danke", "target": "en", "format": "html"}, "format must be one of"),
+        ("/translate", {"q": "danke", "target": "en", "format": "html"}, "format must be text"),
         ("/translate", {"q": "danke", "target": "en", "alternatives": 10**6}, "alternatives must"),
         ("/translate", {"q": "danke", "target": "en", "alternatives": "9" * 5000}, "alternatives"),
         ("/translate", {"q": "a\n" * 100, "target": "en"}, "at most 64 lines"),

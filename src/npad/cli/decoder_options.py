@@ -252,7 +252,7 @@ def compared_decoders(
             decoder = decoding_from(options, defaults, spell=flag_of).decoder
             found[name if decoder.title in found else decoder.title] = decoder
     for name in sorted(set(settings) - known):
-        shown = ", ".join(map(flag_of, sorted(known)))
+        shown = ", ".join(map(flag_of, sorted(known))) or "no options"
         raise InvalidInput(
             f"{flag_of(name)} does not go with the compared decoders, which have {shown}"
         )
