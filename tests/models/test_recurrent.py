@@ -81,24 +81,6 @@ def test_recurrent_model_keeps_the_contract(cell, layers, summary, dtype):
     check_model(model, summaries(3, dtype) if summary else range(3))
 
 
-def test_sites_of_recurrent_models():
-    assert recurrent("gru", layers=2).sites == {
-        "hidden": 16,
-        "hidden.0": 8,
-        "hidden.1": 8,
-        "embedding": 6,
-        "output": 6,
-    }
-    assert set(recurrent("lstm").sites) == {
-        "hidden",
-        "hidden.0",
-        "cell",
-        "cell.0",
-        "embedding",
-        "output",
-    }
-
-
 def test_the_summary_is_kept_once_per_sentence():
     model = recurrent()
     state = model.select(model.start(summaries(3)), torch.arange(3).repeat_interleave(50))
