@@ -32,17 +32,14 @@ def test_an_untrained_actor_changes_nothing(kind, decoder):
 def test_pushes_change_the_search_and_not_the_scores(kind):
     model = HuggingFace(build(kind))
     steered = Steered(model, pushing(model, sites=("hidden", "output"), scale=3.0))
-    plain, found, noisy = (
+    noisy = npad(Greedy())
+    plain, found, perturbed = (
         decode(searched, source(kind), decoder, 6)
-        for searched, decoder in (
-            (model, Greedy()),
-            (steered, Greedy()),
-            (steered, npad(Greedy())),
-        )
+        for searched, decoder in ((model, Greedy()), (steered, Greedy()), (steered, noisy))
     )
     assert tokens(found) != tokens(plain)
     assert_clean_scores(model, source(kind), found)
-    for nbest, (greedy, *_) in zip(noisy, found, strict=True):
+    for nbest, (greedy, *_) in zip(perturbed, found, strict=True):
         assert key(nbest[0]) >= (greedy.finished, greedy.log_prob - 1e-9)
 
 
