@@ -153,6 +153,17 @@ class Registry:
 Fill = Callable[[Any], Mapping[str, Any]]  # takes a part's class and returns fields
 
 
+def _parse_tuple(name: str, text: str, kind: Any, fill: Fill | None) -> tuple[Any, ...]:
+    """Return the values of a field of several, from their text."""
+    try:
+        return tuple(parse_value(name, part, kind, fill) for part in split_commas(text))
+    except InvalidInput as error:
+        if kind not in (int, float):
+            raise
+        rule = f"{name} must be numbers separated by commas, not {text!r}"
+        raise InvalidInput(rule) from error
+
+
 def parse_value(name: str, text: str, kind: Any, fill: Fill | None = None) -> Any:
     """Return a field's value from its text, by the field's type.
 
@@ -171,7 +182,7 @@ def parse_value(name: str, text: str, kind: Any, fill: Fill | None = None) -> An
             raise InvalidInput(f"{name} must be one of {', '.join(options)}, not {text!r}")
         return text
     if get_origin(kind) is tuple:
-        return tuple(parse_value(name, part, options[0], fill) for part in split_commas(text))
+        return _parse_tuple(name, text, options[0], fill)
     if get_origin(kind) in (Union, UnionType):
         if NoneType in options and text == "no":
             return None

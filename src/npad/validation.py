@@ -62,7 +62,7 @@ def ensure_number(
     rule = "a finite number " + " and ".join(
         f"{word} {bound:g}" for word, bound in bounds if bound is not None
     )
-    rule = rule.rstrip()
+    rule = rule.rstrip().replace(" and of at most ", " and at most ")
     whole_number = isinstance(value, Integral)
     valid = isinstance(value, Real) and not isinstance(value, bool)
     # torch does not accept a Fraction.

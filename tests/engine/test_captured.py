@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -26,6 +26,17 @@ def fast(monkeypatch):
     return Prepared(build())
 
 
+def decode_to_capture(model, decoder, **options):
+    """What a decoding finds once its steps have been captured."""
+    return [decode(model, SOURCE, decoder, 8, **options) for _ in range(3)][-1]
+
+
+def assert_captured_steps_find_the_same(model, decoder, **options):
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(4):
+        assert_same(decode(model, SOURCE, decoder, 8, **options), expected)
+
+
 def graphs(model):
     return [one for one in model._graphs.entries.values() if isinstance(one, Graph)]
 
@@ -33,9 +44,7 @@ def graphs(model):
 @with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
 def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
-    expected = decode(build(), SOURCE, decoder, 8)
-    for _ in range(3):
-        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+    assert_captured_steps_find_the_same(fast, decoder)
     other = [[7, 2], [1], [5, 5, 5]]
     assert_same(decode(fast, other, decoder, 8), decode(build(), other, decoder, 8))
 
@@ -64,24 +73,20 @@ def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, de
         return found
 
     monkeypatch.setattr(Graph, "replay", replayed)
-    expected = decode(build(), SOURCE, decoder, 8)
-    for _ in range(4):
-        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+    assert_captured_steps_find_the_same(fast, decoder)
 
 
 @pytest.mark.parametrize(
     "decoder", [Greedy(), Beam(3), Sampling(3), NPAD(Beam(2), 4, Noise(0.4))], ids=repr
 )
 def test_there_are_graphs_to_replay(fast, decoder):
-    for _ in range(3):
-        decode(fast, SOURCE, decoder, 8)
+    decode_to_capture(fast, decoder)
     assert any(one.loops for one in graphs(fast))
 
 
 def test_the_last_steps_which_are_fewer_go_on_in_place(fast, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 3)
-    for _ in range(3):
-        decode(fast, SOURCE, Sampling(3), 8)
+    decode_to_capture(fast, Sampling(3))
     one, other = (each for each in graphs(fast) if each.loops)
     assert [each.key[1] for each in (one, other)] == [3, 2]
     assert all(a is b for a, b in zip(one.inputs, other.inputs, strict=True))
@@ -94,7 +99,7 @@ def test_a_seed_has_graphs_of_its_own(fast):
 
 
 def test_what_was_returned_outlasts_the_next_search(fast):
-    first = [decode(fast, SOURCE, Beam(3, nbest=3), 8) for _ in range(3)][-1]
+    first = decode_to_capture(fast, Beam(3, nbest=3))
     kept = copy.deepcopy(first)
     decode(fast, [[9, 9]] * len(SOURCE), Beam(3, nbest=3), 8)
     assert first == kept
@@ -102,9 +107,7 @@ def test_what_was_returned_outlasts_the_next_search(fast):
 
 def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
     decoder = NPAD(Greedy(), 8, Noise(2.0))
-    expected = decode(build(), SOURCE, decoder, 8)
-    for _ in range(3):
-        assert_same(decode(fast, SOURCE, decoder, 8, max_rows=2 * len(SOURCE)), expected)
+    assert_captured_steps_find_the_same(fast, decoder, max_rows=2 * len(SOURCE))
 
 
 def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
@@ -116,17 +119,17 @@ def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
         decode(fast, SOURCE, Sampling(50), 8)
 
 
-def test_a_model_that_has_decoded_can_be_copied_and_moved(fast):
-    for _ in range(3):
-        decode(fast, SOURCE, Greedy(), 8)
+def test_a_copied_or_moved_model_has_no_graphs(fast):
+    decode_to_capture(fast, Greedy())
+    assert graphs(fast)
     assert graphs(pickle.loads(pickle.dumps(fast))) == []
+    assert graphs(copy.deepcopy(fast)) == []
     fast.to(torch.float64)
     assert "_graphs" not in fast.__dict__
 
 
 def test_other_weights_are_other_graphs(fast):
-    for _ in range(3):
-        decode(fast, SOURCE, Greedy(), 8)
+    decode_to_capture(fast, Greedy())
     fast.to(torch.float32)
     assert tokens(decode(fast, SOURCE, Greedy(), 8)) == tokens(
         decode(build().float(), SOURCE, Greedy(), 8)
@@ -142,8 +145,7 @@ def test_only_so_many_are_kept(fast, monkeypatch):
 
 def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
     monkeypatch.setattr("npad.search.loop.CAPTURED_ROWS", 2)
-    for _ in range(3):
-        decode(fast, SOURCE, Beam(3), 8)
+    decode_to_capture(fast, Beam(3))
     assert not graphs(fast)
 
 
@@ -151,8 +153,7 @@ def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
     "kind", [Orthogonal(), Fixed(Orthogonal()), Antithetic(Orthogonal())], ids=repr
 )
 def test_noise_that_asks_the_host_is_not_captured(fast, kind):
-    for _ in range(3):
-        decode(fast, SOURCE, NPAD(Greedy(), 4, Noise(0.3, distribution=kind)), 8)
+    decode_to_capture(fast, NPAD(Greedy(), 4, Noise(0.3, distribution=kind)))
     assert not hasattr(fast, "_graphs") or not graphs(fast)
 
 
@@ -161,32 +162,13 @@ def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr("npad.engine.cuda_graphs.Graph", fails)
-    expected = decode(build(), SOURCE, Beam(3), 8)
-    for _ in range(4):
-        assert_same(decode(fast, SOURCE, Beam(3), 8), expected)
-
-
-def test_a_copy_of_a_model_has_no_graphs(fast):
-    for _ in range(3):
-        decode(fast, SOURCE, Greedy(), 8)
-    assert graphs(fast)
-    assert not copy.deepcopy(fast)._graphs.entries
+    assert_captured_steps_find_the_same(fast, Beam(3))
 
 
 def test_two_threads_do_not_share_a_graph(fast):
     expected = decode(build(), SOURCE, Beam(3), 8)
-    for _ in range(3):
-        decode(fast, SOURCE, Beam(3), 8)
-    found = []
-
-    def work():
-        found.extend(decode(fast, SOURCE, Beam(3), 8) for _ in range(5))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 20
-    for one in found:
-        assert_same(one, expected)
+    decode_to_capture(fast, Beam(3))
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda _: decode(fast, SOURCE, Beam(3), 8), range(20)))
+    for found in results:
+        assert_same(found, expected)

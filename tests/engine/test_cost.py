@@ -7,40 +7,32 @@ import threading
 import pytest
 
 from attention_cases import SOURCE, build
-from cases import EVERY, assert_same, by_name, recurrent, summaries
+from cases import EVERY, assert_same, by_name, counted, recurrent, summaries, watched
 from npad import NPAD, Beam, Greedy, Noise, count_calls, decode, score
 from npad.engine.cuda_graphs import Graph
 from npad.models.cgru.fast import Prepared
 
 
-class Spy:
-    """A model that notes the rows of every step; it offers nothing but the contract."""
-
-    def __init__(self, model):
-        self.model, self.rows = model, 0
-        self.special, self.sites = model.special, model.sites
-        self.start, self.select = model.start, model.select
-
-    def step(self, state, tokens, perturb=None):
-        self.rows += len(tokens)
-        return self.model.step(state, tokens, perturb)
+def spied():
+    """A model that offers nothing but the contract, and the number of rows of every step."""
+    model, rows = recurrent(), []
+    model.forced = None
+    return watched(model, lambda state, tokens, perturb: rows.append(len(tokens))), rows
 
 
 @pytest.mark.parametrize("decoder", **by_name(EVERY))
 def test_calls_are_the_rows_that_went_through_a_step(decoder):
-    spy = Spy(recurrent())
-    with count_calls() as calls:
-        decode(spy, summaries(3), decoder, 7)
-    assert calls.search + calls.rescoring == spy.rows
+    model, rows = spied()
+    _, calls = counted(decode, model, summaries(3), decoder, 7)
+    assert calls.search + calls.rescoring == sum(rows)
     assert (calls.rescoring > 0) == isinstance(decoder, NPAD)
 
 
 def test_scoring_counts_as_rescoring():
-    spy = Spy(recurrent())
-    with count_calls() as calls:
-        score(spy, summaries(2), [[[3, 4], [5]], [[2]]])
-    assert (calls.search, calls.rescoring) == (0, spy.rows)
-    assert spy.rows > 0
+    model, rows = spied()
+    _, calls = counted(score, model, summaries(2), [[[3, 4], [5]], [[2]]])
+    assert (calls.search, calls.rescoring) == (0, sum(rows))
+    assert rows
 
 
 @pytest.mark.parametrize("decoder", [Greedy(), Beam(3), NPAD(Greedy(), 4, Noise(0.4))], ids=repr)
@@ -52,8 +44,8 @@ def test_counting_leaves_graphs_on(decoder, monkeypatch):
     expected = decode(model, SOURCE, decoder, 8)
     counts = []
     for _ in range(4):
-        with count_calls() as calls:
-            assert_same(decode(model, SOURCE, decoder, 8), expected)
+        found, calls = counted(decode, model, SOURCE, decoder, 8)
+        assert_same(found, expected)
         counts.append((calls.search, calls.rescoring))
     assert len(set(counts)) == 1
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())

@@ -155,6 +155,18 @@ def assert_clean_scores(model, source, nbest_lists, tolerance=1e-9) -> None:
         assert [h.log_prob for h in nbest] == pytest.approx(scores, abs=tolerance)
 
 
+@torch.no_grad()
+def read_by_hand(model, state, tokens) -> float:
+    """log p of tokens and the end, token by token, from a state that may be another model's."""
+    total = 0.0
+    for read, predicted in zip(
+        [model.special.bos, *tokens], [*tokens, model.special.eos], strict=True
+    ):
+        logits, state = model.step(state, torch.tensor([read]))
+        total += logits[0].double().log_softmax(-1)[predicted].item()
+    return total
+
+
 @contextmanager
 def one_warning():
     """Require one MemoryWarning, under Python's default filter."""
@@ -164,11 +176,42 @@ def one_warning():
     assert [warning.category for warning in caught] == [MemoryWarning]
 
 
+class Stateless:
+    """A model whose logits are a function of the tokens that it reads last."""
+
+    def __init__(self, special, logits):
+        self.special, self.sites, self.logits = special, {}, logits
+
+    def start(self, source):
+        return torch.zeros(len(source))
+
+    def step(self, state, tokens, perturb=None):
+        return self.logits(tokens), state
+
+    def select(self, state, rows):
+        return state[rows]
+
+
+def watched(model, note):
+    """The model, which calls note(state, tokens, perturb) before every step."""
+    step = model.step
+
+    def noted_step(state, tokens, perturb=None):
+        note(state, tokens, perturb)
+        return step(state, tokens, perturb)
+
+    model.step = noted_step
+    return model
+
+
+CUDA_OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+
+
 class Small:
     """A model that runs out of memory above `rows` rows."""
 
-    def __init__(self, model, rows, starts=10**9):
-        self.model, self.rows, self.starts = model, rows, starts
+    def __init__(self, model, rows, starts=10**9, error=CUDA_OUT_OF_MEMORY):
+        self.model, self.rows, self.starts, self.error = model, rows, starts, error
         self.special, self.sites, self.select, self.seen = (
             model.special,
             model.sites,
@@ -178,13 +221,13 @@ class Small:
 
     def start(self, source):
         if len(source) > self.starts:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+            raise self.error
         return self.model.start(source)
 
     def step(self, state, tokens, perturb=None):
         self.seen.append(len(tokens))
         if len(tokens) > self.rows:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+            raise self.error
         return self.model.step(state, tokens, perturb)
 
 
@@ -231,13 +274,25 @@ def with_zeros(model: TableModel, seed: int) -> TableModel:
 
 
 def recurrent(
-    cell="gru", dtype=torch.float64, layers=1, summary=4, vocabulary=9, seed=0, scale=4.0, **more
+    cell="gru",
+    dtype=torch.float64,
+    layers=1,
+    summary=4,
+    vocabulary=9,
+    seed=0,
+    scale=4.0,
+    ends=0.0,
+    **more,
 ) -> RecurrentLM:
-    """A small untrained model, its weights enlarged so that its distribution is not flat."""
+    """A small untrained model, its weights enlarged so that its distribution is not flat.
+
+    ends: what is added to the logit of the end token, so that outputs end sooner.
+    """
     torch.manual_seed(seed)
     model = RecurrentLM(vocabulary, 6, 8, cell, layers, summary, **more).to(dtype).eval()
     with torch.no_grad():
         model.logits.weight.mul_(scale)
+        model.logits.bias[model.special.eos] += ends
     return model
 
 
@@ -251,6 +306,13 @@ def p_value(observed: list[int], expected: list[float]) -> float:
     statistic = sum((o - e) ** 2 / e for o, e in pairs)
     freedom = torch.tensor((len(pairs) - 1) / 2, dtype=torch.float64)
     return torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)).item()
+
+
+def assert_drawn(drawn, truth: dict, draws: int) -> None:
+    """Require counts of outputs that their probabilities make likely; the rare ones as one."""
+    common = [tokens for tokens, p in truth.items() if p * draws > 8]
+    observed, expected = [drawn[t] for t in common], [truth[t] * draws for t in common]
+    assert p_value([*observed, draws - sum(observed)], [*expected, draws - sum(expected)]) > 1e-3
 
 
 def best(model, decoder, source=(0,), max_length=8, **more) -> Hypothesis:

@@ -166,31 +166,23 @@ def test_antithetic_pairs():
     assert torch.equal(x[:, ::2], Gaussian().unit(grid(200, 8), 64).view(200, 8, 64)[:, ::2])
 
 
-@pytest.mark.parametrize("width", [16, 17, 24, 100])
-def test_orthogonal_within_blocks_of_sixteen_chains(width):
-    x = Orthogonal().unit(grid(6, 40, steps=2), width).double().view(6, 40, 2, width)
-    for block in (slice(0, 16), slice(16, 32), slice(32, 40)):
-        vectors = x[:, block].transpose(1, 2)
+@pytest.mark.parametrize(
+    ("sentences", "chains", "width", "block"),
+    [
+        *((6, 40, width, 16) for width in (16, 17, 24, 100)),
+        (3, 8, 4, 4),  # four dimensions hold four directions
+        (3000, 16, 16, 16),  # however nearly dependent the vectors are
+    ],
+)
+def test_orthogonal_within_blocks_of_chains(sentences, chains, width, block):
+    x = Orthogonal().unit(grid(sentences, chains), width).double().view(sentences, chains, width)
+    for vectors in x.split(block, dim=1):
         directions = vectors / vectors.norm(dim=-1, keepdim=True)
-        off = directions @ directions.mT - torch.eye(vectors.shape[-2])
-        assert off.abs().max() < 1e-4
-    across = (x[:, :16] * x[:, 16:32]).mean()
-    assert abs(across) < 5 / math.sqrt(x[:, :16].numel())
-
-
-def test_orthogonal_in_fewer_dimensions_than_chains():
-    """Four dimensions hold four directions, so blocks are of four."""
-    x = Orthogonal().unit(grid(3, 8), 4).double().view(3, 8, 4)
-    for block in (x[:, :4], x[:, 4:]):
-        gram = block @ block.mT
-        assert (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-4
-
-
-def test_orthogonal_however_nearly_dependent_the_vectors_are():
-    """Sixteen vectors in sixteen dimensions, drawn 3,000 times."""
-    x = Orthogonal().unit(grid(3000, 16), 16).double().view(3000, 16, 16)
-    directions = x / x.norm(dim=-1, keepdim=True)
-    assert (directions @ directions.mT - torch.eye(16)).abs().max() < 1e-6
+        products = directions @ directions.mT - torch.eye(vectors.shape[1])
+        assert products.abs().max() < (1e-6 if sentences == 3000 else 1e-4)
+    if chains > block:
+        across = x[:, :block] * x[:, block : 2 * block]
+        assert abs(across.mean()) < 5 / math.sqrt(across.numel())
 
 
 def test_the_clean_chain_adds_no_block_of_its_own(monkeypatch):

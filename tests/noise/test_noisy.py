@@ -5,32 +5,26 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases import recurrent, summaries
+from cases import Stateless, recurrent, summaries, watched
 from npad import NPAD, Beam, Greedy, Noise, Noisy, Special, decode
 from npad.distributions import Gaussian, Orthogonal
-from npad.noise.random import Keys
+from npad.noise.random import Keys, draw, normal
 from npad.rows import Problems, repeat
 from npad.schedules import Annealed, Constant, Power
+from npad.testing import check_model
 
 
-class Still:
+class Still(Stateless):
     """A model that returns what perturb returned; its hidden state is zero before every step."""
 
-    special, sites, width = Special(0, 1, 0), {"hidden": 64}, 64
-
     def __init__(self):
-        self.seen = []
-
-    def start(self, source):
-        return torch.zeros(len(source))
+        super().__init__(Special(0, 1, 0), lambda tokens: torch.eye(5)[torch.full_like(tokens, 2)])
+        self.sites, self.seen = {"hidden": 64}, []
 
     def step(self, state, tokens, perturb=None):
-        x = torch.zeros(len(tokens), self.width)
+        x = torch.zeros(len(tokens), 64)
         self.seen.append(x if perturb is None else perturb("hidden", x))
-        return torch.eye(5)[torch.full((len(tokens),), 2)], state
-
-    def select(self, state, rows):
-        return state[rows]
+        return super().step(state, tokens)
 
 
 @pytest.mark.parametrize("schedule", [Annealed(), Constant(), Power(0.5)], ids=repr)
@@ -81,14 +75,13 @@ def test_noise_reaches_the_transition_before_it_happens():
 
 def test_the_very_first_transition_gets_the_full_sigma():
     """The first logits of a noisy chain differ from the clean one's by σ₀ ε₁ through the cell."""
-    model, source = recurrent("gru"), summaries(3)
-    clean, _ = model.step(model.start(source), torch.zeros(3, dtype=torch.long))
-    first, _ = Noisy(model, Noise(0.5)).step(
-        Noisy(model, Noise(0.5)).start(source), torch.zeros(3, dtype=torch.long)
-    )
-    start = model.start(source)
+    model, source, begin = recurrent("gru"), summaries(3), torch.zeros(3, dtype=torch.long)
+    noisy, start = Noisy(model, Noise(0.5)), model.start(source)
     moved = type(start)(start.hidden + 0.5 * epsilon(1), None, start.summary, start.sentence)
-    by_hand, _ = model.step(moved, torch.zeros(3, dtype=torch.long))
+    clean, first, by_hand = (
+        judge.step(state, begin)[0]
+        for judge, state in ((model, start), (noisy, noisy.start(source)), (model, moved))
+    )
     assert (first - clean).abs().max() > 0.01
     torch.testing.assert_close(first, by_hand, atol=1e-6, rtol=0)
 
@@ -159,23 +152,20 @@ def test_noise_around_noise_comes_on_top():
 
 def test_noise_reaches_its_own_site_and_those_of_the_noise_around_it():
     """A model may skip the sites that no noise reaches."""
-    model, told = recurrent(layers=2), {}
+    model, reached = recurrent(layers=2), set()
 
-    class Watch:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
+    def note(state, tokens, perturb):
+        reached.update(site for site in model.sites if perturb.reaches(site))
 
-        def step(self, state, tokens, perturb=None):
-            told["reached"] = {site for site in model.sites if perturb.reaches(site)}
-            return model.step(state, tokens, perturb)
-
-    inner = Noisy(Watch(), Noise(0.5, site="hidden.1"))
+    inner = Noisy(watched(model, note), Noise(0.5, site="hidden.1"))
     for noisy, sites in (
         (inner, {"hidden.1"}),
         (Noisy(inner, Noise(0.5, site="embedding")), {"hidden.1", "embedding"}),
         (Noisy(inner, Noise(0.5, site="hidden")), {"hidden", "hidden.0", "hidden.1"}),
     ):
+        reached.clear()
         noisy.step(noisy.start(summaries(2)), torch.zeros(2, dtype=torch.long))
-        assert told["reached"] == sites
+        assert reached == sites
 
 
 def test_a_noisy_model_by_itself_is_keyed_by_ids():
@@ -212,8 +202,6 @@ def test_a_noisy_model_is_captured_if_its_model_and_its_noise_may_be():
 
 
 def test_a_noisy_model_is_a_model():
-    from npad.testing import check_model
-
     model = recurrent()
     found = decode(Noisy(model, Noise(0.0)), summaries(3), Beam(3), max_length=9)
     assert found == decode(model, summaries(3), Beam(3), max_length=9)
@@ -222,19 +210,14 @@ def test_a_noisy_model_is_a_model():
 
 def test_perturb_tells_its_keys_and_scales():
     """Enough for a model to draw the same noise by itself."""
-    from npad.noise.random import draw, normal
 
-    model, told = recurrent(), {}
+    def compare(state, tokens, perturb):
+        x = state.hidden[0]
+        own = x + perturb.scales[:, None] * draw(perturb.keys("hidden.0"), 8, normal)
+        torch.testing.assert_close(own, perturb("hidden.0", x))
+        compared.append(tokens)
 
-    class Watch:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
-
-        def step(self, state, tokens, perturb=None):
-            x = state.hidden[0]
-            told["own"] = x + perturb.scales[:, None] * draw(perturb.keys("hidden.0"), 8, normal)
-            told["given"] = perturb("hidden.0", x)
-            return model.step(state, tokens, perturb)
-
-    noisy = Noisy(Watch(), Noise(0.4))
+    compared = []
+    noisy = Noisy(watched(recurrent(), compare), Noise(0.4))
     noisy.step(noisy.start(summaries(3)), torch.zeros(3, dtype=torch.long))
-    torch.testing.assert_close(told["own"], told["given"])
+    assert compared

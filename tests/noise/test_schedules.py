@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from cases import recurrent, summaries
+from cases import recurrent, summaries, watched
 from npad import NPAD, Noise, decode
 from npad.noise.noisy import Noisy, entropy_share
 from npad.schedules import (
@@ -58,20 +58,11 @@ def test_entropy_share_is_a_share_whatever_the_rounding():
 
 def test_adaptive_noise_follows_the_last_distribution():
     """Before the first token the factor is 1, then it is the entropy of the last distribution."""
-    model, source, scales = recurrent(), summaries(3), []
+    scales = []
+    model = watched(recurrent(), lambda state, tokens, perturb: scales.append(perturb.scales))
     noisy = Noisy(model, Noise(0.5, Adaptive()))
-
-    class Watch:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
-
-        def step(self, state, tokens, perturb=None):
-            scales.append(perturb.scales)
-            return model.step(state, tokens, perturb)
-
-    watched = Noisy(Watch(), noisy.noise)
-    state = watched.start(source)
-    logits, state = watched.step(state, torch.zeros(3, dtype=torch.long))
-    watched.step(state, logits.argmax(-1))
+    logits, state = noisy.step(noisy.start(summaries(3)), torch.zeros(3, dtype=torch.long))
+    noisy.step(state, logits.argmax(-1))
     assert scales[0].tolist() == [0.5] * 3
     torch.testing.assert_close(scales[1], 0.5 * entropy_share(logits))
 

@@ -131,9 +131,9 @@ def test_load_takes_a_translator_or_a_function(file, name):
         (["-d", "npad(inner=FILE:Twice(half=3),chains=2)"], "NPAD-2 + twice 3"),
     ],
 )
-def test_compare_takes_decoders_of_a_file(file, chosen, title, capsys):
+def test_compare_takes_decoders_of_a_file(file, chosen, title, npad_here):
     chosen = [text.replace("FILE", str(file)) for text in chosen]
-    done = npad("compare", "-m", "toy", *chosen, TEXT)
+    done = npad_here("compare", "-m", "toy", *chosen, TEXT)
     rows = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line[:1] == "│"]
     assert rows[0].startswith(title.split(" ")[0])
     assert len(rows) == 1

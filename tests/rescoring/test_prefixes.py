@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from attention_cases import SOURCE, build
 from cases import counted
-from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
+from npad import InvalidInput, score
 from npad.engine.cuda_graphs import Graph
 from npad.errors import MemoryWarning, OutOfMemory
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
 from npad.rescoring.by_prefix import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS, rounded
 from npad.rescoring.plan import group_size, read_steps, spans
+
+
+def near(scores):
+    return [pytest.approx(of_sentence, abs=1e-12) for of_sentence in scores]
 
 
 @given(
@@ -80,7 +84,7 @@ def test_captured_steps_give_the_same_scores(hypotheses, limit, monkeypatch):
         for n in [hypotheses] * len(SOURCE)
     ]
     targets[-1][-1] = [6] * reads
-    expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
+    expected = near(score(plain, SOURCE, targets))
     for _ in range(3):
         assert score(model, SOURCE, targets) == expected
     captured = [key for key, entry in model._graphs.entries.items() if isinstance(entry, Graph)]
@@ -93,7 +97,7 @@ def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
     monkeypatch.setattr("npad.rescoring.by_prefix.PLANNED_ROWS", least)
     monkeypatch.setitem(MAX_LOGITS, "cpu", least)
     targets = [[[3, 4, 5, 6], [3, 4], [3, 4, 5], []]] * len(SOURCE)
-    expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
+    expected = near(score(plain, SOURCE, targets))
     assert score(Prepared(plain), SOURCE, targets) == expected
 
 
@@ -107,7 +111,7 @@ def test_what_does_not_fit_is_read_in_halves(monkeypatch):
 
     monkeypatch.setattr(strategies, "BY_PREFIX", strategies.BY_PREFIX._replace(read=cramped))
     targets = [[[3, 4, 5]] * (1 + i % 2) + [[4]] * (i % 3) for i in range(len(SOURCE))]
-    expected = [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
+    expected = near(score(plain, SOURCE, targets))
     with pytest.warns(MemoryWarning):
         assert score(Prepared(plain), SOURCE, targets) == expected
 
@@ -126,24 +130,21 @@ def test_spans_are_all_there_is_and_never_too_large(sizes, most):
     assert all(sum(sizes[some]) <= most or len(sizes[some]) == 1 for _, some in found)
 
 
-def test_a_shared_prefix_is_read_once():
-    plain = build()
-    targets = [[[3, 4, 5, 6], [3, 4, 5, 7], [3, 4, 5]]] * len(SOURCE)
-    scores, calls = counted(score, Prepared(plain), SOURCE, targets)
-    assert scores == [pytest.approx(one, abs=1e-12) for one in score(plain, SOURCE, targets)]
-    assert calls.rescoring == len(SOURCE) * (1 + 1 + 1 + 1 + 2)
-
-
-def test_an_empty_target_is_one_step():
-    targets = [[[], [3, 4]], *[[[]]] * (len(SOURCE) - 1)]
-    _, calls = counted(score, Prepared(build()), SOURCE, targets)
-    assert calls.rescoring == len(SOURCE) + 2
-
-
-def test_chains_that_agree_cost_one_to_judge():
-    decoder = NPAD(Greedy(), 8, Noise(0.01))
-    found, calls = counted(decode, Prepared(build()), SOURCE, decoder, 8)
-    assert calls.rescoring <= 2 * sum(max(len(one.tokens) + 1 for one in each) for each in found)
+@pytest.mark.parametrize(
+    ("targets", "rows"),
+    [
+        (
+            [[[3, 4, 5, 6], [3, 4, 5, 7], [3, 4, 5]]] * len(SOURCE),
+            (1 + 1 + 1 + 1 + 2) * len(SOURCE),
+        ),
+        ([[[], [3, 4]], *[[[]]] * (len(SOURCE) - 1)], len(SOURCE) + 2),
+    ],
+    ids=["shared", "empty"],
+)
+def test_a_shared_prefix_is_read_once(targets, rows):
+    scores, calls = counted(score, Prepared(build()), SOURCE, targets)
+    assert scores == near(score(build(), SOURCE, targets))
+    assert calls.rescoring == rows
 
 
 def test_a_token_that_is_none_is_refused():

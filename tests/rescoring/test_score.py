@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import counted, recurrent, summaries, tables
+from cases import Stateless, counted, read_by_hand, recurrent, summaries, tables
 from npad import InvalidInput, Special, score
 from npad.errors import ModelError
 from npad.hypotheses import Hypotheses
@@ -22,32 +22,31 @@ from npad.rescoring.teacher_forcing import TeacherForcing
 TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 
 
+forced_or_not = pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+
+
+def judge(forced, model=None):
+    """A model that reads targets in one go, or step by step."""
+    model = recurrent() if model is None else model
+    if not forced:
+        model.forced = None
+    return model
+
+
 def by_hand(model, source, targets):
-    """One sentence, one target, one token at a time."""
-    out = []
-    for s, wanted in enumerate(targets):
-        out.append([])
-        for target in wanted:
-            state, total = model.start(source[s : s + 1]), 0.0
-            for read, predicted in zip(
-                [model.special.bos, *target], [*target, model.special.eos], strict=True
-            ):
-                logits, state = model.step(state, torch.tensor([read]))
-                p = logits[0].double().exp()
-                total += math.log(p[predicted] / p.sum())
-            out[-1].append(total)
-    return out
+    """The scores of one sentence and one target at a time."""
+    return [
+        [read_by_hand(model, model.start(source[s : s + 1]), target) for target in wanted]
+        for s, wanted in enumerate(targets)
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
-def test_scores_equal_a_hand_written_loop(cell, dtype, forced, monkeypatch):
-    model, source = recurrent(cell, dtype, layers=2), summaries(3, dtype)
-    if not forced:
-        monkeypatch.setattr(type(model), "forced", None)
-    with torch.no_grad():
-        expected = by_hand(model, source, TARGETS)
+@forced_or_not
+def test_scores_equal_a_hand_written_loop(cell, dtype, forced):
+    model, source = judge(forced, recurrent(cell, dtype, layers=2)), summaries(3, dtype)
+    expected = by_hand(model, source, TARGETS)
     for got, wanted in zip(score(model, source, TARGETS), expected, strict=True):
         assert got == pytest.approx(wanted, abs=1e-5)
 
@@ -74,11 +73,9 @@ def test_each_distinct_target_is_read_once():
     assert (len(set(scores[0])), calls.rescoring) == (1, 3)
 
 
-@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+@forced_or_not
 def test_every_position_counts_as_a_call(forced):
-    model = recurrent()
-    if not forced:
-        model.forced = None
+    model = judge(forced)
     _, calls = counted(score, model, summaries(2), [[[2, 3], [4, 5]], [[6, 7], [8, 2]]])
     assert calls.rescoring == 4 * 3
 
@@ -119,14 +116,12 @@ def test_an_impossible_target_has_log_prob_minus_infinity():
     assert score(model, [0], [[[1]]]) == [[-math.inf]]
 
 
-@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+@forced_or_not
 @pytest.mark.parametrize("value", [math.nan, math.inf], ids=["nan", "+inf"])
 def test_logits_that_are_no_distribution_have_no_score(forced, value):
-    model = recurrent()
+    model = judge(forced)
     with torch.no_grad():
         model.logits.bias[3] = value
-    if not forced:
-        model.forced = None
     with pytest.raises(
         ModelError, match=r"RecurrentLM returned NaN, \+inf or nothing but −inf .* while scoring"
     ):
@@ -134,62 +129,48 @@ def test_logits_that_are_no_distribution_have_no_score(forced, value):
 
 
 def test_one_target_without_a_score_is_an_error_for_all():
-    class Fragile:
-        special, sites = Special(5, 0, 5), {}
+    def logits(tokens):
+        return torch.zeros(len(tokens), 5).masked_fill((tokens == 3)[:, None], math.nan)
 
-        def start(self, source):
-            return torch.zeros(len(source))
-
-        def step(self, state, tokens, perturb=None):
-            return torch.zeros(len(tokens), 5).masked_fill((tokens == 3)[:, None], math.nan), state
-
-        def select(self, state, rows):
-            return state[rows]
-
-    found = score(Fragile(), [0], [[[1], [2, 4]]])[0]
+    model = Stateless(Special(5, 0, 5), logits)
+    found = score(model, [0], [[[1], [2, 4]]])[0]
     assert found == pytest.approx([-2 * math.log(5), -3 * math.log(5)])
-    with pytest.raises(ModelError, match="Fragile returned NaN"):
-        score(Fragile(), [0], [[[1], [2, 3]]])
+    with pytest.raises(ModelError, match="Stateless returned NaN"):
+        score(model, [0], [[[1], [2, 3]]])
 
 
-@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+@forced_or_not
 def test_a_pad_that_is_a_real_token_counts_where_it_is_written(forced):
     """(2), (2, pad) and (2, pad, pad) are equal once padded, but scored as they are."""
-    model, source = recurrent(), summaries(1)
+    model, source = judge(forced), summaries(1)
     assert 0 <= model.special.pad < model.logits.out_features
-    if not forced:
-        model.forced = None
     targets = [[[2], [2, model.special.pad], [2, model.special.pad, model.special.pad], [2]]]
-    with torch.no_grad():
-        expected = by_hand(model, source, targets)
+    expected = by_hand(model, source, targets)
     assert len(set(expected[0])) == 3
     assert score(model, source, targets)[0] == pytest.approx(expected[0], abs=1e-9)
 
 
-@pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
+@forced_or_not
 def test_the_end_token_counts_where_a_hypothesis_ended(forced):
     """(3, 4) that ended has one factor more than (3, 4) cut short."""
-    model = recurrent()
-    if not forced:
-        model.forced = None
-    tokens = torch.tensor([[[3, 4], [3, 4], [5, 0]]])
+    model = judge(forced)
     found = Hypotheses(
-        tokens,
+        torch.tensor([[[3, 4], [3, 4], [5, 0]]]),
         torch.tensor([[2, 2, 1]]),
         torch.tensor([[True, False, False]]),
         torch.zeros(1, 3, dtype=torch.float64),
     )
     with torch.inference_mode():
         ended, cut, short = rescore(model, model.start(summaries(1)), found).log_prob[0].tolist()
-        state, expected = model.start(summaries(1)), [0.0]
-        for read, written in zip([model.special.bos, 3, 4], [3, 4, model.special.eos], strict=True):
-            logits, state = model.step(state, torch.tensor([read]))
-            expected.append(expected[-1] + logits.log_softmax(-1)[0, written].item())
-        first = model.step(model.start(summaries(1)), torch.tensor([model.special.bos]))[
-            0
-        ].log_softmax(-1)
-    assert (cut, ended) == pytest.approx(expected[2:])
-    assert short == pytest.approx(first[0, 5].item())
+    state, by_token = model.start(summaries(1)), []
+    with torch.no_grad():
+        for token in (model.special.bos, 3, 4):
+            logits, state = model.step(state, torch.tensor([token]))
+            by_token.append(logits.log_softmax(-1)[0].tolist())
+    first, second, third = by_token
+    assert cut == pytest.approx(first[3] + second[4])
+    assert ended == pytest.approx(first[3] + second[4] + third[model.special.eos])
+    assert short == pytest.approx(first[5])
 
 
 def test_an_empty_place_reads_nothing():

@@ -10,9 +10,8 @@ import torch
 
 import npad
 from attention_cases import SOURCE, build
-from cases import assert_same, key, recurrent, summaries
+from cases import assert_same, key, recurrent, summaries, tokens, watched
 from npad import NPAD, Beam, Greedy, InvalidInput, LengthNormalised, Noise, anytime, decode
-from npad.model import Wrapper
 from npad.models.table import TableModel
 
 DECODERS = {
@@ -25,32 +24,25 @@ DECODERS = {
 }
 
 
-class Slow(Wrapper):
-    """A model whose steps take a while."""
+def slow(model, seconds):
+    """A model whose steps take a while, and the moments at which they began."""
+    begun = []
 
-    def __init__(self, model, seconds):
-        self.model, self.seconds = model, seconds
-        self.begun = []  # when
+    def wait(state, tokens, perturb):
+        begun.append(time.monotonic())
+        time.sleep(seconds)
 
-    def start(self, source):
-        return self.model.start(source)
-
-    def step(self, state, tokens, perturb=None):
-        self.begun.append(time.monotonic())
-        time.sleep(self.seconds)
-        return self.model.step(state, tokens, perturb)
-
-    def select(self, state, rows):
-        return self.model.select(state, rows)
+    return watched(model, wait), begun
 
 
 @pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
 def test_without_a_deadline_the_last_answer_is_that_of_decode(decoder):
     for model, source in ((build(), SOURCE), (recurrent(), summaries(4))):
-        *_, last = anytime(model, source, decoder, max_length=9)
+        ids = [7 - 2 * i for i in range(len(source))]
+        *_, last = anytime(model, source, decoder, max_length=9, ids=ids)
         assert last.complete
         assert last.chains == decoder.chains
-        assert_same(last.hypotheses, decode(model, source, decoder, 9))
+        assert_same(last.hypotheses, decode(model, source, decoder, 9, ids=ids))
 
 
 def test_answers_improve_from_the_clean_chain():
@@ -59,7 +51,7 @@ def test_answers_improve_from_the_clean_chain():
     assert [answer.complete for answer in answers] == [False, False, False, True]
     assert answers == sorted(answers, key=lambda answer: answer.seconds)
     clean = decode(build(), SOURCE, Greedy(), 9)
-    assert [one[0].tokens for one in answers[0].hypotheses] == [one[0].tokens for one in clean]
+    assert tokens(answers[0].hypotheses) == tokens(clean)
     for before, after in itertools.pairwise(answers):
         for old, new in zip(before.hypotheses, after.hypotheses, strict=True):
             assert key(new[0]) >= key(old[0])
@@ -73,17 +65,17 @@ def test_the_first_chain_ends_whatever_the_deadline():
 
 @pytest.mark.parametrize("seconds", [0.15, 0.4])
 def test_a_deadline_is_kept_to_a_step(seconds):
-    model = Slow(build(), 0.02)
+    model, begun = slow(build(), 0.02)
     start = time.monotonic()
     decoder = NPAD(Greedy(), 1000, Noise(0.5))
     answers = anytime(model, SOURCE, decoder, seconds=seconds, max_length=9)
     last = first = next(answers)
-    model.begun.clear()
+    begun.clear()
     for answer in answers:
         last = answer
     assert last.chains < 1000
     end = start + max(seconds, first.seconds)
-    assert sum(moment > end for moment in model.begun) <= 1  # of the search or of re-scoring
+    assert sum(moment > end for moment in begun) <= 1  # of the search or of re-scoring
 
 
 def test_another_search_between_two_answers_changes_nothing():
@@ -99,12 +91,6 @@ def test_another_search_between_two_answers_changes_nothing():
 def test_the_consumers_code_is_not_in_inference_mode():
     for _ in anytime(build(), SOURCE, DECODERS["beam"], max_length=9):
         assert not torch.is_inference_mode_enabled()
-
-
-def test_ids_key_the_noise():
-    ids = [7, 5, 3, 1, 9]
-    *_, last = anytime(build(), SOURCE, DECODERS["greedy"], max_length=9, ids=ids)
-    assert_same(last.hypotheses, decode(build(), SOURCE, DECODERS["greedy"], 9, ids=ids))
 
 
 def test_a_deadline_in_milliseconds_still_works_and_warns():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,42 +80,42 @@ def test_defaults_are_those_documented(default, explicit):
 
 
 @pytest.mark.parametrize(
-    ("make", "allowed", "refused"),
+    ("make", "field", "allowed", "refused"),
     [
-        (Beam, 1, 0),
-        (lambda nbest: Beam(3, nbest=nbest), 3, 4),
-        (lambda nbest: Beam(3, nbest=nbest), 1, 0),
-        (Diverse, 1, 0),
-        (lambda eta: Diverse(eta=eta), 0, -1e-9),
-        (Sampling, 1, 0),
-        (lambda temperature: Sampling(temperature=temperature), 1e-300, 0),
-        (lambda k: Sampling(top_k=k), 1, 0),
-        (lambda p: Sampling(top_p=p), 1, 1 + 1e-9),
-        (lambda p: Sampling(top_p=p), 1e-300, 0),
-        (lambda seed: Sampling(seed=seed), LARGEST_SEED, LARGEST_SEED + 1),
-        (Exact, 1, 0),
-        (lambda chains: NPAD(chains=chains), 1, 0),
-        (lambda seed: NPAD(seed=seed), LARGEST_SEED, LARGEST_SEED + 1),
-        (lambda seed: Noisy(TABLE, Noise(0.3), seed), LARGEST_SEED, LARGEST_SEED + 1),
-        (LengthNormalised, 0, -1e-9),
-        (GNMTLength, 0, -1e-9),
-        (lambda beta: GNMTLength(beta=beta), 0, -1e-9),
-        (Noise, 0, -1e-9),
-        (Power, 0, -1e-9),
-        (Linear, 1, 0),
-        (Cosine, 1, 0),
-        (Exponential, 1e-300, 0),
-        (FirstSteps, 1, 0),
-        (Adaptive, 1e-300, 0),
-        (StudentT, 2 + 1e-9, 2),
-        (Orthogonal, 1, 0),
-        (Orthogonal, 16, 17),
+        (Beam, "width", 1, 0),
+        (partial(Beam, 3), "nbest", 3, 4),
+        (partial(Beam, 3), "nbest", 1, 0),
+        (Diverse, "width", 1, 0),
+        (Diverse, "eta", 0, -1e-9),
+        (Sampling, "samples", 1, 0),
+        (Sampling, "temperature", 1e-300, 0),
+        (Sampling, "top_k", 1, 0),
+        (Sampling, "top_p", 1, 1 + 1e-9),
+        (Sampling, "top_p", 1e-300, 0),
+        (Sampling, "seed", LARGEST_SEED, LARGEST_SEED + 1),
+        (Exact, "budget", 1, 0),
+        (NPAD, "chains", 1, 0),
+        (NPAD, "seed", LARGEST_SEED, LARGEST_SEED + 1),
+        (partial(Noisy, TABLE, Noise(0.3)), "seed", LARGEST_SEED, LARGEST_SEED + 1),
+        (LengthNormalised, "alpha", 0, -1e-9),
+        (GNMTLength, "alpha", 0, -1e-9),
+        (GNMTLength, "beta", 0, -1e-9),
+        (Noise, "sigma", 0, -1e-9),
+        (Power, "p", 0, -1e-9),
+        (Linear, "steps", 1, 0),
+        (Cosine, "steps", 1, 0),
+        (Exponential, "decay", 1e-300, 0),
+        (FirstSteps, "n", 1, 0),
+        (Adaptive, "power", 1e-300, 0),
+        (StudentT, "nu", 2 + 1e-9, 2),
+        (Orthogonal, "block", 1, 0),
+        (Orthogonal, "block", 16, 17),
     ],
 )
-def test_the_last_value_allowed_and_the_first_refused(make, allowed, refused):
-    make(allowed)
-    with pytest.raises(InvalidInput):
-        make(refused)
+def test_the_last_value_allowed_and_the_first_refused(make, field, allowed, refused):
+    make(**{field: allowed})
+    with pytest.raises(InvalidInput, match=f"{field} must be"):
+        make(**{field: refused})
 
 
 def test_only_adaptive_noise_uses_the_entropy():

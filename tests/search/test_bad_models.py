@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import npad
-from cases import EVERY, by_name, recurrent, summaries
+from cases import EVERY, Stateless, by_name, recurrent, summaries
 from npad import (
     NPAD,
     Beam,
@@ -49,10 +48,11 @@ def test_a_model_in_training_mode_would_decode_at_random(drop):
     decode(model.eval(), summaries(2), Greedy(), 3)
     for call in (
         lambda: decode(model.train(), summaries(2), Greedy(), 3),
-        lambda: npad.score(model, summaries(1), [[[2]]]),
+        lambda: score(model, summaries(1), [[[2]]]),
+        lambda: decode(Noisy(model, Noise(0.3)), summaries(2), Greedy(), 5),
     ):
         with pytest.raises(
-            InvalidInput, match=r"RecurrentLM is in training mode .* call .eval\(\) first"
+            InvalidInput, match=r"in training mode .* would apply dropout: call \.eval\(\) first"
         ):
             call()
 
@@ -132,23 +132,12 @@ def test_more_than_memory_is_refused_before_it_hurts(decoder):
 def test_a_large_vocabulary_is_part_of_the_sum():
     """Few tokens, but 10⁷ rows of 10⁵ logits: refused after one step, before the rows exist."""
 
-    class Wide:
-        from npad import Special
-
-        special, sites = Special(0, 1, 0), {}
-
-        def start(self, source):
-            return torch.zeros(len(source))
-
-        def step(self, state, tokens, perturb=None):
-            assert len(tokens) == 1
-            return torch.zeros(len(tokens), 100_000), state
-
-        def select(self, state, rows):
-            return state[rows]
+    def logits(tokens):
+        assert len(tokens) == 1
+        return torch.zeros(len(tokens), 100_000)
 
     with pytest.raises(OutOfMemory, match="10,000,000 rows need about"):
-        decode(Wide(), [0], Sampling(10**7), max_length=2)
+        decode(Stateless(Special(0, 1, 0), logits), [0], Sampling(10**7), max_length=2)
 
 
 @every
@@ -162,36 +151,21 @@ def test_an_end_that_cannot_come_is_an_error(decoder):
             decode(model, summaries(2, torch.float32), decoder, 4)
 
 
+def test_a_failed_allocation_is_one_line_and_other_errors_are_left_alone():
+    def fail(logits):
+        raise RuntimeError("my own")
+
+    exhaust = Broken(lambda logits: torch.empty(2**60, dtype=torch.uint8))
+    with pytest.raises(OutOfMemory, match="this does not fit in memory; lower") as caught:
+        decode(exhaust, summaries(2, torch.float32), Greedy())
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RuntimeError, match=r"^my own$"):
+        decode(Broken(fail), summaries(2, torch.float32), Greedy())
+
+
 def test_a_vocabulary_that_changes_is_an_error():
     with pytest.raises(ModelError, match=r"returned 8 logits per row, and 9 before"):
         decode(Broken(lambda x: x[:, :-1], from_step=3), summaries(2, torch.float32), Greedy(), 6)
-
-
-def test_a_failed_allocation_is_one_line():
-    class Hungry(Broken):
-        def step(self, state, tokens, perturb=None):
-            torch.empty(2**60, dtype=torch.uint8)
-
-    with pytest.raises(OutOfMemory, match="this does not fit in memory; lower") as caught:
-        decode(Hungry(lambda x: x), summaries(2, torch.float32), Greedy())
-    assert "\n" not in str(caught.value)
-
-
-def test_a_models_own_error_is_left_alone():
-    class Fails(Broken):
-        def step(self, state, tokens, perturb=None):
-            raise RuntimeError("my own")
-
-    with pytest.raises(RuntimeError, match=r"^my own$"):
-        decode(Fails(lambda x: x), summaries(2, torch.float32), Greedy())
-
-
-def test_dropout_inside_a_wrapper_is_refused_too():
-    model = recurrent()
-    model.drop = torch.nn.Dropout(0.5)
-    model.train()
-    with pytest.raises(InvalidInput, match=r"would apply dropout: call \.eval\(\) first"):
-        decode(Noisy(model, Noise(0.3)), summaries(2), Greedy(), 5)
 
 
 class OnlyBuffers(torch.nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
@@ -10,7 +9,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import assert_same, best, counted, key, recurrent, summaries, tables, with_zeros
+from cases import (
+    Stateless,
+    assert_same,
+    best,
+    counted,
+    key,
+    npad,
+    recurrent,
+    summaries,
+    tables,
+    tokens,
+    watched,
+    with_zeros,
+)
 from npad import NPAD, Beam, Greedy, Noise, Special, decode
 from npad.models.table import TableModel
 from plain import plain_beam
@@ -23,7 +35,7 @@ def assert_plain(beam, model, max_length):
     found = decode(model, [0], beam, max_length)[0]
     expected = plain_beam(model, beam.width, beam.finish, beam.nbest, max_length)
     assert [(one.tokens, one.finished) for one in found] == [
-        (tokens, ended) for tokens, _, ended in expected
+        (output, ended) for output, _, ended in expected
     ]
     assert [one.log_prob for one in found] == pytest.approx(
         [log_prob for _, log_prob, _ in expected], abs=1e-9
@@ -76,23 +88,12 @@ def tied(draw: random.Random, vocabulary: int) -> list[float]:
 
 @pytest.mark.parametrize("finish", RULES)
 @given(model=tables(), max_length=st.integers(1, 5))
-def test_a_wide_beam_finds_the_enumerated_argmax(finish, model, max_length):
-    width = sum(1 for _ in model.outputs(0, max_length)) + 1  # above the vocabulary, too
-    found, truth = (
-        best(model, Beam(width, finish), max_length=max_length),
-        model.best(0, max_length),
-    )
-    assert found.finished == truth.finished
-    assert found.log_prob == pytest.approx(truth.log_prob, abs=1e-9)
-
-
-@pytest.mark.parametrize("finish", RULES)
-@given(model=tables(), max_length=st.integers(1, 5))
 def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
     truth = sorted(
         model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True
     )
-    found = decode(model, [0], Beam(len(truth), finish, nbest=len(truth)), max_length)[0]
+    width = len(truth) + 1  # above the vocabulary, too
+    found = decode(model, [0], Beam(width, finish, nbest=width), max_length)[0]
     assert [one.finished for one in found] == [one.finished for one in truth]
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in truth])
 
@@ -112,21 +113,18 @@ def test_greedy_is_beam_of_one(finish, model, max_length):
         )
 
 
-def test_greedy_is_beam_of_one_for_a_network():
+@pytest.mark.parametrize("outer", [lambda inner: inner, npad], ids=["plain", "npad"])
+def test_greedy_is_beam_of_one_for_a_network(outer):
     model, source = recurrent("lstm", layers=2), summaries(8)
-    assert_same(
-        decode(model, source, Beam(1), max_length=15),
-        decode(model, source, Greedy(), max_length=15),
-    )
+    greedy, beam = (decode(model, source, outer(inner), 15) for inner in (Greedy(), Beam(1)))
+    assert_same(greedy, beam)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_greedy_is_beam_of_one_among_equals(dtype):
     """Logits of few distinct values tie often: greedy search and a beam of one take the first."""
 
-    class Tied:
-        special, sites = Special(40, 0, 40), {"hidden": 1}
-
+    class Tied(Stateless):
         def start(self, source):
             return torch.tensor(source)
 
@@ -135,36 +133,19 @@ def test_greedy_is_beam_of_one_among_equals(dtype):
             grid = (state[:, None] * torch.arange(1, 41) % 1013) % 4
             return grid.to(dtype), state
 
-        def select(self, state, rows):
-            return state[rows]
-
-    source = list(range(200))
+    model, source = Tied(Special(40, 0, 40), None), list(range(200))
+    model.sites = {"hidden": 1}
     for outer in (lambda inner: inner, lambda inner: NPAD(inner, chains=2, noise=Noise(0.0))):
-        greedy, beam = (
-            decode(Tied(), source, outer(one), max_length=6) for one in (Greedy(), Beam(1))
-        )
+        greedy, beam = (decode(model, source, outer(inner), 6) for inner in (Greedy(), Beam(1)))
         assert greedy == beam
 
 
 def test_greedy_is_beam_of_one_however_small_the_difference():
     """Adding a gap of 1.2e-7 to a score of −20 in float32 loses it; the order must not be lost."""
-
-    class Close:
-        special, sites = Special(3, 2, 3), {}
-
-        def start(self, source):
-            return torch.zeros(len(source))
-
-        def step(self, state, tokens, perturb=None):
-            return torch.tensor([[0.0, 1.2e-7, -20.0]]).repeat(len(tokens), 1), state
-
-        def select(self, state, rows):
-            return state[rows]
-
-    greedy, beam = (
-        decode(Close(), [0], one, max_length=60)[0][0].tokens for one in (Greedy(), Beam(1))
-    )
-    assert greedy == beam == (1,) * 60
+    logits = torch.tensor([[0.0, 1.2e-7, -20.0]])
+    model = Stateless(Special(3, 2, 3), lambda read: logits.repeat(len(read), 1))
+    for decoder in (Greedy(), Beam(1)):
+        assert tokens(decode(model, [0], decoder, max_length=60)) == [[(1,) * 60]]
 
 
 # Three tables on which the rules differ. Tokens: 0 ends, 1 and 2 are words.
@@ -176,75 +157,59 @@ SHRINK_LOSES = {
     (1, 1): [1.0, 0.0, 0.0],
     (2,): [0.1, 0.45, 0.45],
 }
+ENDS_AT_THIRTY = {
+    (): [0.30, 0.36, 0.34],
+    (1,): [0.0, 0.95, 0.05],
+    (1, 1): [1.0, 0, 0],
+    (2,): [0.0, 0.95, 0.05],
+    (2, 1): [1.0, 0, 0],
+}
+# The empty output ends at 0.20; then (2, 1) 0.308, (1, 1) 0.225, (1, 2) 0.216.
+ALL_PART = {
+    (): [0.20, 0.45, 0.35],
+    (1,): [0.02, 0.50, 0.48],
+    (1, 1): [0.99, 0.01, 0.0],
+    (1, 2): [0.98, 0.01, 0.01],
+    (2,): [0.10, 0.88, 0.02],
+    (2, 1): [0.60, 0.20, 0.20],
+}
 
 
-def test_a_beam_that_shrinks_gives_the_ended_one_a_place_for_good():
-    """Width 2: the empty output ends at 0.40 and takes a slot; the other slot follows 1, then 2."""
-    model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
-    found = decode(model, [0], Beam(2, "shrink", nbest=2), 8)[0]
-    assert [one.tokens for one in found] == [(), (1, 2)]
-    assert [one.log_prob for one in found] == pytest.approx(
-        [math.log(0.40), math.log(0.35 * 0.52 * 0.5)]
-    )
-
-
-def test_a_beam_where_the_ended_compete_pushes_out_the_weak():
-    """Width 2: an output that ends at 0.2, below live prefixes of 0.42 and 0.38, gets no slot."""
-    table = {(): [0.20, 0.42, 0.38], (1,): [0.5, 0.25, 0.25], (2,): [0.9, 0.05, 0.05]}
+@pytest.mark.parametrize(
+    ("table", "width", "expected"),
+    [
+        (
+            SHRINK_LOSES,
+            2,
+            {
+                "shrink": [(), (1, 2)],  # the empty output at 0.40 takes a place for good
+                "pool": [(), (1, 1)],  # both prefixes stay live next to the pool
+            },
+        ),
+        # Step 2 offers (2) at 0.342 and (1) at 0.21; the end at 0.2 gets no place before.
+        (
+            {(): [0.20, 0.42, 0.38], (1,): [0.5, 0.25, 0.25], (2,): [0.9, 0.05, 0.05]},
+            2,
+            {"compete": [(2,), (1,)]},
+        ),
+        (ENDS_AT_THIRTY, 3, {"compete": [(1, 1), (2, 1), ()]}),
+        (ENDS_AT_THIRTY, 2, {"compete": [(1, 1), (2, 1)]}),  # two candidates beat the end
+        (
+            ALL_PART,
+            3,
+            {
+                "shrink": [(1, 1), (), (2, 1)],  # its place is lost for (1, 2)
+                "compete": [(1, 1), (1, 2), (2, 1)],  # pushed out by the three
+                "pool": [(1, 1), (1, 2), ()],  # safe in the pool, where it beats (2, 1), 0.185
+            },
+        ),
+    ],
+    ids=["shrink-loses", "end-gets-no-place", "end-stays", "end-pushed-out", "all-part"],
+)
+def test_the_rules_by_hand(table, width, expected):
     model = TableModel({0: table}, dtype=torch.float64)
-    # Step 2 offers (2) at 0.342 and (1) at 0.21, both ended; "compete" keeps just these.
-    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [
-        (2,),
-        (1,),
-    ]
-    # An ended one of 0.30 stays until two candidates beat it.
-    table = {
-        (): [0.30, 0.36, 0.34],
-        (1,): [0.0, 0.95, 0.05],
-        (1, 1): [1.0, 0, 0],
-        (2,): [0.0, 0.95, 0.05],
-        (2, 1): [1.0, 0, 0],
-    }
-    model = TableModel({0: table}, dtype=torch.float64)
-    assert [one.tokens for one in decode(model, [0], Beam(3, "compete", nbest=3), 8)[0]] == [
-        (1, 1),
-        (2, 1),
-        (),
-    ]
-    assert [one.tokens for one in decode(model, [0], Beam(2, "compete", nbest=2), 8)[0]] == [
-        (1, 1),
-        (2, 1),
-    ]
-
-
-def test_a_pool_keeps_the_beam_full():
-    """On the table of the shrinking beam, both prefixes stay live next to the pool."""
-    model = TableModel({0: SHRINK_LOSES}, dtype=torch.float64)
-    found = decode(model, [0], Beam(2, "pool", nbest=2), 8)[0]
-    assert [one.tokens for one in found] == [(), (1, 1)]
-    assert found[1].log_prob == pytest.approx(math.log(0.35 * 0.48))
-
-
-def test_the_three_rules_part_on_one_table():
-    """Width 3: the empty output ends at 0.20; then (2, 1) 0.308, (1, 1) 0.225, (1, 2) 0.216."""
-    table = {
-        (): [0.20, 0.45, 0.35],
-        (1,): [0.02, 0.50, 0.48],
-        (1, 1): [0.99, 0.01, 0.0],
-        (1, 2): [0.98, 0.01, 0.01],
-        (2,): [0.10, 0.88, 0.02],
-        (2, 1): [0.60, 0.20, 0.20],
-    }
-    model = TableModel({0: table}, dtype=torch.float64)
-    answers = {
-        finish: [one.tokens for one in decode(model, [0], Beam(3, finish, nbest=3), 8)[0]]
-        for finish in RULES
-    }
-    assert answers == {
-        "shrink": [(1, 1), (), (2, 1)],  # its place is lost for (1, 2)
-        "compete": [(1, 1), (1, 2), (2, 1)],  # pushed out by the three
-        "pool": [(1, 1), (1, 2), ()],  # safe in the pool, where it beats (2, 1) with its 0.185
-    }
+    for finish, outputs in expected.items():
+        assert tokens(decode(model, [0], Beam(width, finish, nbest=width), 8)) == [outputs]
 
 
 @pytest.mark.parametrize("finish", RULES)
@@ -258,17 +223,10 @@ def test_it_costs_one_row_first_and_its_width_after(finish):
 @pytest.mark.parametrize("finish", RULES)
 def test_an_unused_slot_repeats_the_first_prefix(finish):
     """Only two prefixes are possible; rows for them and two copies of the first are stepped."""
-    table = {(): [0.0, 0.4, 0.6], (1,): [0.0, 0.0, 1.0], (2,): [0.0, 1.0, 0.0]}
-    model, read = TableModel({0: table}, dtype=torch.float64), []
-
-    class Watch:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
-
-        def step(self, state, tokens, perturb=None):
-            read.append(tokens.tolist())
-            return model.step(state, tokens, perturb)
-
-    decode(Watch(), [0], Beam(4, finish), 3)
+    table, read = {(): [0.0, 0.4, 0.6], (1,): [0.0, 0.0, 1.0], (2,): [0.0, 1.0, 0.0]}, []
+    model = TableModel({0: table}, dtype=torch.float64)
+    watched(model, lambda state, tokens, perturb: read.append(tokens.tolist()))
+    decode(model, [0], Beam(4, finish), 3)
     assert read[1:] == [[2, 1, 2, 2], [1, 2, 1, 1]]
 
 

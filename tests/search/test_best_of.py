@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from cases import key, recurrent, summaries
-from npad import NPAD, Beam, BestOf, Diverse, Exact, Greedy, InvalidInput, Sampling, decode
+from npad import Beam, BestOf, Diverse, Exact, Greedy, Sampling, decode
 from npad.models.table import TableModel
 
 DECODERS = (Greedy(), Sampling(3, seed=2), Beam(3, nbest=2), Exact(50))
@@ -31,13 +30,3 @@ def test_a_proof_is_of_one_decoder_and_not_of_all():
 def test_all_its_candidates_are_those_of_its_decoders():
     plain = BestOf((Beam(3), Greedy(), Diverse(2, 0.1)))
     assert plain.all_candidates() == BestOf((Beam(3, nbest=3), Greedy(), Diverse(2, 0.1, nbest=2)))
-
-
-@pytest.mark.parametrize(
-    "decoders",
-    [(), [Greedy()], Greedy(), (Greedy,), (Greedy(), "beam"), (Greedy(), NPAD())],
-    ids=repr,
-)
-def test_it_takes_a_tuple_of_decoders_without_npad(decoders):
-    with pytest.raises(InvalidInput):
-        BestOf(decoders)

@@ -47,7 +47,12 @@ def counts(found):
     return [[hypothesis.count for hypothesis in hypotheses] for hypotheses in found]
 
 
-@pytest.mark.parametrize("decoder", **by_name(NOISY))
+RANGED = NOISY | {
+    "sigma-per-chain": npad(Greedy(), chains=5, noise=Noise((0.0, 0.1, 0.9, 3.0, 0.2)))
+}
+
+
+@pytest.mark.parametrize("decoder", **by_name(RANGED))
 @pytest.mark.parametrize("cuts", [[1], [2, 3], [1, 2, 3, 4]], ids=str)
 def test_ranges_of_chains_merge_to_the_whole(decoder, cuts):
     model, source = recurrent(), summaries(3)
@@ -94,21 +99,14 @@ SELECTORS = [LengthNormalised(), GNMTLength(0.8), MBR(), Rerank(lambda h: -len(h
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("selector", SELECTORS, ids=lambda s: type(s).__name__)
 def test_the_driver_selects_as_the_search_does(selector, dtype):
+    """From one range: the same batch shape, so that float32 is bit-identical, too."""
     decoder = npad(Beam(3), candidates="all", selector=selector, chains=6)
     model, source = recurrent(dtype=dtype), summaries(4, dtype)
-    whole = decode(model, source, decoder, LENGTH)
-    parts = [
-        decode(model, source, decoder.chain_range(*bounds), LENGTH) for bounds in [(0, 6)]
-    ]  # one range: the same batch shape, so that float32 is bit-identical, too
-    assert [decoder.merge(part) for part in parts[0]] == [
-        [replace(hypothesis, proven=None) for hypothesis in hypotheses] for hypotheses in whole
+    found = decode(model, source, decoder.chain_range(0, 6), LENGTH)
+    assert [decoder.merge(hypotheses) for hypotheses in found] == [
+        [replace(hypothesis, proven=None) for hypothesis in hypotheses]
+        for hypotheses in decode(model, source, decoder, LENGTH)
     ]
-
-
-def test_a_sigma_per_chain_stays_with_its_chain():
-    decoder = npad(Greedy(), chains=4, noise=Noise((0.0, 0.1, 0.9, 3.0)))
-    model, source = recurrent(), summaries(2)
-    assert_same(in_ranges(model, source, decoder, [2]), decode(model, source, decoder, LENGTH))
 
 
 def test_of_equal_candidates_the_first_stays_and_the_counts_add_up():

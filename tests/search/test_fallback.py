@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -59,23 +57,6 @@ def test_the_last_temperature_is_returned_where_none_passes():
     impossible = Fallback(samples=3, temperatures=(0.5, 2.0), min_log_prob=0.0)
     expected = decode(MODEL, ["torn"], Sampling(3, 2.0, seed=2 * 1_000_003), 60)[0]
     assert best(impossible, ["torn"])[0].tokens == max(expected, key=mean).tokens
-
-
-def test_it_does_not_depend_on_the_batch():
-    decoder = Fallback(seed=4)
-    together = best(decoder, SOURCE * 2, ids=[7, 8, 9, 10, 11, 12])
-    for i, hypothesis in enumerate(together):
-        assert best(decoder, [(SOURCE * 2)[i]], ids=[7 + i])[0].tokens == hypothesis.tokens
-
-
-def test_scores_are_the_models_own():
-    for source, found in zip(SOURCE, best(Fallback()), strict=True):
-        table, prefix, total = MODEL.tables[source], (), 0.0
-        for token in (*found.tokens, 0)[: len(found.tokens) + found.finished]:
-            row = table.get(prefix)
-            total += math.log(row[token]) if row else 0.0
-            prefix += (token,)
-        assert found.log_prob == pytest.approx(total)
 
 
 def test_chains_of_npad_fall_back_each_on_its_own():

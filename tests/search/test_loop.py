@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases import assert_same, counted, recurrent, summaries
+from cases import Stateless, assert_same, counted, recurrent, summaries, watched
 from npad import NPAD, Beam, BestOf, Greedy, Noise, Sampling, Special, decode
 from npad.models.table import TableModel
 from npad.schedules import Constant
 
 
-class Counting:
+class Counting(Stateless):
     """A model whose step counts its steps in the state that it is given."""
-
-    special, sites = Special(6, 0, 6), {}
 
     def start(self, source):
         return torch.zeros(len(source), dtype=torch.long)
@@ -23,24 +21,22 @@ class Counting:
         state += 1
         return torch.eye(6)[(state + 1) % 6] * 5, state
 
-    def select(self, state, rows):
-        return state[rows]
+
+COUNTING = Counting(Special(6, 0, 6), None)
 
 
 @pytest.mark.parametrize("decoder", [Greedy(), Sampling(1), Beam(1)], ids=repr)
 def test_a_search_steps_a_copy_of_the_state_it_is_given(decoder):
     """Two searches from one state find the same, though steps write to their states."""
-    (alone,) = decode(Counting(), [0], decoder, 9)
-    (both,) = decode(Counting(), [0], BestOf((decoder, decoder)), 9)
+    (alone,) = decode(COUNTING, [0], decoder, 9)
+    (both,) = decode(COUNTING, [0], BestOf((decoder, decoder)), 9)
     assert_same([both[:1], both[1:]], [alone, alone])
 
 
 @pytest.mark.parametrize("inner", [Greedy(), Beam(2), Sampling(2)], ids=repr)
 def test_a_sentence_goes_on_until_all_its_chains_are_done(inner):
     """A hypothesis without its end has all the tokens that were allowed."""
-    model = recurrent(vocabulary=6)
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] += 2.0
+    model = recurrent(vocabulary=6, ends=2.0)
     found = decode(model, summaries(6), NPAD(inner, 5, Noise(1.5, Constant())), max_length=12)
     lengths = {len(one.tokens) for hypotheses in found for one in hypotheses if not one.finished}
     assert lengths <= {12}
@@ -52,18 +48,9 @@ def test_a_sentence_goes_on_until_all_its_chains_are_done(inner):
 def test_a_row_that_has_ended_reads_the_end_token(decoder, monkeypatch):
     """Whatever the model makes of it, this is a token that every model can read."""
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 8)
-    model, read = recurrent(vocabulary=5), []
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] += 1.0
-
-    class Watch:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
-
-        def step(self, state, tokens, perturb=None):
-            read.append(tokens.tolist())
-            return model.step(state, tokens, perturb)
-
-    decode(Watch(), summaries(4), decoder, 8)
+    model, read = recurrent(vocabulary=5, ends=1.0), []
+    watched(model, lambda state, tokens, perturb: read.append(tokens.tolist()))
+    decode(model, summaries(4), decoder, 8)
     by_row = [list(tokens) for tokens in zip(*read[1:], strict=True)]
     ends = [tokens.index(model.special.eos) for tokens in by_row if model.special.eos in tokens]
     assert min(ends) < 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attention_cases import SOURCE, build
-from cases import assert_clean_scores, make_decoder, recurrent, summaries
+from cases import assert_clean_scores, counted, make_decoder, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -21,7 +21,6 @@ from npad import (
     Noise,
     Sampling,
     Selected,
-    count_calls,
     decode,
     load,
 )
@@ -120,25 +119,29 @@ def test_a_steered_model_has_the_clean_models_scores():
 
 
 def test_the_cost_is_that_of_both_decoders():
-    model, source = recurrent(), summaries(2)
-    calls = []
-    for decoder in (Beam(3), Sampling(5), MBRDecoding(Beam(3), Sampling(5))):
-        with count_calls() as counted:
-            decode(model, source, decoder, 6)
-        calls.append(counted.search)
+    decoders = (Beam(3), Sampling(5), MBRDecoding(Beam(3), Sampling(5)))
+    of_beam, of_samples, of_both = (
+        counted(decode, recurrent(), summaries(2), decoder, 6)[1].search for decoder in decoders
+    )
     # The whole list of a beam may take more steps than its best.
-    assert calls[2] >= calls[0] + calls[1]
+    assert of_both >= of_beam + of_samples
 
 
-def test_the_utility_compares_texts():
-    seen = set()
+@pytest.mark.parametrize(
+    "comparing",
+    [lambda mbr: MBRDecoding(Beam(2), Sampling(5), mbr), lambda mbr: Selected(Beam(3), mbr)],
+    ids=["mbr-decoding", "selected"],
+)
+def test_the_utility_compares_texts(comparing):
+    """What the translator writes, and not a letter for each token."""
+    compared = set()
 
     def utility(hypothesis, reference):
-        seen.update((hypothesis, reference))
+        compared.update((hypothesis, reference))
         return 0.0
 
-    load("toy").translate(["na ja"], MBRDecoding(Beam(2), Sampling(5), MBR(utility)))
-    assert "well yes" in seen
+    load("toy").translate(["na ja"], comparing(MBR(utility)))
+    assert "well yes" in compared
 
 
 @pytest.mark.parametrize(
@@ -169,14 +172,20 @@ def test_a_model_that_continues_text_does_not_wrap_it():
     assert make_decoder("mbr-decoding", {}, defaults) == MBRDecoding()
 
 
-def test_mistakes_are_one_clear_line():
-    with pytest.raises(InvalidInput, match=r"its selector must be MBR\(\) or ModelMBR\(\), not"):
-        MBRDecoding(selector=LengthNormalised())
-    with pytest.raises(InvalidInput, match="its selector must be MBR"):
-        MBRDecoding(selector=WithCut(MostProbable()))
-    with pytest.raises(InvalidInput, match="references must be a Decoder, such as"):
-        MBRDecoding(pseudo_references="sampling")
-    with pytest.raises(InvalidInput, match="inner must be a decoder: write"):
-        MBRDecoding(Beam)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"selector": LengthNormalised()}, r"its selector must be MBR\(\) or ModelMBR\(\), not"),
+        ({"selector": WithCut(MostProbable())}, "its selector must be MBR"),
+        ({"pseudo_references": "sampling"}, "references must be a Decoder, such as"),
+        ({"inner": Beam}, "inner must be a decoder: write"),
+    ],
+)
+def test_mistakes_are_one_clear_line(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        MBRDecoding(**arguments)
+
+
+def test_options_of_samples_do_not_go_with_a_beam():
     with pytest.raises(InvalidInput, match="--samples does not go with --inner beam"):
         make_decoder("mbr-decoding", {"samples": 9})

@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from cases import PLAIN, assert_same, counted, npad, one_warning, recurrent, summaries
+from cases import (
+    PLAIN,
+    Small,
+    assert_same,
+    counted,
+    npad,
+    one_warning,
+    read_by_hand,
+    recurrent,
+    summaries,
+    tokens,
+    watched,
+)
 from npad import NPAD, Beam, Exact, Greedy, Noise, Sampling, decode
 from npad.distributions import Antithetic, Fixed, Gaussian, Orthogonal
 from npad.errors import OutOfMemory
@@ -54,15 +66,7 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
     whole = decode(model, source, decoder, max_length=7)
     assert max(map(len, whole)) > 5
 
-    class Small:
-        special, sites, start, select = model.special, model.sites, model.start, model.select
-
-        def step(self, state, tokens, perturb=None):
-            if len(tokens) > 10:
-                raise error
-            return model.step(state, tokens, perturb)
-
-    small: Any = Small()
+    small: Any = Small(model, 10, error=error)
     if forced:
 
         def reads(state, tokens):
@@ -82,18 +86,8 @@ def test_chains_and_their_judge_run_in_turn_when_memory_fails(error, forced, mon
 )
 def test_sentences_are_dropped_whole_with_all_their_chains(inner):
     """Chains end at different steps; at every step all live sentences have as many rows."""
-    model, source = recurrent(vocabulary=6), summaries(6)
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] += 2.0  # sooner or later
-    rows = []
-
-    step = model.step
-
-    def watched(state, tokens, perturb=None):
-        rows.append(torch.bincount(state.sentence).tolist())
-        return step(state, tokens, perturb)
-
-    model.step = watched
+    model, source, rows = recurrent(vocabulary=6, ends=2.0), summaries(6), []
+    watched(model, lambda state, *_: rows.append(torch.bincount(state.sentence).tolist()))
     decode(model, source, NPAD(inner, 4, Noise(1.5, Constant())), max_length=40)
     searched = [[count for count in counts if count] for counts in rows]
     assert {count for counts in searched for count in counts} == {4, 4 * inner.rows}
@@ -110,32 +104,17 @@ def test_calls_and_rescoring_are_counted_apart():
 
 def test_a_judge_of_the_models_own_is_asked_and_counted():
     """A model may name another to re-score."""
-    model, source = recurrent(), summaries(2)
+    model, source = recurrent(ends=2.0), summaries(2)
     model.judge = recurrent(seed=1)
-    with torch.no_grad():
-        model.logits.bias[model.special.eos] += 2.0  # so that some end
     plain, calls = counted(decode, model, source, npad(Greedy()), max_length=30)
     assert calls.rescoring > 0
     for sentence, hypotheses in enumerate(plain):
         ended = [one for one in hypotheses if one.finished]
         assert ended
         for one in ended:
-            with torch.no_grad():
-                expected = read_by(
-                    model.judge, model.start(source[sentence : sentence + 1]), one.tokens
-                )
+            state = model.start(source[sentence : sentence + 1])
+            expected = read_by_hand(model.judge, state, one.tokens)
             assert one.log_prob == pytest.approx(expected, abs=1e-9)
-
-
-def read_by(judge, state, tokens) -> float:
-    """log p of tokens and the end, step by step, from a state that may be another model's."""
-    total = 0.0
-    for read, written in zip(
-        [judge.special.bos, *tokens], [*tokens, judge.special.eos], strict=True
-    ):
-        logits, state = judge.step(state, torch.tensor([read]))
-        total += logits.log_softmax(-1)[0, written].item()
-    return total
 
 
 # Gaussian noise in every decoder; noise that chains have in common in one decoder of each sort.
@@ -155,28 +134,18 @@ def test_chains_in_parts_find_what_they_find_together(inner, kind):
     model, source = recurrent(), summaries(3)
     decoder = NPAD(inner, 7, Noise(0.8, distribution=kind))
     together = decode(model, source, decoder, 6)
-    seen = []
-
-    step = model.step
-
-    def watched(state, tokens, perturb=None):
-        seen.append(len(tokens))
-        return step(state, tokens, perturb)
-
-    model.step = watched
+    rows = []
+    watched(model, lambda state, tokens, perturb: rows.append(len(tokens)))
     for most in (1, 3 * 2 * inner.rows):
         parts = decode(model, source, decoder, 6, max_rows=most)
         if isinstance(
             kind, Orthogonal
         ):  # the same up to rounding, which its matrix product decides
-            written = [
-                [[one.tokens for one in each] for each in found] for found in (parts, together)
-            ]
-            assert written[0] == written[1]
+            assert tokens(parts) == tokens(together)
         else:
             assert_same(parts, together)
     if not isinstance(inner, Exact):
-        assert max(seen) <= 3 * 2 * inner.rows
+        assert max(rows) <= 3 * 2 * inner.rows
 
 
 @pytest.mark.parametrize("decoder", [Greedy(), NPAD(chains=2), NPAD(Beam(2), chains=2)], ids=str)

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import p_value, recurrent, summaries
-from npad import Sampling, decode
+from cases import assert_drawn, p_value, recurrent, summaries, tokens
+from npad import Arithmetic, Sampling, decode
 from npad.models.table import TableModel
 from npad.search.sampling import Epsilon
 
@@ -25,9 +25,7 @@ def test_sampling_frequencies_match_the_exact_distribution(seed, dtype):
     truth = {output.tokens: math.exp(output.log_prob) for output in model.outputs(0, 10)}
     drawn = Counter(one.tokens for one in decode(model, [0], Sampling(DRAWS, seed=seed))[0])
     assert sum(drawn.values()) == DRAWS
-    common = [tokens for tokens, p in truth.items() if p * DRAWS > 8]
-    observed, expected = [drawn[t] for t in common], [truth[t] * DRAWS for t in common]
-    assert p_value([*observed, DRAWS - sum(observed)], [*expected, DRAWS - sum(expected)]) > 1e-3
+    assert_drawn(drawn, truth, DRAWS)
 
 
 ONE_STEP = [0.4, 0.3, 0.15, 0.1, 0.05]
@@ -76,34 +74,30 @@ def test_a_temperature_next_to_zero_takes_the_most_probable():
             }
 
 
-def test_log_prob_is_the_models_own_at_any_temperature():
-    model = TableModel({0: {(): ONE_STEP}}, dtype=torch.float64)
-    for one in decode(model, [0], Sampling(50, temperature=0.3, top_k=3), max_length=1)[0]:
-        assert one.log_prob == pytest.approx(math.log(ONE_STEP[one.tokens[0] if one.tokens else 0]))
-
-
 def test_duplicates_are_kept():
-    found = decode(TableModel({0: {(): [1.0, 0.0]}}), [0], Sampling(7))[0]
-    assert [one.tokens for one in found] == [()] * 7
+    found = decode(TableModel({0: {(): [1.0, 0.0]}}), [0], Sampling(7))
+    assert tokens(found) == [[()] * 7]
 
 
+@pytest.mark.parametrize("kind", [Sampling, Arithmetic])
 @given(seed=st.integers(0, 2**40), fewer=st.integers(1, 9))
-def test_fewer_samples_are_a_prefix_of_more(seed, fewer):
+def test_fewer_samples_are_a_prefix_of_more(kind, seed, fewer):
     """Of the draws, that is; they come back best first."""
     model = TableModel.random(4, 4, seed=1, dtype=torch.float64)
     some, all_ = (
-        Counter(h.tokens for h in decode(model, [0], Sampling(n, seed=seed))[0])
-        for n in (fewer, 10)
+        Counter(h.tokens for h in decode(model, [0], kind(n, seed=seed))[0]) for n in (fewer, 10)
     )
     assert some <= all_
 
 
-def test_sentences_seeds_and_samples_draw_apart():
+@pytest.mark.parametrize("kind", [Sampling, Arithmetic])
+def test_sentences_seeds_and_samples_draw_apart(kind):
     """Two sentences with the same source, and two seeds, see different draws."""
     model, source = recurrent(scale=0.1, vocabulary=50), summaries(1).expand(2, -1)
-    (first, second), (other, _) = (
-        decode(model, source, Sampling(4, seed=s), max_length=9) for s in (0, 1)
-    )
-    drawn = [tuple(one.tokens for one in hypotheses) for hypotheses in (first, second, other)]
-    assert len(set(drawn)) == 3
-    assert len({one.tokens for one in first}) == 4
+    drawn = [
+        outputs
+        for seed in (0, 1)
+        for outputs in tokens(decode(model, source, kind(4, seed=seed), 9))
+    ]
+    assert len({tuple(outputs) for outputs in drawn}) == 4
+    assert all(len(set(outputs)) == 4 for outputs in drawn)

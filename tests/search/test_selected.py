@@ -38,6 +38,7 @@ from runs import printed_here
 TOY = npad.load("toy")
 INNERS = [Beam(4), Beam(4, "pool"), Diverse(3, 0.5), Sampling(6), BestOf((Greedy(), Beam(3)))]
 SELECTORS = [LengthNormalised(), GNMTLength(), MBR(), MostProbable()]
+OWN = Defaults()
 OPEN_ENDED = Defaults(Noise(0.1, relative=True), WithCut())
 
 
@@ -83,18 +84,6 @@ def test_cut_outputs_compete_in_a_beam(model, max_length):
     )
 
 
-def test_mbr_compares_texts():
-    """Its utility sees what the translator writes, not token letters."""
-    seen = []
-
-    def utility(hypothesis, reference):
-        seen.append(hypothesis)
-        return 0.0
-
-    TOY.translate(["na ja"], Selected(Beam(3), MBR(utility)))
-    assert "well yes" in seen
-
-
 def test_attention_is_read_where_the_selector_needs_it():
     texts = ["Tom is studying at Harvard."]
     model = npad.load("en-de")
@@ -109,46 +98,51 @@ def test_attention_is_read_where_the_selector_needs_it():
         NPAD(Selected(Beam(4), selector))
 
 
-def test_what_has_no_candidates_is_refused():
-    with pytest.raises(InvalidInput, match="Greedy returns one hypothesis, so there is nothing to"):
-        Selected(Greedy())
-    with pytest.raises(InvalidInput, match="Exact returns one hypothesis"):
-        Selected(Exact())
-    with pytest.raises(InvalidInput, match="NPAD has a selector of its own"):
-        Selected(NPAD())
-    with pytest.raises(InvalidInput, match="selector must be a function of the candidates"):
-        Selected(Beam(5), "length-normalised")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((Greedy(),), "Greedy returns one hypothesis, so there is nothing to"),
+        ((Exact(),), "Exact returns one hypothesis"),
+        ((NPAD(),), "NPAD has a selector of its own"),
+        ((Beam(5), "length-normalised"), "selector must be a function of the candidates"),
+    ],
+)
+def test_what_has_no_candidates_is_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Selected(*arguments)
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "expected"),
+    ("name", "settings", "defaults", "expected"),
     [
-        ("beam", {"width": 3, "nbest": 2, "selector": "mbr"}, Selected(Beam(3, nbest=2), MBR())),
-        ("beam", {"selector": "most-probable"}, Beam()),
-        ("sampling", {"selector": "mbr", "seed": 3}, Selected(Sampling(seed=3), MBR())),
-        ("beam(width=3)", {"selector": "length-normalised"}, Selected(Beam(3), LengthNormalised())),
-        ("selected", {"selector": "mbr", "width": 3}, Selected(Beam(3), MBR())),
-        ("selected", {"inner": "sampling", "samples": 9}, Selected(Sampling(9))),
+        (
+            "beam",
+            {"width": 3, "nbest": 2, "selector": "mbr"},
+            OWN,
+            Selected(Beam(3, nbest=2), MBR()),
+        ),
+        ("beam", {"selector": "most-probable"}, OWN, Beam()),
+        ("sampling", {"selector": "mbr", "seed": 3}, OWN, Selected(Sampling(seed=3), MBR())),
+        (
+            "beam(width=3)",
+            {"selector": "length-normalised"},
+            OWN,
+            Selected(Beam(3), LengthNormalised()),
+        ),
+        ("selected", {"selector": "mbr", "width": 3}, OWN, Selected(Beam(3), MBR())),
+        ("selected", {"inner": "sampling", "samples": 9}, OWN, Selected(Sampling(9))),
+        ("beam", {}, OPEN_ENDED, Selected(Beam(), WithCut())),
+        ("beam(width=3)", {}, OPEN_ENDED, Selected(Beam(3), WithCut())),
+        ("beam", {"selector": "most-probable"}, OPEN_ENDED, Beam()),
+        ("greedy", {}, OPEN_ENDED, Greedy()),
+        ("sampling", {"selector": "mbr"}, OPEN_ENDED, Selected(Sampling(), MBR())),
     ],
 )
-def test_the_option_wraps_the_decoder(name, settings, expected):
-    decoder = make_decoder(name, settings)
+def test_the_option_wraps_the_decoder(name, settings, defaults, expected):
+    """Where a model continues text, cut outputs compete unless the options say otherwise."""
+    decoder = make_decoder(name, settings, defaults)
     assert decoder == expected
     assert DECODERS.parse(label(decoder)) == decoder
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
-        ("beam", {}, Selected(Beam(), WithCut())),
-        ("beam(width=3)", {}, Selected(Beam(3), WithCut())),
-        ("beam", {"selector": "most-probable"}, Beam()),
-        ("greedy", {}, Greedy()),
-        ("sampling", {"selector": "mbr"}, Selected(Sampling(), MBR())),
-    ],
-)
-def test_a_model_that_continues_text_lets_cut_outputs_compete(name, settings, expected):
-    assert make_decoder(name, settings, OPEN_ENDED) == expected
 
 
 def test_a_decoder_without_candidates_has_no_selector():
@@ -160,22 +154,23 @@ def test_a_decoder_without_candidates_has_no_selector():
         make_decoder("selected", {"inner": "npad"})
 
 
-def test_mbr_on_one_beam_is_recognised():
-    for decoder in (
-        Selected(Beam(5), MBR()),
-        Selected(Diverse(5), WithCut(MBR())),
-        NPAD(Beam(5), 1, candidates="all", selector=MBR()),
-    ):
-        assert is_mbr_on_a_beam(decoder)
-    for decoder in (
-        Beam(5),
-        Selected(Beam(5), LengthNormalised()),
-        Selected(Sampling(), MBR()),
-        NPAD(Beam(5), 1, selector=MBR()),
-        NPAD(Beam(5), 10, candidates="all", selector=MBR()),
-        MBRDecoding(Beam(5), Sampling(50)),
-    ):
-        assert not is_mbr_on_a_beam(decoder)
+@pytest.mark.parametrize(
+    ("decoder", "recognised"),
+    [
+        (Selected(Beam(5), MBR()), True),
+        (Selected(Diverse(5), WithCut(MBR())), True),
+        (NPAD(Beam(5), 1, candidates="all", selector=MBR()), True),
+        (Beam(5), False),
+        (Selected(Beam(5), LengthNormalised()), False),
+        (Selected(Sampling(), MBR()), False),
+        (NPAD(Beam(5), 1, selector=MBR()), False),
+        (NPAD(Beam(5), 10, candidates="all", selector=MBR()), False),
+        (MBRDecoding(Beam(5), Sampling(50)), False),
+    ],
+    ids=label,
+)
+def test_mbr_on_one_beam_is_recognised(decoder, recognised):
+    assert is_mbr_on_a_beam(decoder) is recognised
 
 
 def test_the_command_warns_of_mbr_on_a_beam_in_one_line(capsys, monkeypatch):

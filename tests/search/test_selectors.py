@@ -9,7 +9,7 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
-from cases import npad, recurrent, summaries
+from cases import Stateless, npad, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -44,29 +44,29 @@ def candidates(*rows, coverage=None) -> Hypotheses:
 FOUR = candidates(((5, 6), -2.0, 1), ((5, 6, 7, 8), -3.0, 2), ((9,), -1.5, 1), ((5, 6, 7), -2.6, 3))
 
 
-def test_most_probable_is_log_prob():
-    assert MostProbable()(FOUR).tolist() == [pytest.approx([-2.0, -3.0, -1.5, -2.6])]
+@pytest.mark.parametrize(
+    ("selector", "scores"),
+    [
+        (MostProbable(), [-2.0, -3.0, -1.5, -2.6]),
+        (LengthNormalised(1.0), [-2 / 3, -3 / 5, -1.5 / 2, -2.6 / 4]),  # the end counts
+        (LengthNormalised(0.5), [-2 / 3**0.5, -3 / 5**0.5, -1.5 / 2**0.5, -2.6 / 2]),
+        (LengthNormalised(0.0), [-2.0, -3.0, -1.5, -2.6]),
+        (GNMTLength(1.0), [-2 / (8 / 6), -3 / (10 / 6), -1.5 / (7 / 6), -2.6 / (9 / 6)]),
+        (
+            GNMTLength(0.6),
+            [-2 / (8 / 6) ** 0.6, -3 / (10 / 6) ** 0.6, -1.5 / (7 / 6) ** 0.6, -2.6 / 1.5**0.6],
+        ),
+    ],
+    ids=repr,
+)
+def test_scores_by_hand(selector, scores):
+    assert selector(FOUR).tolist() == [pytest.approx(scores)]
 
 
-def test_length_normalised_counts_the_end_token():
-    assert LengthNormalised(1.0)(FOUR).tolist() == [
-        pytest.approx([-2 / 3, -3 / 5, -1.5 / 2, -2.6 / 4])
-    ]
-    assert LengthNormalised(0.5)(FOUR)[0, 0].item() == pytest.approx(-2 / math.sqrt(3))
-    assert LengthNormalised(0.0)(FOUR).tolist() == MostProbable()(FOUR).tolist()
-    cut = candidates(((5, 6), -2.0, 1, False))
-    assert LengthNormalised(1.0)(cut).tolist() == [[-1.0]]
-
-
-def test_an_empty_output_has_the_length_of_its_end():
-    """Cut before the first token, it would have none: a length of one keeps its score a number."""
-    empty = candidates(((), -1.0, 1), ((), -1.0, 1, False))
-    assert LengthNormalised(1.0)(empty).tolist() == [[-1.0, -1.0]]
-
-
-def test_gnmt_length_by_hand():
-    assert GNMTLength(1.0)(FOUR)[0, 1].item() == pytest.approx(-3.0 / (10 / 6))
-    assert GNMTLength(0.6)(FOUR)[0, 0].item() == pytest.approx(-2.0 / (8 / 6) ** 0.6)
+def test_without_an_end_its_token_does_not_count():
+    """Cut before the first token, an output has a length of one, so that its score is a number."""
+    cut = candidates(((5, 6), -2.0, 1, False), ((), -1.0, 1, False), ((), -1.0, 1, True))
+    assert LengthNormalised(1.0)(cut).tolist() == [[-1.0, -1.0, -1.0]]
 
 
 def test_gnmt_coverage_by_hand():
@@ -143,13 +143,17 @@ def test_mbr_has_a_letter_up_to_the_last_of_unicode():
         scores(candidates(((last + 1,), -1.0, 1)))
 
 
-def test_mbr_needs_a_text_and_a_number():
-    with pytest.raises(InvalidInput, match="text must be a function from tokens to text"):
-        MBR(text=3)
-    with pytest.raises(InvalidInput, match="MBR's text function must return a text, not 3"):
-        MBR(text=lambda tokens: 3)(FOUR)
-    with pytest.raises(InvalidInput, match="MBR's utility must return a number, not 'x'"):
-        MBR(lambda hypothesis, reference: "x")(FOUR)
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (lambda: MBR(text=3), "text must be a function from tokens to text"),
+        (lambda: MBR(text=lambda tokens: 3)(FOUR), "text function must return a text, not 3"),
+        (lambda: MBR(lambda hypothesis, reference: "x")(FOUR), "must return a number, not 'x'"),
+    ],
+)
+def test_mbr_needs_a_text_and_a_number(score, message):
+    with pytest.raises(InvalidInput, match=message):
+        score()
 
 
 def test_rerank_by_a_function_of_the_hypothesis():
@@ -208,25 +212,21 @@ def test_a_selector_that_says_nan_is_an_error_and_not_a_choice():
     assert [len(hypotheses) for hypotheses in found] == [1, 2]
 
 
-class Looking:
+class Looking(Stateless):
     """A model that attends to source position (token read) mod 3; the last is never read."""
 
-    special, sites = Special(bos=3, eos=0, pad=0), {"hidden": 1}
+    def __init__(self, attention=lambda state: torch.eye(3)[state % 3]):
+        p = torch.tensor(
+            [[0.25, 0.40, 0.35], [0.55, 0.2, 0.25], [0.5, 0.45, 0.05], [0.0, 0.6, 0.4]]
+        )
+        super().__init__(Special(bos=3, eos=0, pad=0), lambda tokens: p[tokens].log())
+        self.sites, self.attention = {"hidden": 1}, attention
 
     def start(self, source):
         return torch.zeros(len(source), dtype=torch.long)
 
     def step(self, state, tokens, perturb=None):
-        p = torch.tensor(
-            [[0.25, 0.40, 0.35], [0.55, 0.2, 0.25], [0.5, 0.45, 0.05], [0.0, 0.6, 0.4]]
-        )
-        return p[tokens].log(), tokens
-
-    def select(self, state, rows):
-        return state[rows]
-
-    def attention(self, state):
-        return torch.eye(3)[state % 3]
+        return self.logits(tokens), tokens
 
 
 def test_coverage_comes_from_the_models_attention():
@@ -243,60 +243,50 @@ def test_coverage_comes_from_the_models_attention():
 
 
 def test_coverage_is_as_precise_as_the_attention_it_sums():
-    third = 1 / 3
-
-    class Precise(Looking):
-        def attention(self, state):
-            return torch.full((len(state), 3), third, dtype=torch.float64)
-
-    seen = []
+    third, seen = 1 / 3, []
 
     class Watch(GNMTLength):
         def __call__(self, candidates):
             seen.append(candidates.coverage)
             return super().__call__(candidates)
 
+    model = Looking(lambda state: torch.full((len(state), 3), third, dtype=torch.float64))
     decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=Watch(0.6, 0.2))
-    (found,) = decode(Precise(), [0], decoder, max_length=3)
+    (found,) = decode(model, [0], decoder, max_length=3)
     (coverage,) = seen
     assert coverage.dtype == torch.float64
     lengths = sorted(len(one.tokens) + one.finished for one in found)
     assert sorted(coverage[0, :, 0].tolist()) == [third * length for length in lengths]
 
 
-def test_attention_is_not_asked_for_in_vain():
-    class Silent(Looking):
-        def attention(self, state):
-            raise AssertionError
-
-    for selector in (MostProbable(), GNMTLength(0.6, 0.0), LengthNormalised()):
-        assert decode(Silent(), [0], NPAD(Beam(3), 2, Noise(0.0), selector=selector), max_length=3)
+@pytest.mark.parametrize(
+    "selector", [MostProbable(), GNMTLength(0.6, 0.0), LengthNormalised()], ids=repr
+)
+def test_attention_is_not_asked_for_in_vain(selector):
+    asked = []
+    decode(Looking(asked.append), [0], NPAD(Beam(3), 2, Noise(0.0), selector=selector), 3)
+    assert not asked
 
 
 def test_attention_after_the_end_is_no_matter():
-    class Undefined(Looking):
-        def attention(self, state):
-            return torch.eye(3)[state % 3].masked_fill((state == 0)[:, None], math.nan)
-
-    decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=GNMTLength(0.0, 0.2))
-    assert decode(Undefined(), [0], decoder, max_length=3) == decode(
-        Looking(), [0], decoder, max_length=3
+    undefined = Looking(
+        lambda state: torch.eye(3)[state % 3].masked_fill((state == 0)[:, None], math.nan)
     )
-
-
-def test_a_layer_called_attention_is_none_to_ask():
-    model = recurrent()
-    model.add_module("attention", torch.nn.Linear(2, 2))
-    with pytest.raises(InvalidInput, match="coverage needs attention"):
-        decode(model, summaries(1), NPAD(chains=2, selector=GNMTLength(0.6, beta=0.2)), 3)
+    decoder = NPAD(Beam(6, nbest=6), 1, Noise(0.0), selector=GNMTLength(0.0, 0.2))
+    found, expected = (
+        decode(model, [0], decoder, max_length=3) for model in (undefined, Looking())
+    )
+    assert found == expected
 
 
 def test_coverage_needs_attention():
-    with pytest.raises(
-        InvalidInput, match="coverage needs attention, which TableModel does not offer; use beta=0"
-    ):
-        decode(
-            TableModel.random(3, 2),
-            [0],
-            NPAD(Greedy(), 2, Noise(0.1), selector=GNMTLength(0.6, beta=0.2)),
+    """Which a layer of this name is not."""
+    layered = recurrent()
+    layered.add_module("attention", torch.nn.Linear(2, 2))
+    decoder = NPAD(Greedy(), 2, Noise(0.1), selector=GNMTLength(0.6, beta=0.2))
+    for model, source in ((TableModel.random(3, 2), [0]), (layered, summaries(1))):
+        message = (
+            f"coverage needs attention, which {type(model).__name__} does not offer; use beta=0"
         )
+        with pytest.raises(InvalidInput, match=message):
+            decode(model, source, decoder, 3)

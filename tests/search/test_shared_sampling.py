@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from attention_cases import SOURCE, build
-from cases import assert_same
-from npad import NPAD, Noise, Sampling, SharedSampling, count_calls, decode
-from npad.errors import ModelError
+from cases import assert_same, counted
+from npad import NPAD, Noise, Sampling, SharedSampling, decode
 from npad.models.cgru.fast import Prepared
 
 OPTIONS = [{}, {"temperature": 0.4}, {"top_k": 3}, {"top_p": 0.8, "seed": 5}]
@@ -18,25 +16,26 @@ OPTIONS = [{}, {"temperature": 0.4}, {"top_k": 3}, {"top_p": 0.8, "seed": 5}]
 @pytest.mark.parametrize("samples", [1, 2, 7, 40])
 @pytest.mark.parametrize("max_length", [1, 9])
 def test_the_samples_are_those_of_sampling(samples, options, max_length):
-    model = Prepared(build())
-    with count_calls() as plain:
-        expected = decode(model, SOURCE, Sampling(samples, **options), max_length)
-    with count_calls() as shared:
-        assert_same(decode(model, SOURCE, SharedSampling(samples, **options), max_length), expected)
-    assert shared.search <= plain.search + 8 * len(SOURCE) * max_length  # idle rows of groups
+    plain, shared = (
+        counted(decode, Prepared(build()), SOURCE, kind(samples, **options), max_length)
+        for kind in (Sampling, SharedSampling)
+    )
+    assert_same(shared[0], plain[0])
+    idle = 8 * len(SOURCE) * max_length  # rows of groups
+    assert shared[1].search <= plain[1].search + idle
 
 
 def test_the_calls_are_the_distinct_prefixes_and_idle_rows():
-    model = Prepared(build(scale=1.5))
-    with count_calls() as calls:
-        found = decode(model, SOURCE, SharedSampling(60, temperature=0.3), 10)
-    distinct = sum(
-        len({h.tokens[:t] for h in one for t in range(len(h.tokens) + h.finished)}) for one in found
+    (found, shared), (_, plain) = (
+        counted(decode, Prepared(build(scale=1.5)), SOURCE, kind(60, temperature=0.3), 10)
+        for kind in (SharedSampling, Sampling)
     )
-    assert distinct <= calls.search <= 2 * distinct
-    with count_calls() as plain:
-        decode(model, SOURCE, Sampling(60, temperature=0.3), 10)
-    assert calls.search < plain.search / 3
+    distinct = sum(
+        len({h.tokens[:t] for h in hypotheses for t in range(len(h.tokens) + h.finished)})
+        for hypotheses in found
+    )
+    assert distinct <= shared.search <= 2 * distinct
+    assert shared.search < plain.search / 3
 
 
 def test_a_model_that_cannot_share_is_sampled_row_by_row():
@@ -48,10 +47,3 @@ def test_a_model_that_cannot_share_is_sampled_row_by_row():
         for inner in (Sampling, SharedSampling)
     ]
     assert_same(*chains)
-
-
-def test_invalid_logits_are_reported():
-    model = Prepared(build(torch.float32))
-    model.logits.weight.fill_(torch.nan)
-    with pytest.raises(ModelError, match="returned NaN"):
-        decode(model, SOURCE, SharedSampling(3), 8)

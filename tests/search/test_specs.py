@@ -54,37 +54,27 @@ def test_noise_is_read_back():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("offered", "text", "message"),
     [
-        ("pover", "schedule must be one of 1/t, constant, power, .*, not 'pover'"),
-        ("power(q=1)", r"power has no field 'q=1'; it has p=…"),
-        ("constant(p=1)", "constant has no field 'p=1'; it has none"),
-        ("power(p=x)", "schedule power's p must be a number, not 'x'"),
-        ("power(p=1", "schedule must be one of"),
+        (SCHEDULES, "pover", "schedule must be one of 1/t, constant, power, .*, not 'pover'"),
+        (SCHEDULES, "power(q=1)", r"power has no field 'q=1'; it has p=…"),
+        (SCHEDULES, "constant(p=1)", "constant has no field 'p=1'; it has none"),
+        (SCHEDULES, "power(p=x)", "schedule power's p must be a number, not 'x'"),
+        (SCHEDULES, "power(p=1", "schedule must be one of"),
+        (DECODERS, "npad(selector=best)", "selector must be one of most-probable, .*, not 'best'"),
+        (DECODERS, "npad(noise=gaussian)", "noise must be one of noise, not 'gaussian'"),
+        (DECODERS, "npad(noise=noise(sigma=0.1,x))", "noise's sigma must be a number, not 'x'"),
+        (DECODERS, "npad(selector=mbr(text=str))", "text cannot be written as text; set it from"),
+        (DECODERS, "npad(greedy)", "npad has no field 'greedy'; it has inner=…"),
+        (DECODERS, "best-of(decoders=greedy,breadth)", "must be one of greedy, .*, not 'breadth'"),
+        (DECODERS, "sampling(top_k=yes)", "decoder sampling's top_k must be a number, not 'yes'"),
+        (DECODERS, "exact(beam=greedy)", "beam must be a Beam"),
+        (DECODERS, "beam(width=3,width=4)", "beam has its field 'width' twice"),
     ],
 )
-def test_mistakes_are_named(text, message):
+def test_mistakes_are_named(offered, text, message):
     with pytest.raises(InvalidInput, match=message):
-        SCHEDULES.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("npad(selector=best)", "selector must be one of most-probable, .*, not 'best'"),
-        ("npad(noise=gaussian)", "noise must be one of noise, not 'gaussian'"),
-        ("npad(noise=noise(sigma=0.1,x))", "noise noise's sigma must be a number, not 'x'"),
-        ("npad(selector=mbr(text=str))", "text cannot be written as text; set it from Python"),
-        ("npad(greedy)", "npad has no field 'greedy'; it has inner=…"),
-        ("best-of(decoders=greedy,breadth)", "decoder must be one of greedy, .*, not 'breadth'"),
-        ("sampling(top_k=yes)", "decoder sampling's top_k must be a number, not 'yes'"),
-        ("exact(beam=greedy)", "beam must be a Beam"),
-        ("beam(width=3,width=4)", "beam has its field 'width' twice"),
-    ],
-)
-def test_mistakes_within_decoders_are_named(text, message):
-    with pytest.raises(InvalidInput, match=message):
-        DECODERS.parse(text)
+        offered.parse(text)
 
 
 def test_a_decoder_in_words():

@@ -177,15 +177,11 @@ def test_every_decoder_is_shown_and_its_options_kept(visit, server, options):
     assert page.locator("#lattice-picture [role=treeitem]:not(.hidden)").count() > 0
 
 
-def test_the_address_holds_every_option(visit):
-    page = visit()
+def test_the_address_holds_every_option_and_texts_name_their_languages(visit):
+    page = visit(CHAINS)
     query = parse_qs(urlsplit(page.url).query)
     assert {"text", "model", "decoder", "chains", "sigma", "schedule", "site", "seed"} <= set(query)
     assert {"selector", "inner", "distribution", "max_length"} <= set(query)
-
-
-def test_texts_name_their_languages_and_the_window_its_text(visit):
-    page = visit(CHAINS)
     assert page.get_by_label("Text", exact=True).get_attribute("lang") == "de"
     assert page.locator("#translation").get_attribute("lang") == "en"
     assert page.title() == "ich verstehe nur bahnhof · npad"
@@ -194,7 +190,7 @@ def test_texts_name_their_languages_and_the_window_its_text(visit):
 def test_back_returns_to_the_search_before(visit):
     page = visit(CHAINS)
     before = pictures(page)
-    page.get_by_label("Decoder").select_option("greedy")
+    page.get_by_label("Decoder", exact=True).select_option("greedy")
     page.wait_for_url("**decoder=greedy**")
     settle(page)
     assert pictures(page) != before
@@ -214,7 +210,7 @@ def test_controls_fit_the_decoder_and_change_the_search(visit):
     settle(page)
     assert page.locator("#curve").inner_html() != curve
     assert parse_qs(urlsplit(page.url).query)["schedule"] == ["constant"]
-    page.get_by_label("Decoder").select_option("beam")
+    page.get_by_label("Decoder", exact=True).select_option("beam")
     settle(page)
     assert page.get_by_label("Beam width").is_visible()
     assert not page.get_by_label("Chains", exact=True).is_visible()

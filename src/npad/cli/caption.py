@@ -27,7 +27,7 @@ from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
-@decodes(max_length=Captioner.max_length)
+@decodes(limits={"max_length": Captioner.max_length})
 def command(
     image: Annotated[
         list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")

@@ -40,6 +40,7 @@ from npad.specs import Registry, default_of, label, name_of_kind, spec
 
 PANEL = "How to decode"  # of the help
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
+LIMITS = {"max_length": MAX_LENGTH, "max_rows": MAX_ROWS}
 # BLEU of en-de on its test set, docs/results/en-de/README.md, "Which candidate to return"
 MBR_ON_A_BEAM = (
     "warning: MBR on one beam's list is worse than the beam alone (40.2 BLEU against 43.2 on "
@@ -48,10 +49,7 @@ MBR_ON_A_BEAM = (
 
 
 def decodes(
-    default: str | None = "beam",
-    max_length: int = MAX_LENGTH,
-    max_rows: int = MAX_ROWS,
-    **instead: str,
+    default: str | None = "beam", limits: Mapping[str, int] = LIMITS, **instead: str
 ) -> Callable[[Callable[..., None]], DecodingCommand]:
     """Give a command the options of all decoders, and the request that they describe.
 
@@ -60,11 +58,10 @@ def decodes(
 
     Args:
         default: the decoder without --decoder; None if the command receives None then.
-        max_length: the default of --max-length.
-        max_rows: the default of --max-rows.
+        limits: defaults of --max-length and --max-rows that differ from those of `Decoding`.
         instead: the default where another option is given: `confidence="beam"`.
     """
-    return lambda command: DecodingCommand(command, max_length, max_rows, default, instead)
+    return lambda command: DecodingCommand(command, {**LIMITS, **limits}, default, instead)
 
 
 def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingCommand]:
@@ -81,13 +78,13 @@ class _Command:
 
     given = ""  # the parameter that the options describe; annotations would hide the property
 
-    def __init__(self, command: Callable[..., None], max_length: int, max_rows: int) -> None:
+    def __init__(self, command: Callable[..., None], limits: Mapping[str, int]) -> None:
         self.command = command
         self.__name__, self.__doc__ = command.__name__, command.__doc__
         self.own = inspect.signature(command, eval_str=True).parameters
-        limits = {"max_length": (max_length, MaxLength), "max_rows": (max_rows, MaxRows)}
+        kinds = {"max_length": MaxLength, "max_rows": MaxRows}
         limited = self.given in self.own
-        self.limits = {name: _keyword(name, *limit) for name, limit in limits.items() if limited}
+        self.limits = {n: _keyword(n, limits[n], kinds[n]) for n in limits if limited}
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -113,12 +110,11 @@ class DecodingCommand(_Command):
     def __init__(
         self,
         command: Callable[..., None],
-        max_length: int,
-        max_rows: int,
+        limits: Mapping[str, int],
         default: str | None,
         instead: Mapping[str, str],
     ) -> None:
-        super().__init__(command, max_length, max_rows)
+        super().__init__(command, limits)
         self.default, self.instead = default, instead
 
     @property
@@ -156,7 +152,7 @@ class ComparingCommand(_Command):
     given = "decodings"
 
     def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
-        super().__init__(command, MAX_LENGTH, MAX_ROWS)
+        super().__init__(command, LIMITS)
         self.defaults = defaults
 
     @property
@@ -256,7 +252,7 @@ def compared_decoders(
             decoder = decoding_from(options, defaults, spell=flag_of).decoder
             found[name if decoder.title in found else decoder.title] = decoder
     for name in sorted(set(settings) - known):
-        shown = ", ".join(map(flag_of, sorted(known)))
+        shown = ", ".join(map(flag_of, sorted(known))) or "no options"
         raise InvalidInput(
             f"{flag_of(name)} does not go with the compared decoders, which have {shown}"
         )

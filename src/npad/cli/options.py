@@ -45,7 +45,9 @@ Precision = Annotated[
 Json = Annotated[
     bool,
     typer.Option(
-        "--json", help="One JSON object per output: scores, signature.", rich_help_panel=OUTPUT
+        "--json",
+        help="One JSON object per source: outputs, scores, signature.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 Nbest = Annotated[
@@ -92,7 +94,7 @@ def field_parameter(
         name: of the option.
         kind: the field's type.
         metadata: the field's: `flags`, more names of the option; `negatable`, of a flag; `shown`,
-            the default in the help.
+            the default in the help; `metavar`, for the value in the help.
         default: the field's, in the help; MISSING for none.
         text: the help, without the default.
         panel: of the help.
@@ -111,7 +113,7 @@ def field_parameter(
     details: dict[str, Any] = {"help": text, "rich_help_panel": panel}
     if plain is not bool:
         numbers = plain is not str or {int, float} & set(get_args(kind))
-        details["metavar"] = "N" if numbers else "NAME"
+        details["metavar"] = metadata.get("metavar", "N" if numbers else "NAME")
     annotation: Any = Annotated[plain | None, typer.Option(*flags, **details)]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation

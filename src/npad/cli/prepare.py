@@ -13,6 +13,7 @@ from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.training.prepare import TextData, prepare
 from npad.training.store import Store
+from npad.validation import ensure_integer
 
 PANEL = "The data"  # of the help
 Valid = Annotated[
@@ -29,7 +30,7 @@ Tokenizers = Annotated[
 ]
 SIZES = "Vocabulary size: one number for both sides, or two: 8000,6000"
 TEXT_OPTIONS = [
-    field_parameter("vocabulary", str, {}, 8000, SIZES, PANEL),
+    field_parameter("vocabulary", str, {"metavar": "N[,N]"}, 8000, SIZES, PANEL),
     *field_parameters(TextData, PANEL),
 ]
 
@@ -67,7 +68,8 @@ def text_fields(options: dict[str, Any]) -> dict[str, Any]:
     if "vocabulary" in options:
         options["vocabulary"] = parse_sizes(options["vocabulary"])
     if "longest" in options:
-        options["max_length"] = options.pop("longest")
+        longest = options["max_length"] = options.pop("longest")
+        ensure_integer("--longest", longest, 1)
     return options
 
 

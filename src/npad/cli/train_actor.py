@@ -46,7 +46,7 @@ def command(
     ] = None,
     references: Annotated[
         list[Path] | None,
-        typer.Option(help="Their references, a file per --data; for the targets bleu and chrf."),
+        typer.Option(help="Their references, a file per --data; for targets that are metrics."),
     ] = None,
     valid: Annotated[
         tuple[Path, Path] | None, typer.Option(help="Validation pairs.", metavar="SOURCE TARGET")
@@ -55,7 +55,7 @@ def command(
         list[str] | None,
         typer.Option(
             help="Which candidate to learn: `beam`, its best, `length-normalised`, or the nearest "
-            "to the reference by `bleu` or `chrf`; several are a mixture. [beam]"
+            "to the reference by a metric, such as `bleu`; several are a mixture. [beam]"
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
@@ -77,9 +77,9 @@ def command(
     """Train an actor, which brings greedy search nearer to a beam.
 
     The model decodes --data with a beam, once. The actor, a small network that pushes the model's
-    state before every transition, then learns these outputs; the model stays as it is.
-    `--decoder steered` is greedy search with the actor that lies beside a model. An interrupted run
-    goes on with `npad train-actor FOLDER --resume`.
+    state before every transition, then learns these outputs by Adam, whose learning rate is
+    annealed to zero; the model stays as it is. `--decoder steered` is greedy search with the actor
+    that lies beside a model. An interrupted run goes on with `npad train-actor FOLDER --resume`.
 
     Examples:
 

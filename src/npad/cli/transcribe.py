@@ -12,7 +12,7 @@ import typer
 from torch import Tensor
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, Json
+from npad.cli.options import OUTPUT, Device
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -30,7 +30,7 @@ from npad.validation import ensure_choice
 MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 
-@decodes(max_rows=Transcriber.max_rows)
+@decodes(limits={"max_rows": Transcriber.max_rows})
 def command(
     file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
     model: Annotated[
@@ -60,7 +60,12 @@ def command(
         ),
     ] = "text",
     device: Device = "auto",
-    json: Json = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="One JSON object per window: output, scores.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
     overlay: Annotated[
         Path | None,
         typer.Option(

@@ -17,6 +17,7 @@ from npad.metrics.chrf import Chrf
 from npad.metrics.metric import FloatArray
 from npad.pipelines.outputs import Output
 from npad.pipelines.translation import Translator
+from npad.search.defaults import default_decoder
 from npad.search.request import Decoding
 from npad.storage.confidence import Confidence, log_prob_per_token
 from npad.validation import as_list, brief, ensure_callable
@@ -68,7 +69,7 @@ def fit_confidence(
         )
     texts = [source for source, _ in pairs]
     outputs: list[Output] = []
-    for output in translator.run(texts, decoding or Decoding.on(translator.model)):
+    for output in translator.run(texts, decoding or Decoding(default_decoder(translator.model))):
         if isinstance(output, InvalidInput):
             raise output
         outputs.append(output)

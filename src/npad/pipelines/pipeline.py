@@ -24,6 +24,7 @@ from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.search.decoder import Decoder
+from npad.search.defaults import default_decoder
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
 from npad.signatures import signature
 from npad.validation import brief, ensure_callable, ensure_integer
@@ -307,9 +308,8 @@ class Pipeline(ABC):
 
     def _decoding(self, decoder: Decoder | None, length: int | None, rows: int | None) -> Decoding:
         """Return a request with this pipeline's defaults for what is None."""
-        return Decoding.on(
-            self.model,
-            decoder,
+        return Decoding(
+            default_decoder(self.model) if decoder is None else decoder,
             self.max_length if length is None else length,
             self.max_rows if rows is None else rows,
         )

@@ -12,10 +12,9 @@ from functools import cache
 from typing import Any, cast, get_type_hints
 
 from npad.errors import InvalidInput
-from npad.model import Model
 from npad.noise.noisy import Noise
 from npad.search.decoder import Decoder, ensure_decoder, has_candidates
-from npad.search.defaults import Defaults, default_decoder
+from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected, with_selector
 from npad.specs import default_of, label, name_of_kind, parse_value
@@ -44,17 +43,6 @@ class Decoding:
     def __post_init__(self) -> None:
         ensure_decoder(self.decoder)
         ensure_fields(self)
-
-    @classmethod
-    def on(
-        cls,
-        model: Model[Any],
-        decoder: Decoder | None = None,
-        max_length: int = MAX_LENGTH,
-        max_rows: int = MAX_ROWS,
-    ) -> Decoding:
-        """Return a request for a model, with the model's default decoder if none is given."""
-        return cls(default_decoder(model) if decoder is None else decoder, max_length, max_rows)
 
 
 @dataclass(frozen=True)

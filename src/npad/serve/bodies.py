@@ -157,10 +157,17 @@ def checked(
     for name, schema in {**needs, **takes}.items():
         value = given.pop(name, None)
         if value is None and name in needs:
-            raise InvalidInput(f"{name} is missing")
+            raise InvalidInput(f"{name} is missing: {_expected(schema)}")
         missing = value is None or (value == "" and name in takes)
         values[name] = schema.get("default") if missing else _value(name, value, schema, limits)
     return values
+
+
+def _expected(schema: Schema) -> str:
+    """Return what a parameter that must be there is."""
+    if "oneOf" in schema:
+        return "a text, or a list of texts"
+    return "a file" if schema.get("format") == "binary" else "a text"
 
 
 def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
@@ -168,6 +175,9 @@ def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
     match schema:
         case {"format": "binary"}:
             return value
+        case {"enum": [choice]}:
+            if value != choice:
+                raise InvalidInput(f"{name} must be {choice}; {brief(value)} is not supported")
         case {"enum": choices}:
             ensure_choice(name, value, tuple(choices))
         case {"type": "integer", "minimum": minimum, "maximum": maximum}:

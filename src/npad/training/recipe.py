@@ -30,14 +30,17 @@ class Recipe:
 
     optimiser: Literal["adam", "adadelta", "sgd"] = field(
         default="adam",
-        metadata={"help": "`adam`, `adadelta` (ρ 0.95, ε 1e-6, as in the paper) or `sgd`"},
+        metadata={
+            "help": "`adam`, `adadelta` (ρ 0.95, ε 1e-6, as in the paper) or `sgd`",
+            "shown": "the preset's",
+        },
     )
     learning_rate: float | None = field(
         default=None,
         metadata={
             "help": "Learning rate",
             "flags": ("--lr",),
-            "shown": "the optimiser's default",
+            "shown": ", ".join(f"{name} {rate:g}" for name, rate in LEARNING_RATES.items()),
             "above": 0,
             "below": MAX_LEARNING_RATE,
         },
