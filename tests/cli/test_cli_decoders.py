@@ -10,57 +10,10 @@ import pytest
 import torch
 
 import npad as package
-from cases import make_decoder
 from npad.distributions import DISTRIBUTIONS
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 from runs import printed_here, refused_here
-
-
-@pytest.mark.parametrize(
-    ("strategy", "options", "expected"),
-    [
-        ("beam", {"width": 3, "finish": "pool", "nbest": 2}, package.Beam(3, "pool", 2)),
-        ("npad", {"inner": "beam", "width": 3, "nbest": 10}, package.NPAD(package.Beam(3))),
-        (
-            "npad",
-            {
-                "inner": "beam",
-                "width": 3,
-                "chains": 4,
-                "sigma": "0.2",
-                "schedule": "power(p=1)",
-                "noise": "laplace",
-                "site": "output",
-                "relative": True,
-                "clean_chain": False,
-                "selector": "gnmt-length(alpha=1)",
-                "candidates": "all",
-                "share_noise": True,
-                "seed": 5,
-            },
-            package.NPAD(
-                package.Beam(3),
-                4,
-                package.Noise(
-                    0.2,
-                    package.schedules.Power(1.0),
-                    package.distributions.Laplace(),
-                    "output",
-                    True,
-                ),
-                False,
-                5,
-                package.selectors.GNMTLength(1.0),
-                "all",
-                True,
-            ),
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_options_make_the_decoder_they_describe(strategy, options, expected):
-    assert make_decoder(strategy, options) == expected
 
 
 @pytest.fixture

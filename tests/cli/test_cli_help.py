@@ -12,7 +12,6 @@ import pytest
 import npad as package
 import npad.cli as npad_cli
 from npad.cli.commands import COMMANDS, build, summary
-from npad.cli.main import main
 from runs import npad, printed_here
 
 HELPS = [[name] for name in COMMANDS if name != "plot"]
@@ -20,12 +19,12 @@ HELPS += [["plot", "attention"], ["plot", "loss"]]
 
 
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)
-def test_help_has_examples(command, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["npad", *command, "--help"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    examples = capsys.readouterr().out.split("Example")[1]
+def test_help_has_examples_and_flags_without_a_type(command, capsys, monkeypatch):
+    shown = printed_here(capsys, monkeypatch, *command, "--help")
+    examples = shown.split("Example")[1]
     assert f"npad {' '.join(command)} " in " ".join(examples.split())
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
 
 
 def test_the_command_lists_its_commands_and_knows_its_version(npad_here):
@@ -63,13 +62,6 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
     assert build(name).help.splitlines()[0] == summary(name)
 
 
-@pytest.mark.parametrize("command", [[], *HELPS], ids=" ".join)
-def test_flags_have_no_type(command, capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, *command, "--help")
-    assert "--help" in shown
-    assert "bool" not in shown.lower()
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("npad tran", {"translate", "transcribe"}), ("npad calibrate --conf", {"--confidence"})],
@@ -99,7 +91,4 @@ def test_the_completion_of_a_shell_is_shown():
 )
 def test_help_says_what_an_option_takes_and_writes(command, text, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("sys.argv", ["npad", command, "--help"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    assert text in " ".join(capsys.readouterr().out.split())
+    assert text in " ".join(printed_here(capsys, monkeypatch, command, "--help").split())

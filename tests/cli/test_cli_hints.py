@@ -11,13 +11,15 @@ from npad.cli.main import INSTEAD
 from npad.storage import checkpoint
 from runs import printed_here, refused_here
 
+OTHER = "No such option: --beam; use --width, and --decoder beam"
+
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (
-            ["translate", "--beam", 5, "hi"],
-            "No such option: --beam; use --width, and --decoder beam",
+            ["translate", "--beam", 5, "a"],
+            OTHER,
         ),
         (["translate", "-m", "en-dee", "hi"], "there is no model en-dee; did you mean en-de?"),
         (["info", "tooy"], "there is no model tooy; did you mean toy?"),

@@ -45,9 +45,8 @@ def test_info_tells_what_a_model_is(trained, npad_here):
 
 @pytest.mark.parametrize("more", [[], ["--target", "babe bibo"]], ids=["own", "given"])
 def test_plot_attention_draws(trained, tmp_path, more, npad_here):
-    done = npad_here(
-        "plot", "attention", "babe um bibo", "--model", trained, "-o", tmp_path / "a.png", *more
-    )
+    options = ("--model", trained, "-o", tmp_path / "a.png", *more)
+    done = npad_here("plot", "attention", "babe um bibo", *options)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "a.png") in done.stdout
     npad_here("plot", "loss", trained, "-o", tmp_path / "l.svg")

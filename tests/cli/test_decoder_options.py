@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cases import make_decoder
-from npad import MBR, NPAD, Greedy, InvalidInput, MostProbable, Noise, Sampling
+from npad import MBR, NPAD, Beam, Greedy, InvalidInput, MostProbable, Noise, Sampling
 from npad.cli.decoder_options import compared_decoders
 from npad.distributions import Dropout
 from npad.search.defaults import Defaults
@@ -15,22 +15,31 @@ SHARE = Noise(0.1, relative=True)
 OPEN_ENDED = Defaults(SHARE, WithCut())
 
 
-def test_a_seed_reaches_the_inner_decoder():
-    by_name = make_decoder("npad", {"inner": "sampling", "samples": 3, "seed": 7})
-    assert by_name == NPAD(Sampling(3, seed=7), seed=7)
+NESTED = "npad(chains=2,noise=noise(sigma=0.1,0.2),selector=mbr(utility=bleu))"
 
 
-def test_a_seed_reaches_an_inner_decoder_with_fields():
-    assert make_decoder("npad", {"inner": "sampling(samples=3)", "seed": 7}) == NPAD(
-        Sampling(3, seed=7), seed=7
-    )
-    own_seed = make_decoder("npad", {"inner": "sampling(samples=3,seed=2)", "seed": 7})
-    assert own_seed == NPAD(Sampling(3, seed=2), seed=7)
-
-
-def test_fields_of_other_kinds():
-    text = "npad(chains=2,noise=noise(sigma=0.1,0.2),selector=mbr(utility=bleu))"
-    assert make_decoder(text, {}) == NPAD(Greedy(), 2, Noise((0.1, 0.2)), selector=MBR("bleu"))
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("beam", {"width": 3, "finish": "pool", "nbest": 2}, Beam(3, "pool", 2)),
+        ("npad", {"inner": "beam", "width": 3, "nbest": 10}, NPAD(Beam(3))),
+        (NESTED, {}, NPAD(Greedy(), 2, Noise((0.1, 0.2)), selector=MBR("bleu"))),
+        # A seed reaches the inner decoder, if it is not given its own.
+        (
+            "npad",
+            {"inner": "sampling", "samples": 3, "seed": 7},
+            NPAD(Sampling(3, seed=7), seed=7),
+        ),
+        ("npad", {"inner": "sampling(samples=3)", "seed": 7}, NPAD(Sampling(3, seed=7), seed=7)),
+        (
+            "npad",
+            {"inner": "sampling(samples=3,seed=2)", "seed": 7},
+            NPAD(Sampling(3, seed=2), seed=7),
+        ),
+    ],
+)
+def test_options_make_the_decoder_they_describe(name, settings, expected):
+    assert make_decoder(name, settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,7 +48,7 @@ def test_fields_of_other_kinds():
         (
             "npad",
             {"inner": "beam(width=3)", "width": 4},
-            r"--width does not go with --inner beam\(width=3\): write its field within the bra",
+            r"beam\(width=3\): write its field",
         ),
         ("beam(width=3)", {"width": 4}, r"--width does not go with --decoder beam\(width=3\): "),
         ("beam", {"chains": 4}, "--chains does not go with --decoder beam, which has --finish, "),
@@ -78,10 +87,10 @@ def test_what_is_left_open_is_the_models_default(name, settings, expected):
 
 
 def test_compared_decoders_take_the_models_default_and_relative():
-    noises = [
-        one.noise for one in compared_decoders({}, OPEN_ENDED).values() if isinstance(one, NPAD)
-    ]
-    assert noises == [SHARE, SHARE]
     relative = compared_decoders({"relative": True, "sigma": "0.2"})
-    noises = [one.noise for one in relative.values() if isinstance(one, NPAD)]
-    assert noises == [Noise(0.2, relative=True)] * 2
+    for decoders, noise in (
+        (compared_decoders({}, OPEN_ENDED), SHARE),
+        (relative, Noise(0.2, relative=True)),
+    ):
+        noises = [d.noise for d in decoders.values() if isinstance(d, NPAD)]
+        assert noises == [noise, noise]

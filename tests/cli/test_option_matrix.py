@@ -15,8 +15,8 @@ from npad.cli.decoder_options import compared_decoders, decodes, flag_of
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
-from npad.search.request import option_names, options_of, takes_selector
-from npad.selectors import LengthNormalised, ModelMBR, WithCut
+from npad.search.request import options_of, takes_selector
+from npad.selectors import ModelMBR, WithCut
 from npad.serve.limits import Limits
 from npad.serve.options import decoding_for
 from npad.signatures import signature
@@ -110,16 +110,10 @@ def test_a_decoder_without_options_is_itself_everywhere(name):
 @pytest.mark.parametrize(
     ("names", "settings", "expected"),
     [
-        (
-            ["beam"],
-            {"width": 10, "selector": "length-normalised"},
-            [Selected(Beam(10), LengthNormalised())],
-        ),
         (["beam", "greedy"], {"width": 10}, [Beam(10), Greedy()]),
         (["epsilon"], {"samples": 20}, [DECODERS.parse("epsilon(samples=20)")]),
         (["selected"], {"width": 7}, [Selected(Beam(7))]),
         (["beam(width=3)", "beam"], {"width": 10}, [Beam(3), Beam(10)]),
-        (["npad(chains=20)"], {}, [npad.NPAD(chains=20)]),
     ],
     ids=str,
 )
@@ -127,17 +121,14 @@ def test_compare_runs_the_decoders_that_are_named_with_their_options(names, sett
     assert [*compared_decoders(settings, chosen=names).values()] == expected
 
 
-def test_compare_fills_in_the_defaults_of_the_model():
+def test_compare_fills_in_the_defaults_of_the_model_and_refuses_what_no_decoder_has():
     compared = compared_decoders({"width": 10}, TRANSFORMER, ["beam", "npad(chains=20)"])
     assert [*compared.values()] == [
         Selected(Beam(10), WithCut()),
         npad.NPAD(chains=20, noise=TRANSFORMER.noise, selector=WithCut()),
     ]
 
-
-def test_compare_refuses_an_option_that_no_decoder_has():
     with pytest.raises(npad.InvalidInput, match="--samples does not go with the compared decoders"):
         compared_decoders({"samples": 3}, chosen=["beam"])
     with pytest.raises(npad.InvalidInput, match="which have no options"):
         compared_decoders({"width": 3}, chosen=["greedy"])
-    assert "width" in option_names(Beam)

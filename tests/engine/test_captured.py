@@ -31,6 +31,12 @@ def decode_to_capture(model, decoder, **options):
     return [decode(model, SOURCE, decoder, 8, **options) for _ in range(3)][-1]
 
 
+def assert_captured_steps_find_the_same(model, decoder, **options):
+    expected = decode(build(), SOURCE, decoder, 8)
+    for _ in range(4):
+        assert_same(decode(model, SOURCE, decoder, 8, **options), expected)
+
+
 def graphs(model):
     return [one for one in model._graphs.entries.values() if isinstance(one, Graph)]
 
@@ -38,9 +44,7 @@ def graphs(model):
 @with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
 def test_replayed_steps_find_the_same(fast, decoder, steps, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
-    expected = decode(build(), SOURCE, decoder, 8)
-    for _ in range(3):
-        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+    assert_captured_steps_find_the_same(fast, decoder)
     other = [[7, 2], [1], [5, 5, 5]]
     assert_same(decode(fast, other, decoder, 8), decode(build(), other, decoder, 8))
 
@@ -69,9 +73,7 @@ def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, de
         return found
 
     monkeypatch.setattr(Graph, "replay", replayed)
-    expected = decode(build(), SOURCE, decoder, 8)
-    for _ in range(4):
-        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+    assert_captured_steps_find_the_same(fast, decoder)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,7 @@ def test_what_was_returned_outlasts_the_next_search(fast):
 
 def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
     decoder = NPAD(Greedy(), 8, Noise(2.0))
-    expected = decode(build(), SOURCE, decoder, 8)
-    for _ in range(3):
-        assert_same(decode(fast, SOURCE, decoder, 8, max_rows=2 * len(SOURCE)), expected)
+    assert_captured_steps_find_the_same(fast, decoder, max_rows=2 * len(SOURCE))
 
 
 def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
@@ -162,9 +162,7 @@ def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr("npad.engine.cuda_graphs.Graph", fails)
-    expected = decode(build(), SOURCE, Beam(3), 8)
-    for _ in range(4):
-        assert_same(decode(fast, SOURCE, Beam(3), 8), expected)
+    assert_captured_steps_find_the_same(fast, Beam(3))
 
 
 def test_two_threads_do_not_share_a_graph(fast):

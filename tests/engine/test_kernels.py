@@ -237,11 +237,9 @@ def test_low_precision_chains_are_judged_in_float32(monkeypatch):
     for inner in (Greedy(), Beam(3)):
         decoder = NPAD(inner, 5 if GPU else 2, Noise(0.5))
         found = decode(LowPrecision(fast), DECODED, decoder, LENGTH)
-        again = score(
-            plain, DECODED, [[one.tokens for one in each if one.finished] for each in found]
-        )
-        for one, other in zip(found, again, strict=True):
-            assert [x.log_prob for x in one if x.finished] == pytest.approx(other, abs=1e-4)
+        ended = [[h for h in hypotheses if h.finished] for hypotheses in found]
+        for hypotheses, expected in zip(ended, score(plain, DECODED, tokens(ended)), strict=True):
+            assert [h.log_prob for h in hypotheses] == pytest.approx(expected, abs=1e-4)
 
 
 needs_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU: an interpreter captures no graphs")

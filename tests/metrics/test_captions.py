@@ -59,11 +59,9 @@ def cider(captions, references):
     return Cider().fitted(references).statistics(captions, references)[:, 0]
 
 
-def test_bleu_is_that_of_the_published_implementation():
+def test_scores_are_those_of_the_published_implementation():
     assert bleu(CAPTIONS, REFERENCES) == pytest.approx(100 * PUBLISHED_BLEU, abs=1e-6)
 
-
-def test_cider_is_that_of_the_published_implementation():
     assert cider(CAPTIONS, REFERENCES) == pytest.approx(PUBLISHED_CIDER, abs=1e-9)
     scaled = Scorer(Cider(scale=100), REFERENCES).score(CAPTIONS)
     assert scaled == pytest.approx(100 * np.mean(PUBLISHED_CIDER))
@@ -91,11 +89,8 @@ def test_case_and_punctuation_change_nothing():
         assert (scorer.statistics(shouted) == scorer.statistics(CAPTIONS)).all()
 
 
-def test_captions_without_a_common_fourgram_have_no_bleu():
+def test_bleu_needs_a_fourgram_and_counts_the_closest_and_shorter_reference():
     assert bleu(["the kite is red"], REFERENCES[:1]) == 0
-
-
-def test_the_closest_reference_is_the_length_and_the_shorter_of_two():
     assert Bleu4().statistics(["a b c d e"], [["a b c d e f", "a b c d", "a"]])[0, -1] == 4
 
 
@@ -104,25 +99,21 @@ def test_an_empty_caption_scores_nothing():
     assert bleu([""] * 4, REFERENCES) == 0
 
 
-def test_repeating_a_word_of_the_reference_gains_nothing():
+def test_neither_a_repeated_word_nor_an_ngram_of_every_image_gains_anything():
     references = [["a red kite", "the kite"], ["a dog", "two dogs"], ["an apple", "a pear"]]
     honest = cider(["a red kite", "a dog", "a pear"], references)
     padded = cider(["a red kite kite kite", "a dog", "a pear"], references)
     assert padded[0] < honest[0]
 
-
-def test_an_ngram_of_every_image_weighs_nothing():
     references = [["a kite"], ["a dog"], ["a pear"]]
     assert cider(["a", "a", "a"], references).tolist() == [0, 0, 0]
 
 
-def test_the_weights_of_ngrams_are_those_of_the_whole_corpus():
+def test_the_weights_of_ngrams_are_those_of_the_whole_corpus_of_two_images_or_more():
     fitted = Cider().fitted(REFERENCES)
     part = fitted.statistics(CAPTIONS[:2], REFERENCES[:2])
     assert (part == fitted.statistics(CAPTIONS, REFERENCES)[:2]).all()
     assert part[0, 0] != Cider().statistics(CAPTIONS[:2], REFERENCES[:2])[0, 0]
 
-
-def test_cider_refuses_a_single_image():
     with pytest.raises(InvalidInput, match="needs two or more"):
         Cider().fitted(REFERENCES[:1])

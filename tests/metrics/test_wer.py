@@ -10,6 +10,7 @@ import torch
 from npad import MBR, NPAD, Greedy, InvalidInput, Noise, decode
 from npad.hypotheses import Hypotheses, Hypothesis
 from npad.metrics import wer as module
+from npad.metrics.registry import utility_names
 from npad.metrics.wer import Wer, word_errors
 from npad.models.table import TableModel
 from npad.pipelines.transcription import Transcriber
@@ -23,15 +24,13 @@ def texts(count, seed):
 
 
 @pytest.mark.parametrize("cells", [1, 50, 1 << 22])
-def test_many_pairs_at_once_have_their_own_distances(cells, monkeypatch):
+def test_many_pairs_at_once_or_none_have_their_own_distances(cells, monkeypatch):
     monkeypatch.setattr(module, "MAX_CELLS", cells)
     found, expected = texts(200, 0), texts(200, 1)
     each = [edits(a, b) for a, b in zip(found, expected, strict=True)]
     assert word_errors(found, expected).tolist() == each
     assert word_errors(expected, found).tolist() == each
 
-
-def test_no_pairs_have_no_distances():
     assert word_errors([], []).tolist() == []
     assert word_errors([[]], [[]]).tolist() == [0]
 
@@ -56,15 +55,13 @@ def test_english_is_compared_as_it_is_spoken(written, heard):
     assert spoken(heard) == heard
 
 
-def test_the_rate_counts_the_words_of_the_references():
+def test_the_rate_counts_the_words_of_the_reference_with_the_lowest_rate():
     counts = Wer().statistics(["1 2 3", "one", "two two"], ["one two three", "one two", ""])
     assert counts.tolist() == [[0, 3, 3], [1, 1, 2], [2, 2, 0]]
     assert Wer().score(counts) == pytest.approx(100 * 3 / 5)
     assert Wer().length_ratio(counts.sum(0)) == 6 / 5
     assert Wer().score(counts[:0]) == 0
 
-
-def test_of_several_references_the_one_with_the_lowest_rate_counts():
     counts = Wer().statistics(["one two", "one"], [["one", "one two three four"], "two"])
     assert counts.tolist() == [[2, 2, 4], [1, 1, 1]]
 
@@ -86,12 +83,9 @@ def test_mbr_by_word_errors_is_that_of_its_definition():
 
 
 def test_mbr_counts_a_candidate_as_often_as_it_was_found():
-    given = Hypotheses.from_list(
-        [
-            Hypothesis((1, 2), -1.0, finished=True, count=1),
-            Hypothesis((3, 4), -2.0, finished=True, count=9),
-        ]
-    )
+    seldom = Hypothesis((1, 2), -1.0, finished=True, count=1)
+    often = Hypothesis((3, 4), -2.0, finished=True, count=9)
+    given = Hypotheses.from_list([seldom, often])
     assert MBR("wer")(given).argmax() == 1
 
 
@@ -109,7 +103,6 @@ def test_mbr_of_speech_compares_spoken_words():
     assert len(seen) > 1 + len(transcript.alternatives)  # MBR's calls, and the results'
     assert len(decode(model, [0], decoder, 5)[0]) > 1
 
-
-def test_an_unknown_utility_is_refused():
-    with pytest.raises(InvalidInput, match="'chrf', 'ter', 'wer' or a function of two texts"):
+    names = ", ".join(map(repr, utility_names()))
+    with pytest.raises(InvalidInput, match=f"utility must be {names} or a function of two texts"):
         MBR("cider")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -52,6 +54,27 @@ def test_a_moved_name_works_and_names_its_new_place(old, new):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_moved_name_is_there(name):
     assert getattr(npad, name) is not None
+
+
+@pytest.mark.parametrize("old", [*vars(npad)["_MOVED_MODULES"], "npad.experiments.report"])
+def test_a_module_is_found_by_its_old_path_and_names_the_new_one(old, monkeypatch):
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        module = importlib.import_module(old)
+    new = importlib.import_module(module.__spec__.origin)
+    public = {name: value for name, value in vars(new).items() if name[0] != "_"}
+    assert {name: getattr(module, name) for name in public} == public
+    package = old in ("npad.experiments", "npad.experiments.calibration")
+    assert [str(warning.message) for warning in caught] == [
+        f"{old} is now {new.__name__}; the old name ends with npad 0.4"
+    ] * (not package)
+
+
+@pytest.mark.parametrize("name", ["npad.experiments.tasks", "npad.search.beem"])
+def test_a_module_that_never_moved_is_not_found(name):
+    with pytest.raises(ModuleNotFoundError, match=name):
+        importlib.import_module(name)
 
 
 def test_an_unknown_name_is_an_attribute_error():

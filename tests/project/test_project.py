@@ -57,7 +57,6 @@ LAYERS = [
     ["text.english", "metrics"],
     ["specs", "kernels", "engine.pytree"],
     ["model", "engine.memory", "engine.devices"],
-    ["readers"],
     ["engine.cuda_graphs", "engine.next_token", "engine.cost"],
     ["noise", "schedules", "distributions"],
     ["hypotheses", "rows"],

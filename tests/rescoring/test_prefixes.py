@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attention_cases import SOURCE, build
 from cases import counted
-from npad import NPAD, Greedy, InvalidInput, Noise, decode, score
+from npad import InvalidInput, score
 from npad.engine.cuda_graphs import Graph
 from npad.errors import MemoryWarning, OutOfMemory
 from npad.models.cgru.fast import Prepared
@@ -145,12 +145,6 @@ def test_a_shared_prefix_is_read_once(targets, rows):
     scores, calls = counted(score, Prepared(build()), SOURCE, targets)
     assert scores == near(score(build(), SOURCE, targets))
     assert calls.rescoring == rows
-
-
-def test_chains_that_agree_cost_one_to_judge():
-    decoder = NPAD(Greedy(), 8, Noise(0.01))
-    found, calls = counted(decode, Prepared(build()), SOURCE, decoder, 8)
-    assert calls.rescoring <= 2 * sum(max(len(one.tokens) + 1 for one in each) for each in found)
 
 
 def test_a_token_that_is_none_is_refused():

@@ -25,6 +25,14 @@ TARGETS = [[[3, 4], [], [3, 4]], [[2]], [[5, 6, 7, 8, 2, 3], [4]]]
 forced_or_not = pytest.mark.parametrize("forced", [True, False], ids=["in one go", "step by step"])
 
 
+def judge(forced, model=None):
+    """A model that reads targets in one go, or step by step."""
+    model = recurrent() if model is None else model
+    if not forced:
+        model.forced = None
+    return model
+
+
 def by_hand(model, source, targets):
     """The scores of one sentence and one target at a time."""
     return [
@@ -36,10 +44,8 @@ def by_hand(model, source, targets):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @forced_or_not
-def test_scores_equal_a_hand_written_loop(cell, dtype, forced, monkeypatch):
-    model, source = recurrent(cell, dtype, layers=2), summaries(3, dtype)
-    if not forced:
-        monkeypatch.setattr(type(model), "forced", None)
+def test_scores_equal_a_hand_written_loop(cell, dtype, forced):
+    model, source = judge(forced, recurrent(cell, dtype, layers=2)), summaries(3, dtype)
     expected = by_hand(model, source, TARGETS)
     for got, wanted in zip(score(model, source, TARGETS), expected, strict=True):
         assert got == pytest.approx(wanted, abs=1e-5)
@@ -69,9 +75,7 @@ def test_each_distinct_target_is_read_once():
 
 @forced_or_not
 def test_every_position_counts_as_a_call(forced):
-    model = recurrent()
-    if not forced:
-        model.forced = None
+    model = judge(forced)
     _, calls = counted(score, model, summaries(2), [[[2, 3], [4, 5]], [[6, 7], [8, 2]]])
     assert calls.rescoring == 4 * 3
 
@@ -115,11 +119,9 @@ def test_an_impossible_target_has_log_prob_minus_infinity():
 @forced_or_not
 @pytest.mark.parametrize("value", [math.nan, math.inf], ids=["nan", "+inf"])
 def test_logits_that_are_no_distribution_have_no_score(forced, value):
-    model = recurrent()
+    model = judge(forced)
     with torch.no_grad():
         model.logits.bias[3] = value
-    if not forced:
-        model.forced = None
     with pytest.raises(
         ModelError, match=r"RecurrentLM returned NaN, \+inf or nothing but −inf .* while scoring"
     ):
@@ -140,10 +142,8 @@ def test_one_target_without_a_score_is_an_error_for_all():
 @forced_or_not
 def test_a_pad_that_is_a_real_token_counts_where_it_is_written(forced):
     """(2), (2, pad) and (2, pad, pad) are equal once padded, but scored as they are."""
-    model, source = recurrent(), summaries(1)
+    model, source = judge(forced), summaries(1)
     assert 0 <= model.special.pad < model.logits.out_features
-    if not forced:
-        model.forced = None
     targets = [[[2], [2, model.special.pad], [2, model.special.pad, model.special.pad], [2]]]
     expected = by_hand(model, source, targets)
     assert len(set(expected[0])) == 3
@@ -153,9 +153,7 @@ def test_a_pad_that_is_a_real_token_counts_where_it_is_written(forced):
 @forced_or_not
 def test_the_end_token_counts_where_a_hypothesis_ended(forced):
     """(3, 4) that ended has one factor more than (3, 4) cut short."""
-    model = recurrent()
-    if not forced:
-        model.forced = None
+    model = judge(forced)
     found = Hypotheses(
         torch.tensor([[[3, 4], [3, 4], [5, 0]]]),
         torch.tensor([[2, 2, 1]]),

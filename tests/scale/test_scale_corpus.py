@@ -69,14 +69,19 @@ NOISY = NPAD(Beam(2), chains=6, noise=Noise(0.4))
 
 @pytest.mark.parametrize(("unit", "parts"), [(1, 1), (4, 1), (None, 1), (4, 2), (5, 6)])
 def test_any_division_gives_the_same_output(source, tmp_path, unit, parts):
+    """Of an empty corpus, too."""
+    (tmp_path / "empty").write_text("")
+    assert run(tmp_path / "empty", tmp_path / "out").texts == 0
+    assert (tmp_path / "out").read_bytes() == b""
     summary = run(source, tmp_path / "out", NOISY, unit=unit, chain_parts=parts)
     assert lines(tmp_path / "out") == expected(NOISY)
     assert (summary.texts, summary.failed, summary.continued) == (len(TEXTS), 0, 0)
     assert summary.near_ties == 0
 
 
-@pytest.mark.parametrize("selector", ["mbr", "length-normalised", "most-probable"])
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize(
+    ("selector", "parts"), [("mbr", 2), ("length-normalised", 3), ("most-probable", 2)]
+)
 def test_chains_on_workers_are_npad_in_one_process(selector, parts):
     text = f"npad(chains=6,candidates=all,selector={selector},inner=beam(width=3))"
     decoder = DECODERS.parse(text)
@@ -84,15 +89,10 @@ def test_chains_on_workers_are_npad_in_one_process(selector, parts):
     whole = package.load("toy").translate(texts, decoder)
     with Local(SPEC) as workers:
         results = list(workers.run(texts, Decoding(decoder), 3, parts))
+        (cut,) = workers.run(["na ja"], Decoding(decoder), 1, parts, alternatives=1)
     merged = [outcome for result in results for outcome in result.outcomes]
     assert_same_translations(merged, whole)
-
-
-def test_alternatives_are_cut_where_they_are_not_needed():
-    with Local(SPEC) as workers:
-        for parts in (1, 2):
-            (result,) = workers.run(["na ja"], Decoding(NOISY), 1, parts, alternatives=1)
-            assert len(result.outcomes[0].alternatives) == 1
+    assert len(cut.outcomes[0].alternatives) == 1
 
 
 def test_json_lines_and_lines_of_text_hold_the_same(source, tmp_path):
@@ -105,37 +105,42 @@ def test_json_lines_and_lines_of_text_hold_the_same(source, tmp_path):
 BAD = b'{"text": "danke"}\nno json\n{"text": 3}\n[]\n{"text": "\\ud800"}\n\n{"text": "na ja"}\n'
 
 
-def test_poisoned_json_lines_are_told_by_number(tmp_path):
-    (tmp_path / "in.jsonl").write_bytes(BAD)
+LONG = b"x" * (2**20 + 5)
+POISONED = b"danke\n\xff\xfe\nna ja\n" + LONG + b"\nzero\0\n" + b"d" * 500 + b"\ndanke\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "outputs", "reasons"),
+    [
+        (
+            "in.jsonl",
+            BAD,
+            ["thanks", "", "", "", "", "", "well yes"],
+            {2: "", 3: "no JSON object with a text 'text'", 4: "", 5: "half a surrogate", 6: ""},
+        ),
+        (
+            "in",
+            POISONED,
+            ["thanks", "", "well yes", "", "", "", "thanks"],
+            {2: "not UTF-8", 4: "more than 1,048,576 bytes", 5: "a zero byte", 6: ""},
+        ),
+    ],
+    ids=["json", "text"],
+)
+def test_poisoned_lines_are_told_by_number_and_do_not_stop_the_rest(
+    tmp_path, name, content, outputs, reasons
+):
+    (tmp_path / name).write_bytes(content)
     told = {}
-    summary = run(tmp_path / "in.jsonl", tmp_path / "out", report=told.__setitem__)
-    assert lines(tmp_path / "out") == ["thanks", "", "", "", "", "", "well yes"]
-    assert list(told) == [2, 3, 4, 5, 6]
-    assert summary.failed == 5
-    assert "no JSON object with a text 'text'" in told[3]
-    assert "half a surrogate pair" in told[5]
-
-
-def poisoned(path):
-    path.write_bytes(
-        b"danke\n\xff\xfe\nna ja\n" + b"x" * (2**20 + 5) + b"\nzero\0\n" + b"d" * 500 + b"\ndanke\n"
-    )
-
-
-def test_poisoned_lines_do_not_stop_the_rest(tmp_path):
-    poisoned(tmp_path / "in")
-    told = {}
-    summary = run(tmp_path / "in", tmp_path / "out", unit=2, report=told.__setitem__)
-    assert lines(tmp_path / "out")[::2] == ["thanks", "well yes", "", "thanks"]
-    assert (summary.texts, summary.failed) == (7, 4)
-    assert list(told) == [2, 4, 5, 6]
-    assert "not UTF-8" in told[2]
-    assert "more than 1,048,576 bytes" in told[4]
-    assert "a zero byte" in told[5]
+    summary = run(tmp_path / name, tmp_path / "out", unit=2, report=told.__setitem__)
+    assert lines(tmp_path / "out") == outputs
+    assert (summary.texts, summary.failed) == (7, len(reasons))
+    assert list(told) == list(reasons)
+    assert all(reason in told[line] for line, reason in reasons.items())
 
 
 def test_with_on_error_fail_the_first_poisoned_line_stops_and_skip_continues(tmp_path):
-    poisoned(tmp_path / "in")
+    (tmp_path / "in").write_bytes(POISONED)
     with pytest.raises(InvalidInput, match=r"line 2: .*not UTF-8.*use --on-error skip"):
         run(tmp_path / "in", tmp_path / "out", unit=1, on_error="fail")
     summary = run(tmp_path / "in", tmp_path / "out", unit=3)
@@ -236,10 +241,15 @@ def test_a_changed_model_is_another_one(trained, tmp_path):
     assert fingerprint(f"hf:{tmp_path / 'hf'}") != before
 
 
-def test_an_empty_corpus_has_an_empty_output(tmp_path):
-    (tmp_path / "in").write_text("")
-    assert run(tmp_path / "in", tmp_path / "out").texts == 0
-    assert (tmp_path / "out").read_bytes() == b""
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_corpus_takes_a_decoder_and_limits_as_in_0_2_with_a_warning(source, tmp_path, by_name):
+    assert run(source, tmp_path / "new", max_length=9).texts == len(TEXTS)
+    corpus, values = Corpus(source, tmp_path / "old"), ("spec", "decoder", "max_length", "max_rows")
+    with Local(SPEC) as workers:
+        old = {"engine": workers} | dict(zip(values, (SPEC, BEAM, 9, 1024), strict=True))
+        with pytest.warns(DeprecationWarning, match="takes workers and a Decoding"):
+            translate_corpus(corpus, *(() if by_name else old.values()), **old if by_name else {})
+    assert corpus.output.read_bytes() == (tmp_path / "new").read_bytes()
 
 
 def test_a_translator_on_an_engine_counts_and_translates_as_its_own():
@@ -287,16 +297,14 @@ def test_the_command_writes_what_it_writes_without_an_engine(source, tmp_path, c
 
 
 def test_the_command_reports_lines_and_continues(tmp_path, capsys, monkeypatch, npad_here):
-    poisoned(tmp_path / "in")
+    (tmp_path / "in").write_bytes(POISONED)
     arguments = command(tmp_path / "in", tmp_path / "out", "--engine", "local", "--window", 1)
     line = refused_here(capsys, monkeypatch, *arguments, "--on-error", "fail")
     assert "line 2" in line
     assert line.endswith("1 texts are finished: the same command continues after them")
     done = npad_here(*arguments, code=1)
     told = done.stderr.splitlines()
-    assert [text.split(":")[1].split()[:2] for text in told[:4]] == [
-        ["line", number] for number in "2456"
-    ]
+    assert [text.split(":")[1].split()[1] for text in told[:4]] == list("2456")
     assert told[4] == "npad: 1 of 7 lines were finished by an earlier run"
     assert told[5] == "npad: 4 of 7 lines were not translated; they are empty"
 
@@ -306,8 +314,6 @@ def test_the_command_reports_lines_and_continues(tmp_path, capsys, monkeypatch, 
     [
         (["--engine", "cloud"], "--engine must be one of 'local', 'processes', 'ray', not 'cloud'"),
         (["--workers", 2], "--workers needs --engine"),
-        (["--on-error", "fail"], "--on-error needs --engine"),
-        (["--field", "de"], "--field needs --engine"),
         (["--chain-parts", 2], "--chain-parts needs --engine"),
         (["--engine", "local", "--workers", 2], "--engine local has one worker"),
         (["--engine", "processes", "--address", "auto"], "--address does not go with"),
@@ -321,13 +327,10 @@ def test_options_that_do_not_go_together(source, tmp_path, options, rule, capsys
 
 
 def test_an_engine_needs_files(source, capsys, monkeypatch):
-    rule = "give --input and --output"
-    assert rule in refused_here(
-        capsys, monkeypatch, "translate", "-m", "toy", "danke", "--engine", "local"
-    )
-    assert "a corpus must be a file" in refused_here(
-        capsys, monkeypatch, *command("/dev/null", source.parent / "out", "--engine", "local")
-    )
+    text = ("translate", "-m", "toy", "danke", "--engine", "local")
+    assert "give --input and --output" in refused_here(capsys, monkeypatch, *text)
+    device = command("/dev/null", source.parent / "out", "--engine", "local")
+    assert "a corpus must be a file" in refused_here(capsys, monkeypatch, *device)
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,8 @@ def test_the_kuberay_job_has_the_form_of_a_ray_job():
 def test_the_check_of_the_form_can_fail():
     document = job()
     document["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] = "16"
-    assert (
-        mismatch(document, RAY_JOB) == ".spec.rayClusterSpec.workerGroupSpecs[0].replicas is '16'"
-    )
-    document = job()
+    place = ".spec.rayClusterSpec.workerGroupSpecs[0].replicas"
+    assert mismatch(document, RAY_JOB) == f"{place} is '16'"
     document["spec"]["entryPoint"] = "npad"
     assert mismatch(document, RAY_JOB) == ".spec has unknown fields ['entryPoint']"
 

@@ -11,7 +11,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.scale.manifest import Manifest, continued
+from npad.scale.manifest import continued
 
 IDENTITY = {"an input of digest": "1" * 64, "the decoder": "greedy"}
 UNITS = [b"eins\n", b"zwei\ndrei\n", b"", "vier über\n".encode()]
@@ -22,22 +22,30 @@ class Killed(BaseException):
     """Stands for the end of the driver."""
 
 
-def begin(output, units, identity=IDENTITY):
+def write(manifest, units):
+    for content, texts in list(zip(UNITS, TEXTS, strict=True))[units]:
+        manifest.append(content, texts, failed=texts - 1 if texts > 1 else 0, near_ties=texts)
+
+
+def begin(output, units):
     """Write some units and die."""
-    with suppress(Killed), continued(output, identity) as manifest:
-        for content, texts in list(zip(UNITS, TEXTS, strict=True))[:units]:
-            manifest.append(content, texts, failed=texts - 1 if texts > 1 else 0, near_ties=texts)
+    with suppress(Killed), continued(output, IDENTITY) as manifest:
+        write(manifest, slice(units))
         raise Killed
 
 
 def finish(output):
+    """Continue, and return how many texts had been done."""
     with continued(output, IDENTITY) as manifest:
         begun = manifest.texts
-        done = next(i for i in range(5) if sum(TEXTS[:i]) == begun)
-        for content, texts in list(zip(UNITS, TEXTS, strict=True))[done:]:
-            manifest.append(content, texts, failed=texts - 1 if texts > 1 else 0, near_ties=texts)
+        write(manifest, slice(next(i for i in range(5) if sum(TEXTS[:i]) == begun), None))
     assert (manifest.texts, manifest.failed, manifest.near_ties) == (4, 1, 4)
     return begun
+
+
+def resume(output, identity=IDENTITY):
+    with continued(output, identity) as manifest:
+        manifest.append(b"x\n", 1)
 
 
 def test_an_output_is_complete_or_absent(tmp_path):
@@ -78,11 +86,8 @@ def test_another_input_model_or_decoder_is_refused(tmp_path, name):
     begin(tmp_path / "out", 2)
     before = (tmp_path / "out.part").read_bytes()
     refusal = rf"out was begun with {name} {IDENTITY[name][:9]}.*, not beam.*delete .*out.manifest"
-    with (
-        pytest.raises(InvalidInput, match=refusal),
-        continued(tmp_path / "out", IDENTITY | {name: "beam(width=5)"}),
-    ):
-        pass
+    with pytest.raises(InvalidInput, match=refusal):
+        resume(tmp_path / "out", IDENTITY | {name: "beam(width=5)"})
     assert (tmp_path / "out.part").read_bytes() == before
     assert finish(tmp_path / "out") == 3
 
@@ -91,20 +96,14 @@ def test_a_damaged_header_is_one_line(tmp_path):
     begin(tmp_path / "out", 1)
     for header in ("{}\n", "[]\n", json.dumps({"npad": 99}) + "\n"):
         (tmp_path / "out.manifest.jsonl").write_text(header)
-        with (
-            pytest.raises(StorageError, match="damaged or of another version; to begin anew"),
-            continued(tmp_path / "out", IDENTITY),
-        ):
-            pass
+        with pytest.raises(StorageError, match="damaged or of another version; to begin anew"):
+            resume(tmp_path / "out")
 
 
 def test_a_file_that_npad_did_not_write_is_not_overwritten(tmp_path):
     (tmp_path / "out.part").write_text("mine")
-    with (
-        pytest.raises(InvalidInput, match=r"out\.part is in the way"),
-        continued(tmp_path / "out", IDENTITY),
-    ):
-        pass
+    with pytest.raises(InvalidInput, match=r"out\.part is in the way"):
+        resume(tmp_path / "out")
     assert (tmp_path / "out.part").read_text() == "mine"
     (tmp_path / "out.part").write_text("")  # left by a driver that was killed at once
     finish(tmp_path / "out")
@@ -131,11 +130,8 @@ def test_two_drivers_of_one_output_are_refused(tmp_path):
 
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "out").mkdir()
-    with (
-        pytest.raises(StorageError, match=r"cannot write .*out: "),
-        continued(tmp_path / "out", IDENTITY) as manifest,
-    ):
-        manifest.append(b"x\n", 1)
+    with pytest.raises(StorageError, match=r"cannot write .*out: "):
+        resume(tmp_path / "out")
 
 
 def test_an_interrupted_run_says_how_to_continue(tmp_path):
@@ -148,8 +144,3 @@ def test_an_interrupted_run_says_how_to_continue(tmp_path):
         interrupted()
     note = "1 texts are finished: the same command continues after them"
     assert caught.value.__notes__ == [note]
-
-
-def test_the_files_lie_beside_the_output(tmp_path):
-    manifest = Manifest(tmp_path / "a.de", {})
-    assert (manifest.part.name, manifest.journal.name) == ("a.de.part", "a.de.manifest.jsonl")

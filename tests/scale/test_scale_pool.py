@@ -124,9 +124,8 @@ def test_a_unit_that_kills_its_workers_is_halved_down_to_the_text_that_does_it()
         results = list(pool.run(map(str, range(10)), DECODING, 10))
     (result,) = results
     assert result.outcomes[7] == Failed(f"{DEATHS} workers died on it (exit code -11)")
-    assert [o.text for o in result.outcomes if o != result.outcomes[7]] == [
-        f"{i} 0" for i in range(10) if i != 7
-    ]
+    survivors = [o.text for o in result.outcomes if not isinstance(o, Failed)]
+    assert survivors == [f"{i} 0" for i in range(10) if i != 7]
     assert sorted(set(lost)) == [1, 3, 5, 10]
     assert len(lost) == DEATHS * 4
 
@@ -162,10 +161,7 @@ def test_a_worker_that_ran_out_of_memory_is_replaced():
 
 def test_a_model_that_cannot_be_loaded_is_one_line():
     crew = Fake(at_start=lambda worker: CannotLoad("there is no model nowhere (on host)"))
-    with (
-        Pool(crew, 2) as pool,
-        pytest.raises(InvalidInput, match="cannot load the model: there is"),
-    ):
+    with Pool(crew, 2) as pool, pytest.raises(InvalidInput, match="cannot load the model: there"):
         list(pool.run(["a"], DECODING, 1))
     assert not crew.work
 
@@ -207,8 +203,3 @@ def test_a_pool_goes_on_after_a_map_that_was_abandoned():
         assert texts(pool.run(["a", "b", "c"], DECODING, 1)) == ["a 0", "b 0", "c 0"]
         assert texts(pool.map(iter(()))) == []
     assert not crew.work
-
-
-def test_there_is_at_least_one_worker():
-    with pytest.raises(InvalidInput, match="workers must be a whole number of at least 1, not 0"):
-        Pool(Fake(), 0)

@@ -120,15 +120,16 @@ def test_a_model_that_no_worker_can_load_is_one_line(options, rule, tmp_path, ca
     assert rule in refused_here(capsys, monkeypatch, "translate", *options, *files)
 
 
-def test_default_workers_are_one_per_gpu_or_cpu(monkeypatch):
-    assert default_workers("cpu") == available_cpus()
+def test_default_workers_are_one_per_gpu_or_cpu_and_take_the_gpus_in_turn(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     devices = ("auto", "cuda", "cpu", "cuda:1")
     assert [default_workers(device) for device in devices] == [3, 3, available_cpus(), 1]
 
-
-def test_workers_take_the_gpus_in_turn(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     spec = ModelSpec("toy", "auto")
-    assert [on_next_gpu(spec, i).device for i in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert [on_next_gpu(spec, i).device for i in range(4)] == [
+        "cuda:0",
+        "cuda:1",
+        "cuda:2",
+        "cuda:0",
+    ]
     assert on_next_gpu(SPEC, 1).device == "cpu"

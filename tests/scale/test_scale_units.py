@@ -31,11 +31,7 @@ def test_the_halves_of_a_unit_join_to_the_whole(texts, depth, chains):
     unit = Unit(10, tuple(f"text {i}" for i in range(texts)), DECODING, chains)
     parts = [echo(piece) for piece in pieces(unit, depth)]
     assert reduce(Result.joined, parts).outcomes == echo(unit).outcomes
-
-
-def test_one_text_cannot_be_halved():
-    assert Unit(0, ("a",), DECODING).halves() is None
-    assert Unit(0, ("a",), DECODING, (3, 6)).halves() is None
+    assert Unit(0, ("a",), DECODING, chains).halves() is None
 
 
 def test_a_text_that_failed_in_one_range_of_chains_failed():
@@ -57,13 +53,6 @@ def test_units_are_all_texts_and_all_chains_once(texts, size, parts, first):
     ]
     expected = [(first + i, str(i), chain) for i in range(texts) for chain in range(7)]
     assert sorted(seen) == sorted(expected)
-
-
-def test_units_are_read_as_they_are_taken():
-    texts = iter(range(100))
-    units = units_of((str(text) for text in texts), DECODING, 3)
-    next(units)
-    assert next(texts) == 3
 
 
 @pytest.mark.parametrize("decoder", **by_name(EVERY))

@@ -127,15 +127,21 @@ def test_the_cost_is_that_of_both_decoders():
     assert of_both >= of_beam + of_samples
 
 
-def test_the_utility_compares_texts():
-    seen = set()
+@pytest.mark.parametrize(
+    "comparing",
+    [lambda mbr: MBRDecoding(Beam(2), Sampling(5), mbr), lambda mbr: Selected(Beam(3), mbr)],
+    ids=["mbr-decoding", "selected"],
+)
+def test_the_utility_compares_texts(comparing):
+    """What the translator writes, and not a letter for each token."""
+    compared = set()
 
     def utility(hypothesis, reference):
-        seen.update((hypothesis, reference))
+        compared.update((hypothesis, reference))
         return 0.0
 
-    load("toy").translate(["na ja"], MBRDecoding(Beam(2), Sampling(5), MBR(utility)))
-    assert "well yes" in seen
+    load("toy").translate(["na ja"], comparing(MBR(utility)))
+    assert "well yes" in compared
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,6 @@ def test_a_temperature_next_to_zero_takes_the_most_probable():
             }
 
 
-def test_log_prob_is_the_models_own_at_any_temperature():
-    model = TableModel({0: {(): ONE_STEP}}, dtype=torch.float64)
-    for one in decode(model, [0], Sampling(50, temperature=0.3, top_k=3), max_length=1)[0]:
-        assert one.log_prob == pytest.approx(math.log(ONE_STEP[one.tokens[0] if one.tokens else 0]))
-
-
 def test_duplicates_are_kept():
     found = decode(TableModel({0: {(): [1.0, 0.0]}}), [0], Sampling(7))
     assert tokens(found) == [[()] * 7]

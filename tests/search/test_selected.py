@@ -84,18 +84,6 @@ def test_cut_outputs_compete_in_a_beam(model, max_length):
     )
 
 
-def test_mbr_compares_texts():
-    """Its utility sees what the translator writes, not token letters."""
-    seen = []
-
-    def utility(hypothesis, reference):
-        seen.append(hypothesis)
-        return 0.0
-
-    TOY.translate(["na ja"], Selected(Beam(3), MBR(utility)))
-    assert "well yes" in seen
-
-
 def test_attention_is_read_where_the_selector_needs_it():
     texts = ["Tom is studying at Harvard."]
     model = npad.load("en-de")

@@ -64,13 +64,26 @@ def shared(*arguments):
     return found, calls.search
 
 
+@pytest.fixture
+def decode_both_ways(monkeypatch):
+    """Decode with shared prefixes and with a row per chain, to the same end.
+
+    Returns what both find, the calls with shared prefixes and those without.
+    """
+
+    def run(*arguments):
+        expected, calls = alone(monkeypatch, *arguments)
+        found, fewer = shared(*arguments)
+        assert_same(found, expected)
+        return found, fewer, calls
+
+    return run
+
+
 @models
 @pytest.mark.parametrize("inner", **by_name(PLAIN))
-def test_sharing_changes_no_result_of_any_inner_decoder(make, inner, monkeypatch):
-    model, source = make()
-    decoder = NPAD(inner, 6, AT_OUTPUT)
-    expected, _ = alone(monkeypatch, model, source, decoder, 8)
-    assert_same(shared(model, source, decoder, 8)[0], expected)
+def test_sharing_changes_no_result_of_any_inner_decoder(make, inner, decode_both_ways):
+    decode_both_ways(*make(), NPAD(inner, 6, AT_OUTPUT), 8)
 
 
 @models
@@ -89,20 +102,15 @@ def test_sharing_changes_no_result_of_any_inner_decoder(make, inner, monkeypatch
     ids=str,
 )
 @pytest.mark.parametrize("max_length", [1, 9])
-def test_sharing_changes_no_result_of_any_option(make, options, max_length, monkeypatch):
-    model, source = make()
+def test_sharing_changes_no_result_of_any_option(make, options, max_length, decode_both_ways):
     decoder = NPAD(**({"chains": 12, "noise": AT_OUTPUT} | options))
-    expected, _ = alone(monkeypatch, model, source, decoder, max_length)
-    assert_same(shared(model, source, decoder, max_length)[0], expected)
+    decode_both_ways(*make(), decoder, max_length)
 
 
 @models
-def test_some_chains_part_and_calls_fall(make, monkeypatch):
-    model, source = make()
+def test_some_chains_part_and_calls_fall(make, decode_both_ways):
     decoder = NPAD(chains=40, noise=Noise(0.4, site="output"))
-    expected, calls = alone(monkeypatch, model, source, decoder, 9)
-    found, fewer = shared(model, source, decoder, 9)
-    assert_same(found, expected)
+    found, fewer, calls = decode_both_ways(*make(), decoder, 9)
     assert any(len(hypotheses) > 1 for hypotheses in found)
     assert fewer < 0.7 * calls
 
@@ -120,13 +128,11 @@ def test_a_sentence_alone_takes_one_call_for_each_distinct_prefix():
 
 
 @pytest.mark.parametrize("inner", [Greedy(), Beam(3), Exact(300, Beam(1)), Sampling(3)], ids=repr)
-def test_a_call_is_counted_once(inner, monkeypatch):
+def test_a_call_is_counted_once(inner, decode_both_ways):
     """A single chain has little to share, and never more calls."""
     model = TableModel.random(4, 4, 2, dtype=torch.float64)
     decoder = NPAD(inner, 1, AT_OUTPUT, clean_chain=False)
-    expected, calls = alone(monkeypatch, model, [0], decoder, 6)
-    found, fewer = shared(model, [0], decoder, 6)
-    assert_same(found, expected)
+    _, fewer, calls = decode_both_ways(model, [0], decoder, 6)
     assert fewer <= calls
 
 
@@ -173,13 +179,12 @@ def test_chains_that_do_not_fit_in_memory_share_in_parts(monkeypatch):
     assert_same(decode(model, SOURCE, decoder, 8, max_rows=12), expected)
 
 
-def test_a_search_with_an_actor_still_finds_it(monkeypatch):
+def test_a_search_with_an_actor_still_finds_it(decode_both_ways):
     model, decoder = build(), NPAD(SteeredSearch(), 4, AT_OUTPUT)
     with pytest.raises(InvalidInput, match="has no actor"):
         decode(model, SOURCE, decoder, 8)
     model.actor = actor_for(model)
-    expected, _ = alone(monkeypatch, model, SOURCE, decoder, 8)
-    assert_same(decode(model, SOURCE, decoder, 8), expected)
+    decode_both_ways(model, SOURCE, decoder, 8)
 
 
 @pytest.mark.parametrize("decoder", [NPAD(chains=3, noise=AT_OUTPUT), SharedSampling(3)], ids=repr)
@@ -190,9 +195,7 @@ def test_invalid_logits_are_reported(decoder):
         decode(model, SOURCE, decoder, 8)
 
 
-def test_samples_of_chains_share_too(monkeypatch):
-    model, decoder = Prepared(build()), NPAD(SharedSampling(3), 5, replace(AT_OUTPUT, sigma=0.2))
-    expected, calls = alone(monkeypatch, model, SOURCE, decoder, 8)
-    found, fewer = shared(model, SOURCE, decoder, 8)
-    assert_same(found, expected)
+def test_samples_of_chains_share_too(decode_both_ways):
+    decoder = NPAD(SharedSampling(3), 5, replace(AT_OUTPUT, sigma=0.2))
+    _, fewer, calls = decode_both_ways(Prepared(build()), SOURCE, decoder, 8)
     assert fewer < calls

@@ -77,13 +77,19 @@ def test_parts_of_ones_own_have_a_name():
     assert signature(Own(), toy.model()) == "own" + END
 
 
-def test_numbers_of_numpy_are_numbers():
-    ours, numpys = Beam(3), Beam(np.int64(3))
-    assert signature(numpys, toy.model()) == signature(ours, toy.model())
-    ours, numpys = (
-        NPAD(chains=2, noise=Noise(sigma)) for sigma in ((0.0, 0.5), np.array([0.0, 0.5]))
-    )
-    assert signature(numpys, toy.model()) == signature(ours, toy.model())
+@pytest.mark.parametrize(
+    ("ours", "of_numpy"),
+    [
+        (Beam(3), Beam(np.int64(3))),
+        (
+            NPAD(chains=2, noise=Noise((0.0, 0.5))),
+            NPAD(chains=2, noise=Noise(np.array([0.0, 0.5]))),
+        ),
+    ],
+    ids=["integer", "sigmas"],
+)
+def test_numbers_of_numpy_are_numbers(ours, of_numpy):
+    assert signature(of_numpy, toy.model()) == signature(ours, toy.model())
 
 
 def test_no_two_decoders_share_one():

@@ -73,9 +73,3 @@ def test_children_have_their_parents_noisy_score_as_maximum():
     )
     small = (noisy.abs() < 20).all(-1)
     assert torch.allclose(given[small], plain[small])
-
-
-def test_an_impossible_token_is_never_drawn():
-    model = TableModel({0: {(): [0.5, 0.5, 0.0], (1,): [1.0, 0.0, 0.0]}}, dtype=torch.float64)
-    (found,) = decode(model, [0], StochasticBeam(6), 5)
-    assert sorted(h.tokens for h in found) == [(), (1,)]

@@ -37,6 +37,7 @@ def test_the_command_names_its_models_and_opens_the_page(run, capsys, monkeypatc
     ("arguments", "message"),
     [
         ({"model": ["nowhere/en-cs"]}, "en-cs"),
+        ({"model": ["runs/en-cs", "old/en-cs"]}, "two models are called en-cs"),
         ({"host": "0.0.0.0"}, "add --token"),
         ({"host": "192.0.2.1", "token": "long enough"}, "cannot listen on 192.0.2.1"),
         ({"host": "no such host.invalid", "token": "long enough"}, "cannot listen on no such"),
@@ -50,11 +51,6 @@ def test_bad_arguments_are_refused(run, arguments, message):
     with pytest.raises((InvalidInput, OSError), match=message):
         command(**{"model": ["toy"], "port": 0, **arguments})
     assert run == []
-
-
-def test_two_models_of_one_name_are_refused(run):
-    with pytest.raises(InvalidInput, match="two models are called en-cs"):
-        command(["runs/en-cs", "old/en-cs"], port=0)
 
 
 def test_without_the_extra_it_names_it(run, monkeypatch):

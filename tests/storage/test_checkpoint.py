@@ -49,17 +49,11 @@ def test_load_makes_a_translator_of_a_folder(folder):
     assert translator.score(["ein Haus"], ["ein Hund"])[0] < 0
 
 
-def test_only_plain_files_are_written(folder):
-    files = sorted(path.name for path in folder.iterdir())
-    assert files == [
-        "config.json",
-        "model.safetensors",
-        "source.tokenizer.json",
-        "target.tokenizer.json",
-    ]
-
-
-def test_files_can_be_read_by_others_and_matrices_packed_on_request(tmp_path, folder):
+def test_plain_files_that_others_can_read_are_written_and_matrices_packed_on_request(
+    tmp_path, folder
+):
+    names = ["config.json", "model.safetensors", "source.tokenizer.json", "target.tokenizer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     checkpoint.save(tmp_path / "packed", tiny(), (SUBWORDS, SUBWORDS), {}, packed=True)
     for name, dtype in (("model", torch.float32), ("packed", torch.int8)):
         path = tmp_path / name / "model.safetensors"
@@ -67,24 +61,11 @@ def test_files_can_be_read_by_others_and_matrices_packed_on_request(tmp_path, fo
         assert load_file(path)["source_embedding.weight"].dtype == dtype
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "source.tokenizer.json"])
-def test_verification_finds_damage_without_loading(folder, name):
-    damage(folder, name, lambda content: content + b" ")
-    with pytest.raises(StorageError, match=f"{name} is damaged: its checksum"):
-        checkpoint.verify(folder)
-
-
 def test_options_that_older_folders_lack_have_their_defaults(folder):
     before = checkpoint.load(folder).model.options
-    rewrite(
-        folder, lambda config: [config["model"].pop(name) for name in ("eos", "layers", "tied")]
-    )
+    names = ("eos", "layers", "tied")
+    rewrite(folder, lambda config: [config["model"].pop(name) for name in names])
     assert checkpoint.load(folder).model.options == before
-
-
-def damage(folder, name, change):
-    path = folder / name
-    path.write_bytes(change(path.read_bytes()))
 
 
 def rewrite(folder, change):
@@ -128,13 +109,16 @@ def test_a_flaw_of_the_configuration_is_named(folder, message):
         ("source.tokenizer.json", lambda b: b + b" ", "tokenizer.json is damaged: its checksum"),
     ],
 )
-def test_a_damaged_file_is_named(folder, name, change, message):
-    damage(folder, name, change) if change else (folder / name).unlink()
+def test_a_damaged_file_is_named_and_its_checksum_checked_without_loading(
+    folder, name, change, message
+):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     with pytest.raises(NpadError, match=message):
         npad.load(folder)
-
-
-# Configurations that say something else than the weights
+    if "checksum" in message:
+        with pytest.raises(StorageError, match=message):
+            checkpoint.verify(folder)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +137,6 @@ def test_a_configuration_that_was_edited_is_refused(folder, change):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(StorageError, match=r"config.json is damaged: its checksum"):
         npad.load(folder)
-
-
-def test_its_layout_may_change_and_older_folders_have_no_checksum(folder):
-    rewrite(folder, lambda config: None)
-    assert npad.load(folder).translate(["ein Haus"], npad.Greedy(), max_length=3)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -202,11 +181,12 @@ def test_weights_are_set_all_of_them_and_no_others():
 @pytest.mark.parametrize(
     "change",
     [
-        *({"layers": n} for n in (2, 10_000, 10**12)),
+        {"layers": 2},
+        {"layers": 10**12},
         *(
             {name: n}
             for name in ("embedding", "units", "source_vocabulary")
-            for n in (10**6, 10**12, 10**30)
+            for n in (10**6, 10**30)
         ),
     ],
     ids=str,
@@ -223,9 +203,8 @@ def test_a_size_that_the_weights_do_not_have_costs_nothing(folder, change):
 def test_weights_beyond_the_memory_are_refused_before_they_are_read(folder, monkeypatch):
     monkeypatch.setattr(checkpoint, "total_memory", lambda device: 1000)
     monkeypatch.setattr(checkpoint, "load_file", None)
-    with pytest.raises(
-        OutOfMemory, match=r"model.safetensors need 0 GiB and there are 0; load them on a larger"
-    ):
+    refusal = r"model.safetensors need 0 GiB and there are 0; load them on a larger"
+    with pytest.raises(OutOfMemory, match=refusal):
         npad.load(folder)
 
 
@@ -246,9 +225,7 @@ def test_a_vocabulary_that_does_not_fit_is_named(tmp_path):
 
 
 def test_what_is_no_model_is_named(tmp_path):
-    with pytest.raises(
-        InvalidInput, match=r"there is no model .*nowhere: neither a folder nor a name"
-    ):
+    with pytest.raises(InvalidInput, match=r"no model .*nowhere: neither a folder nor a name"):
         npad.load(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match=r"holds no model: neither config.json, nor best-N"):
         npad.load(tmp_path)
@@ -275,9 +252,8 @@ def test_a_folder_is_replaced_and_what_a_kill_left_is_put_right(tmp_path):
         with atomic_folder(tmp_path / "model") as part:
             (part / "file").write_text(text)
     assert (tmp_path / "model/file").read_text() == "new"
-    (tmp_path / "model").rename(
-        tmp_path / ".model.old"
-    )  # as a process killed between the two renames leaves it
+    # As a process killed between the two renames leaves it.
+    (tmp_path / "model").rename(tmp_path / ".model.old")
     (tmp_path / ".model.part").mkdir()
     (tmp_path / ".other.gone").mkdir()
     recover(tmp_path)

@@ -102,22 +102,23 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path, monkeypatch):
         flock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with (
-        exclusive_lock(lock, "A"),
-        pytest.raises(InvalidInput, match="is B"),
-        exclusive_lock(lock, "B"),
-    ):
-        pass
+    with exclusive_lock(lock, "A"), pytest.raises(InvalidInput, match="another process is"):
+        take(lock)
     assert not lock.exists()
 
 
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
-    (tmp_path / "run").write_text("")
-    with (
-        pytest.raises(StorageError, match=r"run is a file, and must be a folder$"),
-        exclusive_lock(tmp_path / "run" / ".lock", ""),
-    ):
+def take(lock):
+    with exclusive_lock(lock, ""):
         pass
+
+
+def test_a_file_or_a_pipe_in_the_way_of_a_lock_is_refused_without_waiting(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(StorageError, match=r"run is a file, and must be a folder$"):
+        take(tmp_path / "run" / ".lock")
+    os.mkfifo(tmp_path / ".lock")
+    with pytest.raises(StorageError, match=r"cannot write .*\.lock"):
+        take(tmp_path / ".lock")
 
 
 def test_a_lock_is_let_go_after_an_error(tmp_path):
@@ -125,15 +126,6 @@ def test_a_lock_is_let_go_after_an_error(tmp_path):
         with pytest.raises(KeyError), exclusive_lock(tmp_path / ".lock", "here"):
             raise KeyError
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_pipe_in_place_of_a_lock_is_refused_without_waiting(tmp_path):
-    os.mkfifo(tmp_path / ".lock")
-    with (
-        pytest.raises(StorageError, match=r"cannot write .*\.lock"),
-        exclusive_lock(tmp_path / ".lock", ""),
-    ):
-        pass
 
 
 def test_a_system_without_locks_goes_on_without(tmp_path, monkeypatch):
@@ -149,11 +141,6 @@ def test_folders_on_the_way_are_made(tmp_path):
         with atomic_folder(tmp_path / "c/d/model"):
             pass
     assert [path.name for path in (tmp_path / "c/d").iterdir()] == ["model"]
-
-
-def test_a_lock_may_be_removed_while_it_is_held(tmp_path):
-    with exclusive_lock(tmp_path / ".lock", "here"):
-        (tmp_path / ".lock").unlink()
 
 
 def test_no_file_stays_open(tmp_path):
@@ -178,11 +165,8 @@ def test_errors_of_the_system_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "folder/inside").mkdir(parents=True)
     with pytest.raises(StorageError, match=r"cannot write .*folder: Is a directory"):
         write_atomic(tmp_path / "folder", "text")
-    with (
-        pytest.raises(StorageError, match=r"cannot write .*lock: "),
-        exclusive_lock(tmp_path / "file/folder/.lock", ""),
-    ):
-        pass
+    with pytest.raises(StorageError, match=r"cannot write .*lock: "):
+        take(tmp_path / "file/folder/.lock")
     for error, message in (
         (SafetensorError("too large"), "cannot write .*model: too large"),
         (StorageError("the reason"), "^the reason$"),
@@ -194,11 +178,8 @@ def test_errors_of_the_system_are_one_line(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with (
-        pytest.raises(StorageError, match=r"cannot lock .*: Input/output error"),
-        exclusive_lock(tmp_path / ".lock", ""),
-    ):
-        pass
+    with pytest.raises(StorageError, match=r"cannot lock .*: Input/output error"):
+        take(tmp_path / ".lock")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "file", "folder"]
 
 
@@ -240,6 +221,9 @@ def test_recovery_keeps_what_is_whole_and_follows_no_link(tmp_path):
 
 
 def test_what_another_process_cleared_meanwhile_is_no_error(tmp_path, monkeypatch):
+    with exclusive_lock(tmp_path / ".lock", "here"):
+        (tmp_path / ".lock").unlink()
+
     def listed(folder, pattern):
         return [folder / ".file.part"] if pattern.endswith("part") else []
 

@@ -68,18 +68,14 @@ def with_code(folder, file, auto_map, **changes):
 
 OWN = {"tokenizer_class": "Own", "processor_class": "Own", "feature_extractor_type": "Own"}
 OWN_CONFIG = {"AutoConfig": "own.Configuration", "AutoModelForSeq2SeqLM": "own.Model"}
+OWN_SPEECH = {"AutoConfig": "own.Configuration", "AutoModelForSpeechSeq2Seq": "own.Model"}
 CODES = {
     "configuration": ("text", "config.json", OWN_CONFIG, {"model_type": "own"}),
     "tokenizer": ("text", "tokenizer_config.json", {"AutoTokenizer": [None, "own.Tokenizer"]}, OWN),
     "old tokenizer": ("text", "tokenizer_config.json", ["own.Tokenizer", None], OWN),
     "processor": ("speech", "processor_config.json", {"AutoProcessor": "own.Processor"}, OWN),
     "extractor": ("speech", "preprocessor_config.json", {"AutoFeatureExtractor": "own.X"}, OWN),
-    "speech": (
-        "speech",
-        "config.json",
-        {"AutoConfig": "own.Configuration", "AutoModelForSpeechSeq2Seq": "own.Model"},
-        {"model_type": "own"},
-    ),
+    "speech": ("speech", "config.json", OWN_SPEECH, {"model_type": "own"}),
 }
 
 
@@ -93,9 +89,10 @@ def test_a_models_own_code_never_runs(copied, place):
     assert not marker.exists()
 
 
-def test_code_that_transformers_replaces_is_left_unread(copied):
+def test_code_and_kernels_that_transformers_replaces_are_left_unread(copied):
     folder = copied("text")
-    marker = with_code(folder, "config.json", OWN_CONFIG)
+    kernel = {"attn_implementation": "somebody/kernel"}
+    marker = with_code(folder, "config.json", OWN_CONFIG, **kernel)
     assert npad.load(f"hf:{folder}").translate(["w5"], npad.Greedy(), max_length=3)
     assert not marker.exists()
 
@@ -157,39 +154,24 @@ def test_an_incomplete_checkpoint_is_refused_in_one_line(copied, kind, capfd):
 
 
 ADAPTER = {"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}
+OTHER = {"transformers_weights": "adapter_model.bin"}
+DOUBLED = {"type": "Replace", "pattern": {"String": "w"}, "content": "ww"}
+MULTIPLIED = {"normalizer": {"type": "Sequence", "normalizers": [DOUBLED] * 30}}
 
 
 @pytest.mark.parametrize(
     ("file", "changes", "rule"),
     [
         ("adapter_config.json", ADAPTER, "has an adapter, .* merge it into its base model"),
-        (
-            "config.json",
-            {"transformers_weights": "adapter_model.bin"},
-            "keeps weights in 'adapter_model.bin'; npad reads ",
-        ),
+        ("config.json", OTHER, "keeps weights in 'adapter_model.bin'; npad reads "),
+        ("tokenizer.json", MULTIPLIED, "replacements can lengthen a text"),
     ],
+    ids=["adapter", "weights", "tokenizer"],
 )
-def test_other_weights_than_the_folders_are_refused(copied, file, changes, rule):
+def test_other_weights_and_a_tokenizer_that_multiplies_are_refused(copied, file, changes, rule):
     folder = copied("text")
     rewrite(folder / file, **changes)
     with pytest.raises(InvalidInput, match=rule):
-        npad.load(f"hf:{folder}")
-
-
-def test_no_kernel_is_fetched(copied):
-    folder = copied("text")
-    rewrite(folder / "config.json", attn_implementation="somebody/kernel")
-    assert npad.load(f"hf:{folder}").translate(["w5"], npad.Greedy(), max_length=3)
-
-
-def test_a_tokenizer_that_multiplies_text_is_refused(copied):
-    folder = copied("text")
-    doubled = {"type": "Replace", "pattern": {"String": "w"}, "content": "ww"}
-    rewrite(
-        folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": [doubled] * 30}
-    )
-    with pytest.raises(InvalidInput, match="replacements can lengthen a text"):
         npad.load(f"hf:{folder}")
 
 

@@ -177,15 +177,11 @@ def test_every_decoder_is_shown_and_its_options_kept(visit, server, options):
     assert page.locator("#lattice-picture [role=treeitem]:not(.hidden)").count() > 0
 
 
-def test_the_address_holds_every_option(visit):
-    page = visit()
+def test_the_address_holds_every_option_and_texts_name_their_languages(visit):
+    page = visit(CHAINS)
     query = parse_qs(urlsplit(page.url).query)
     assert {"text", "model", "decoder", "chains", "sigma", "schedule", "site", "seed"} <= set(query)
     assert {"selector", "inner", "distribution", "max_length"} <= set(query)
-
-
-def test_texts_name_their_languages_and_the_window_its_text(visit):
-    page = visit(CHAINS)
     assert page.get_by_label("Text", exact=True).get_attribute("lang") == "de"
     assert page.locator("#translation").get_attribute("lang") == "en"
     assert page.title() == "ich verstehe nur bahnhof · npad"

@@ -16,7 +16,7 @@ from npad.scale.ray_cluster import RayCluster
 from npad.scale.units import Failed, Result, Unit
 from npad.scale.worker import ModelSpec
 from npad.search.registry import DECODERS
-from npad.search.request import Decoding
+from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
 
 __all__ = [
     "Corpus",
@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 
-def _task(decoder: str, *limits: int) -> Decoding:
-    return Decoding(DECODERS.parse(decoder), *limits)
+def _task(decoder: str, max_length: int = MAX_LENGTH, max_rows: int = MAX_ROWS) -> Decoding:
+    return Decoding(DECODERS.parse(decoder), max_length, max_rows)
 
 
 RENAMED = {"Engine": ("Workers", Workers), "Task": ("Decoding, which takes a decoder", _task)}
@@ -49,6 +49,6 @@ def __getattr__(name: str) -> Any:
     if name not in RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     new, value = RENAMED[name]
-    message = f"npad.scale.{name} is now npad.scale.{new}"
+    message = f"npad.scale.{name} is now npad.scale.{new}; the old name ends with npad 0.4"
     warnings.warn(message, DeprecationWarning, stacklevel=2)
     return value

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
@@ -18,9 +20,16 @@ from npad.scale.manifest import Manifest, continued
 from npad.scale.pool import Workers
 from npad.scale.units import Failed, Result, chain_ranges, named_signature, unit_size
 from npad.scale.worker import ModelSpec
-from npad.search.request import Decoding
+from npad.search.decoder import Decoder
+from npad.search.request import LIMITS, Decoding
 from npad.specs import label
 from npad.validation import ensure_choice, ensure_integer
+
+OLD_ARGUMENTS = (
+    *("engine", "spec", "decoder", "max_length", "max_rows"),
+    *("unit", "chain_parts", "progress", "report"),
+)
+Translating = TypeVar("Translating", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,24 @@ class Summary:
     continued: int
 
 
+def _takes_a_decoder(translate: Translating) -> Translating:
+    """Let `translate_corpus` take an engine, a decoder and limits until npad 0.4, as in 0.2."""
+
+    @wraps(translate)
+    def call(corpus: Corpus, *values: Any, **options: Any) -> Any:
+        old = dict(zip(OLD_ARGUMENTS, values, strict=False)) | options
+        if "engine" not in old or not isinstance(old.get("decoder"), Decoder):
+            return translate(corpus, *values, **options)
+        message = "translate_corpus takes workers and a Decoding; a decoder works until npad 0.4"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        limits = {name: old.pop(name) for name in LIMITS if name in old}
+        decoding = Decoding(old.pop("decoder"), **limits)
+        return translate(corpus, old.pop("engine"), decoding=decoding, **old)
+
+    return cast(Translating, call)
+
+
+@_takes_a_decoder
 def translate_corpus(
     corpus: Corpus,
     workers: Workers,
