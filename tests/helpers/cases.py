@@ -33,9 +33,11 @@ from npad import (
     Translator,
     count_calls,
     decode,
+    score,
 )
 from npad.cli.decoder_options import flag_of
 from npad.errors import MemoryWarning
+from npad.models.low_precision import LowPrecision
 from npad.models.recurrent import RecurrentLM
 from npad.models.table import TableModel
 from npad.search.registry import DECODERS
@@ -131,6 +133,26 @@ def assert_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]
         assert (a.noisy_log_prob is None) == (b.noisy_log_prob is None)
         if a.noisy_log_prob is not None:
             assert math.isclose(a.noisy_log_prob, b.noisy_log_prob, abs_tol=1e-9)
+
+
+def assert_lower_precision(model, source, precision, inner, tolerance=1e-4) -> None:
+    """Only noisy chains are in lower precision, and the model itself scores what they find."""
+    low, plain = LowPrecision(model, precision), decode(model, source, inner, 8)
+    assert decode(low, source, inner, 8) == plain
+    nbest_lists = decode(low, source, NPAD(inner, 6, Noise(0.7)), 8)
+    for nbest, (best, *others) in zip(nbest_lists, plain, strict=True):
+        assert key(nbest[0]) >= (best.finished, best.log_prob - 1e-4)
+        clean = {hypothesis.tokens for hypothesis in nbest if hypothesis.chain == 0}
+        assert clean == {hypothesis.tokens for hypothesis in (best, *others)}
+    assert_clean_scores(model, source, nbest_lists, tolerance)
+
+
+def assert_clean_scores(model, source, nbest_lists, tolerance=1e-9) -> None:
+    """Finished hypotheses have the model's own log-probabilities."""
+    ended = [[h for h in nbest if h.finished] for nbest in nbest_lists]
+    expected = score(model, source, [[h.tokens for h in nbest] for nbest in ended])
+    for nbest, scores in zip(ended, expected, strict=True):
+        assert [h.log_prob for h in nbest] == pytest.approx(scores, abs=tolerance)
 
 
 @torch.no_grad()

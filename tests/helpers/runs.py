@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +20,7 @@ from safetensors.torch import load_file
 
 from npad.cli.main import main
 from npad.models.cgru.model import AttentionModel
+from npad.storage import jsonl
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.prepare import prepare
@@ -91,6 +94,38 @@ class Stopping(Watch):
     def report(self, record):
         if record["epoch"] > 1:
             raise Enough
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Sources and targets to train on, then those to validate on."""
+    return [folder / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
+
+
+def pair_options(folder: Path) -> list[object]:
+    """The options --train and --valid of a folder of texts."""
+    files = text_files(folder)
+    return ["--train", *files[:2], "--valid", *files[2:]]
+
+
+def kill_when(reached: Callable[[], bool], *arguments: object, delay: float = 0.0) -> None:
+    """Start the command as a process, and kill it once something has been reached."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npad", *map(str, arguments)],
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    while process.poll() is None and not reached():
+        time.sleep(0.001)
+    time.sleep(delay)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+
+
+def log_without_time(folder: Path) -> list[dict]:
+    """The records of a run's log, without what no two runs share."""
+    slow = ("seconds", "tokens_per_second")
+    records = jsonl.read(folder / "log.jsonl")
+    return [{name: record[name] for name in record if name not in slow} for record in records]
 
 
 def lines(path: Path) -> list[str]:

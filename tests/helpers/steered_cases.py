@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from attention_cases import build
-from npad import Actor, Steered, score
+from npad import Actor, Steered
 from npad.models.actors import INPUTS
 
 
-def actor_for(model, kind="gru", inputs=INPUTS, sites=("hidden",), scale=0.8, seed=5) -> Actor:
+def actor_for(
+    model, kind="gru", inputs=INPUTS, sites=("hidden",), scale=0.8, seed=5, dtype=None
+) -> Actor:
     """An actor with strong pushes, in the precision of the model."""
     torch.manual_seed(seed)
     actor = Actor.for_model(model, sites, kind=kind, units=7, inputs=inputs)
     with torch.no_grad():
         for parameter in actor.parameters():
             parameter.normal_(std=scale)
-    return actor.to(next(model.parameters()).dtype).eval()
+    return actor.to(dtype or next(model.parameters()).dtype).eval()
 
 
 def steered(model=None, **options) -> Steered:
     """A model with an actor that pushes strongly."""
     model = build() if model is None else model
     return Steered(model, actor_for(model, **options))
-
-
-def clean_scores(model, source, found) -> None:
-    """Assert that finished hypotheses have the model's own log-probabilities."""
-    ended = [[h for h in hypotheses if h.finished] for hypotheses in found]
-    expected = score(model, source, [[h.tokens for h in hypotheses] for hypotheses in ended])
-    for hypotheses, scores in zip(ended, expected, strict=True):
-        assert [h.log_prob for h in hypotheses] == pytest.approx(scores, abs=1e-9)
 
 
 def random_sources(count: int, seed: int = 0) -> list[list[int]]:

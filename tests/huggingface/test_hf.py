@@ -20,23 +20,16 @@ def test_generate_gives_what_decode_finds_as_generate_gives_it(kind):
         model, **tensors(kind), decoder=NOISY, num_return_sequences=3, max_new_tokens=10
     )
     expected = decode(HuggingFace(model), source(kind), NOISY, 10)
-    prefix = 1 if model.config.is_encoder_decoder else 5
+    prefix, eos = 1 if model.config.is_encoder_decoder else 5, model.generation_config.eos_token_id
     for i, hypotheses in enumerate(expected):
-        wanted = [hypotheses[min(j, len(hypotheses) - 1)] for j in range(3)]
-        for row, one in zip(range(3 * i, 3 * i + 3), wanted, strict=True):
-            written = found.sequences[
-                row, prefix : prefix + len(one.tokens) + one.finished
-            ].tolist()
-            assert written == [
-                *one.tokens,
-                *([model.generation_config.eos_token_id] if one.finished else []),
-            ]
-            assert found.sequences_scores[row].item() == pytest.approx(one.log_prob)
-            assert found.noisy_scores[row].item() == pytest.approx(one.noisy_log_prob)
-            assert (found.chains[row].item(), found.finished[row].item()) == (
-                one.chain,
-                one.finished,
-            )
+        for j in range(3):
+            row, hypothesis = 3 * i + j, hypotheses[min(j, len(hypotheses) - 1)]
+            tokens = [*hypothesis.tokens, *([eos] if hypothesis.finished else [])]
+            assert found.sequences[row, prefix : prefix + len(tokens)].tolist() == tokens
+            assert found.sequences_scores[row].item() == pytest.approx(hypothesis.log_prob)
+            assert found.noisy_scores[row].item() == pytest.approx(hypothesis.noisy_log_prob)
+            assert found.chains[row].item() == hypothesis.chain
+            assert found.finished[row].item() == hypothesis.finished
         assert found.clean_won[i].item() == (hypotheses[0].chain == 0)
     assert found.sequences.shape[0] == 12
     assert "npad|inner:greedy|chains:8|" in found.signature
@@ -55,14 +48,15 @@ def test_greedy_sequences_are_generates_own(kind):
 
 def test_lengths_are_those_asked_for_or_configured():
     model, given = build("llama"), tensors("llama")
-    longest = given["input_ids"].shape[1]
-    assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 20
+
+    def new_tokens(**options):
+        sequences = hf.generate(model, **given, decoder=Greedy(), **options).sequences
+        return sequences.shape[1] - given["input_ids"].shape[1]
+
+    assert new_tokens() <= 20
     model.generation_config.max_new_tokens = 3
-    assert hf.generate(model, **given, decoder=Greedy()).sequences.shape[1] <= longest + 3
-    assert (
-        hf.generate(model, **given, decoder=Greedy(), max_new_tokens=1).sequences.shape[1]
-        == longest + 1
-    )
+    assert new_tokens() <= 3
+    assert new_tokens(max_new_tokens=1) == 1
 
 
 def test_several_end_tokens_count_as_one():
@@ -82,16 +76,8 @@ def test_several_end_tokens_count_as_one():
 
 @pytest.mark.filterwarnings("ignore")
 def test_generate_with_a_wrong_argument_gets_one_line():
-    given = {
-        "input_ids": torch.tensor([[5, 6, 7]]),
-        "attention_mask": torch.ones(1, 3, dtype=torch.long),
-    }
-    options = {
-        "decoder": Greedy(),
-        "num_return_sequences": 1,
-        "max_new_tokens": 3,
-        "ids": [1],
-        "max_rows": 4,
-    }
-    valid = {"model": build("llama"), "persist": True} | options | given
+    prompt = torch.tensor([[5, 6, 7]])
+    valid = {"model": build("llama"), "persist": True, "decoder": Greedy(), "ids": [1]}
+    valid |= {"num_return_sequences": 1, "max_new_tokens": 3, "max_rows": 4}
+    valid |= {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}
     assert_wrong_arguments_are_refused(lambda model, **rest: hf.generate(model, **rest), valid)

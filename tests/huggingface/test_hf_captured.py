@@ -13,7 +13,20 @@ from transformers import (
 )
 
 from cases import assert_same, with_decoders
-from hf_cases import CONFIGS, PROMPTS, V, build, generated, kinds, plain, source
+from hf_cases import (
+    CONFIGS,
+    PROMPTS,
+    V,
+    beams,
+    build,
+    generated,
+    growing,
+    kinds,
+    plain,
+    searcher,
+    source,
+)
+from hf_cases import captured as captured
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
 from npad.engine.cuda_graphs import Graph
 from npad.model import Capabilities
@@ -22,15 +35,6 @@ from npad.models.huggingface.constraints import Constrained, Forbidden, Processe
 from npad.models.huggingface.inputs import rounded_length
 from npad.models.huggingface.states import FixedState, capacity_for
 from npad.search.loop import Steps
-
-
-@pytest.fixture
-def captured(monkeypatch):
-    """Capture steps on a CPU, at the second time they are met; a replay is a second call."""
-    fixed = property(lambda self: self.fixed_size is not False)
-    monkeypatch.setattr(HuggingFace, "capturable", fixed)
-    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
-    monkeypatch.setattr("npad.models.huggingface.states.CPU_CAPACITY", 4)
 
 
 @with_decoders("kind", {kind: kind for kind in CONFIGS}, fully=["llama"])
@@ -45,6 +49,14 @@ def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
 
 
+@kinds
+def test_captured_steps_find_the_same_where_noise_does_not_persist(captured, kind):
+    model, decoder = build(kind), NPAD(Greedy(), 4, Noise(0.5))
+    expected = decode(growing(model, persist=False), source(kind), decoder, 6)
+    for _ in range(3):
+        assert_same(decode(HuggingFace(model, False), source(kind), decoder, 6), expected)
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_captured_steps_read_prompts_of_one_token(captured, kind):
     model, decoder, prompts = build(kind), NPAD(Beam(2), 3, Noise(0.3)), [[5], [7]]
@@ -54,30 +66,19 @@ def test_captured_steps_read_prompts_of_one_token(captured, kind):
 
 
 @kinds
-def test_noise_that_does_not_stay_in_the_cache(captured, kind):
-    model, decoder = build(kind), NPAD(Greedy(), 4, Noise(0.5))
-    adapter = HuggingFace(model, persist=False)
-    adapter.fixed_size = False
-    expected = decode(adapter, source(kind), decoder, 6)
-    for _ in range(3):
-        fixed = HuggingFace(model, persist=False)
-        assert_same(decode(fixed, source(kind), decoder, 6), expected)
-
-
-@kinds
 def test_a_state_of_fixed_size_reads_as_a_growing_one(captured, kind):
     """Steps, reordered rows and teacher forcing."""
     model, tokens = HuggingFace(build(kind)), torch.tensor([4, 9, 9, 5] * 2)
-    growing = model.select(model.start(source(kind)), torch.arange(4).repeat_interleave(2))
+    grown = model.select(model.start(source(kind)), torch.arange(4).repeat_interleave(2))
     fixed = model.reserve(model.start(source(kind)), 5)
     assert isinstance(fixed, FixedState)
     fixed = model.select(fixed, torch.arange(4).repeat_interleave(2))
     for _ in range(5):
-        expected, growing = model.step(growing, tokens)
+        expected, grown = model.step(grown, tokens)
         found, fixed = model.step(fixed, tokens)
         torch.testing.assert_close(found, expected)
         swapped = torch.arange(8).view(4, 2).flip(1).flatten()
-        growing, fixed = model.select(growing, swapped), model.select(fixed, swapped)
+        grown, fixed = model.select(grown, swapped), model.select(fixed, swapped)
     targets = torch.randint(3, V, (4, 7))
     expected = model.forced(model.start(source(kind)), targets)
     found = model.forced(model.reserve(model.start(source(kind)), 0), targets)
@@ -160,15 +161,14 @@ FORBIDDEN, NEVER_FIRST = [4, 9], [5]
 def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
     """It writes what a model with the processors of transformers writes."""
     model = build(kind)
-    growing = HuggingFace(model)
-    growing.fixed_size = False
+    adapter = growing(model)
 
     def forbid(written, scores):
-        first = written.shape[1] == growing.prefix(PROMPTS).shape[1]
+        first = written.shape[1] == adapter.prefix(PROMPTS).shape[1]
         tokens = FORBIDDEN + NEVER_FIRST if first else FORBIDDEN
         return scores.index_fill(1, torch.tensor(tokens), -torch.inf)
 
-    expected = decode(Constrained(growing, Processed(forbid)), PROMPTS, decoder, 6)
+    expected = decode(Constrained(adapter, Processed(forbid)), PROMPTS, decoder, 6)
     suppressed = Constrained(HuggingFace(model), Forbidden(FORBIDDEN, NEVER_FIRST))
     for _ in range(3):
         assert_same(decode(suppressed, PROMPTS, decoder, 6), expected)
@@ -187,9 +187,9 @@ def test_models_steered_alike_share_their_graphs(captured):
         penalty = RepetitionPenaltyLogitsProcessor(1.3)
         return processed(model, penalty, MinLengthLogitsProcessor(length, 2))
 
-    growing = steered(4)
-    growing.model.fixed_size = False
-    expected = decode(growing, PROMPTS, decoder, 6)
+    uncaptured = steered(4)
+    uncaptured.model.fixed_size = False
+    expected = decode(uncaptured, PROMPTS, decoder, 6)
     for _ in range(4):
         assert_same(decode(steered(4), PROMPTS, decoder, 6), expected)
     assert steps_captured(model)
@@ -233,13 +233,9 @@ def test_on_a_gpu_the_tokens_are_those_of_generate(kind, width):
     """By CUDA graphs, in float32."""
     model = build(kind, torch.float32).cuda()
     given = source(kind, torch.float32)
-    how = (
-        {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
-    )
-    expected, _ = generated(model, kind, given, **how)
-    decoder = Beam(width, "pool") if width > 1 else Greedy()
+    expected, _ = generated(model, kind, given, **beams(width))
     adapter = HuggingFace(model)
     for _ in range(6):
-        found = decode(adapter, given, decoder, 12)
+        found = decode(adapter, given, searcher(width), 12)
         assert [hypotheses[0].tokens for hypotheses in found] == expected
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())

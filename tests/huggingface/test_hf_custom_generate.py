@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from hf_cases import CONFIGS, build, tensors
+from hf_cases import CONFIGS, beams, build, tensors
 from npad import InvalidInput, hf
 
 OWN_GENERATE = pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "whisper"])
@@ -23,11 +23,10 @@ STEERED = {
 
 @OWN_GENERATE
 @pytest.mark.parametrize("how", STEERED.values(), ids=STEERED)
-@pytest.mark.parametrize("beams", [1, 3])
-def test_without_noise_it_is_generate(kind, how, beams):
+@pytest.mark.parametrize("width", [1, 3])
+def test_without_noise_it_is_generate(kind, how, width):
     model, given = build(kind), tensors(kind)
-    how = how | {"max_new_tokens": 9, "do_sample": False, "num_beams": beams}
-    how |= {"length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
+    how = how | {"max_new_tokens": 9, "do_sample": False} | beams(width)
     expected = model.generate(**given, **how)
     found = model.generate(**given, **how, custom_generate=hf.npad, npad_sigma=0.0, npad_chains=2)
     prefix = 1 if model.config.is_encoder_decoder else given["input_ids"].shape[1]
@@ -44,13 +43,9 @@ def trimmed(sequences, prefix, model):
 @OWN_GENERATE
 def test_with_noise_it_finds_more_probable_sequences_that_obey(kind):
     model, given = build(kind), tensors(kind)
-    how = {
-        "max_new_tokens": 8,
-        "do_sample": False,
-        "suppress_tokens": [4, 5],
-        "return_dict_in_generate": True,
-    }
-    how |= {"num_beams": 3, "num_return_sequences": 3, "custom_generate": hf.npad}
+    how = {"max_new_tokens": 8, "do_sample": False, "suppress_tokens": [4, 5]}
+    how |= {"num_beams": 3, "num_return_sequences": 3}
+    how |= {"custom_generate": hf.npad, "return_dict_in_generate": True}
     plain = model.generate(**given, **how, npad_sigma=0.0, npad_chains=1)
     found = model.generate(**given, **how, npad_sigma=0.6, npad_chains=12)
     prefix = 1 if model.config.is_encoder_decoder else given["input_ids"].shape[1]

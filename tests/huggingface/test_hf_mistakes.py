@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaModel, MambaConfig, MambaForCausalLM
+from transformers import AutoTokenizer, MambaConfig, MambaForCausalLM
 
 from hf_cases import PROMPTS, V, build, save, tensors
 from hf_cases import saved as saved
@@ -100,16 +100,9 @@ def test_a_chat_needs_a_template(folder):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
 def test_wrong_models_and_inputs_are_named(saved, capsys, monkeypatch):
-    config = LlamaConfig(
-        vocab_size=V,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-    )
-    with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
-        HuggingFace(LlamaModel(config))
     model = build("llama")
+    with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
+        HuggingFace(model.model)
     with pytest.raises(
         InvalidInput, match="no noise site 'layer'; it offers 'hidden', 'embedding', 'output'"
     ):
@@ -142,13 +135,10 @@ def test_wrong_models_and_inputs_are_named(saved, capsys, monkeypatch):
 def test_a_model_that_cannot_be_hooked_is_refused():
     model = build("llama")
     model.model.layers[0].compile()
-    with pytest.raises(
-        InvalidInput, match="LlamaForCausalLM is compiled, and noise cannot enter it"
-    ):
+    with pytest.raises(InvalidInput, match="LlamaForCausalLM is compiled, and noise cannot"):
         HuggingFace(model)
     model = build("llama")
-    model.lm_head.weight = torch.nn.Parameter(
-        torch.zeros(V // 2, 16, dtype=torch.uint8), requires_grad=False
-    )
+    packed = torch.zeros(V // 2, 16, dtype=torch.uint8)
+    model.lm_head.weight = torch.nn.Parameter(packed, requires_grad=False)
     with pytest.raises(InvalidInput, match="the head of LlamaForCausalLM is quantised"):
         HuggingFace(model)

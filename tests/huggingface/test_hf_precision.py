@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases import key
-from hf_cases import build, kinds, source
-from npad import NPAD, Beam, Greedy, Noise, decode, score, signature
+from cases import assert_lower_precision, key
+from hf_cases import build, growing, kinds, source
+from npad import NPAD, Beam, Greedy, Noise, decode, signature
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.huggingface.constraints import Constrained, Forbidden
 from npad.models.huggingface.hooks import float32_linear
@@ -18,23 +18,11 @@ lower = pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 
 @kinds
 @lower
-@pytest.mark.parametrize("growing", [False, True], ids=["fixed", "growing"])
-def test_only_noisy_chains_are_in_lower_precision(kind, precision, growing):
-    model = HuggingFace(build(kind, torch.float32))
-    if growing:
-        model.fixed_size = False
-    given = source(kind, torch.float32)
-    low = LowPrecision(model, precision)
-    for inner in (Greedy(), Beam(2)):
-        plain = decode(model, given, inner, 8)
-        assert decode(low, given, inner, 8) == plain
-        found = decode(low, given, NPAD(inner, 5, Noise(0.5)), 8)
-        for hypotheses, (first, *_) in zip(found, plain, strict=True):
-            assert key(hypotheses[0]) >= (first.finished, first.log_prob - 1e-4)
-        ended = [[each for each in hypotheses if each.finished] for hypotheses in found]
-        expected = score(model, given, [[each.tokens for each in one] for one in ended])
-        for hypotheses, scores in zip(ended, expected, strict=True):
-            assert [each.log_prob for each in hypotheses] == pytest.approx(scores, abs=1e-3)
+@pytest.mark.parametrize("inner", [Greedy(), Beam(2)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("adapted", [HuggingFace, growing], ids=["fixed", "growing"])
+def test_only_noisy_chains_are_in_lower_precision(kind, precision, inner, adapted):
+    model = adapted(build(kind, torch.float32))
+    assert_lower_precision(model, source(kind, torch.float32), precision, inner, tolerance=1e-3)
 
 
 def test_the_chains_are_in_lower_precision_indeed():

@@ -37,18 +37,14 @@ def test_attention_to_a_shared_source(sentences, each, tokens, masked, biased):
     torch.manual_seed(0)
     query = random(sentences * each, 2, tokens, 4)
     key, value = random(sentences, 2, 5, 4), random(sentences, 2, 5, 4)
-    mask = torch.where(torch.rand(sentences, 1, 1, 5) < 0.3, -1e30, 0.0).double()
-    mask = mask if masked else None
-    bias = random(1, 2, tokens, 5) if biased else None
-    expected_mask = torch.zeros(1, 1, 1, 5).double()
-    if masked:
-        expected_mask = expected_mask + copied(mask, each)
-    if biased:
-        expected_mask = expected_mask + bias
+    mask = torch.where(torch.rand(sentences, 1, 1, 5) < 0.3, -1e30, 0.0).double() * masked
+    bias = random(1, 2, tokens, 5) * biased
     expected = scaled_dot_product_attention(
-        query, copied(key, each), copied(value, each), expected_mask, scale=0.7
+        query, copied(key, each), copied(value, each), copied(mask, each) + bias, scale=0.7
     )
-    found = attend_to_source(query, key, value, mask, 0.7, bias)
+    found = attend_to_source(
+        query, key, value, mask if masked else None, 0.7, bias if biased else None
+    )
     torch.testing.assert_close(found, expected.transpose(1, 2))
 
 

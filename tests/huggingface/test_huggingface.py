@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from hf_cases import V, build, generated, hooks, kinds, source
+from cases import assert_clean_scores, key
+from hf_cases import V, beams, build, generated, hooks, kinds, searcher, source
 from hf_cases import saved as saved
-from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.testing import check_model
 
@@ -23,55 +24,27 @@ def test_hugging_face_models_keep_the_contract(kind):
 @pytest.mark.parametrize("width", [2, 4])
 def test_a_pooled_beam_is_generates(kind, width):
     model = build(kind)
-    expected, done = generated(
-        model, kind, source(kind), num_beams=width, length_penalty=0.0, early_stopping="never"
-    )
-    found = decode(HuggingFace(model), source(kind), Beam(width, "pool"), 12)
-    assert [one[0].tokens for one in found] == expected
-    assert [one[0].log_prob for one in found] == pytest.approx(
-        done.sequences_scores.tolist(), abs=1e-4
-    )
+    expected, done = generated(model, kind, source(kind), **beams(width))
+    nbest_lists = decode(HuggingFace(model), source(kind), searcher(width), 12)
+    assert [nbest[0].tokens for nbest in nbest_lists] == expected
+    log_probs = [nbest[0].log_prob for nbest in nbest_lists]
+    assert log_probs == pytest.approx(done.sequences_scores.tolist(), abs=1e-4)
 
 
 @kinds
 @pytest.mark.parametrize("inner", [Greedy(), Beam(3)], ids=["greedy", "beam"])
-def test_npad_keeps_its_theorems(kind, inner):
+def test_npad_keeps_its_theorems_with_noise_at_every_site(kind, inner):
     model, inputs = HuggingFace(build(kind)), source(kind)
-    plain = decode(model, inputs, inner, 10)
-    assert [one[0].tokens for one in decode(model, inputs, NPAD(inner, 4, Noise(0.0)), 10)] == [
-        one[0].tokens for one in plain
-    ]
+    plain = [nbest[0] for nbest in decode(model, inputs, inner, 10)]
+    silent = decode(model, inputs, NPAD(inner, 4, Noise(0.0)), 10)
+    assert [nbest[0].tokens for nbest in silent] == [best.tokens for best in plain]
     for site in ("hidden", "hidden.1", "embedding", "output"):
         noisy = NPAD(inner, 6, Noise(0.5, site=site, relative=True))
-        found = decode(model, inputs, noisy, 10)
-        for one, other in zip(found, plain, strict=True):
-            assert (one[0].finished, one[0].log_prob) >= (
-                other[0].finished,
-                other[0].log_prob - 1e-9,
-            )
-        assert any(len(one) > 1 for one in found), site
-        clean = score(
-            model, inputs, [[each.tokens for each in one if each.finished] for one in found]
-        )
-        for one, scores in zip(found, clean, strict=True):
-            assert [each.log_prob for each in one if each.finished] == pytest.approx(
-                scores, abs=1e-9
-            )
-
-
-@kinds
-def test_a_prompt_decodes_alike_alone_and_in_a_batch(kind):
-    model, inputs = HuggingFace(build(kind)), source(kind)
-    decoder = NPAD(Beam(2), 3, Noise(0.3, relative=True))
-    together = decode(model, inputs, decoder, 8)
-    for i in range(4):
-        alone = decode(model, inputs[i : i + 1], decoder, 8, ids=[i])
-        assert [(one.tokens, one.chain) for one in alone[0]] == [
-            (one.tokens, one.chain) for one in together[i]
-        ]
-        assert [one.log_prob for one in alone[0]] == pytest.approx(
-            [one.log_prob for one in together[i]], abs=1e-9
-        )
+        nbest_lists = decode(model, inputs, noisy, 10)
+        for nbest, best in zip(nbest_lists, plain, strict=True):
+            assert key(nbest[0]) >= (best.finished, best.log_prob - 1e-9)
+        assert any(len(nbest) > 1 for nbest in nbest_lists), site
+        assert_clean_scores(model, inputs, nbest_lists)
 
 
 @kinds
@@ -101,10 +74,8 @@ def test_threads_do_not_see_each_others_noise(kind):
     expected = [decode(model, inputs, decoder, 10) for decoder in decoders]
     with ThreadPoolExecutor(3) as pool:
         for _ in range(5):
-            assert (
-                list(pool.map(lambda decoder: decode(model, inputs, decoder, 10), decoders))
-                == expected
-            )
+            found = pool.map(lambda decoder: decode(model, inputs, decoder, 10), decoders)
+            assert list(found) == expected
 
 
 @pytest.mark.parametrize("kind", ["marian", "llama"])

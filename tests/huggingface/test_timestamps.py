@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
+from cases import recurrent, summaries
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
 from npad.models.huggingface.constraints import Constrained, Forbidden, Timestamped
 from npad.pipelines.loading import load_as
@@ -18,34 +18,13 @@ from speech_cases import whisper as whisper  # a fixture
 FIRST, VOCABULARY, EOS = 6, 14, 0  # tokens 1 to 5 are words, 5 is forbidden; 6 to 13 are times
 
 
-@dataclass(frozen=True)
-class Rows:
-    hidden: torch.Tensor
-
-
-class Babbler:
+def babbler(seed, towards_times=0.0):
     """A recurrent model with random weights, which knows no rules."""
-
-    special, sites, name = Special(VOCABULARY, EOS, VOCABULARY), {"hidden": 8}, "babbler"
-
-    def __init__(self, seed, towards_times=0.0):
-        generator = torch.Generator().manual_seed(seed)
-        self.inner = 2 * torch.randn(8, 8, generator=generator, dtype=torch.float64)
-        self.read = 2 * torch.randn(VOCABULARY + 1, 8, generator=generator, dtype=torch.float64)
-        self.write = torch.randn(8, VOCABULARY, generator=generator, dtype=torch.float64)
-        self.bias = torch.zeros(VOCABULARY, dtype=torch.float64)
-        self.bias[FIRST:] = towards_times
-
-    def start(self, source):
-        return Rows(torch.tensor([[float(x)] * 8 for x in source], dtype=torch.float64))
-
-    def step(self, state, tokens, perturb=None):
-        hidden = state.hidden if perturb is None else perturb("hidden", state.hidden)
-        hidden = torch.tanh(hidden @ self.inner + self.read[tokens])
-        return hidden @ self.write + self.bias, Rows(hidden)
-
-    def select(self, state, rows):
-        return Rows(state.hidden[rows])
+    special = Special(EOS, EOS, EOS)
+    model = recurrent(vocabulary=VOCABULARY, seed=seed, scale=8.0, special=special)
+    with torch.no_grad():
+        model.logits.bias[FIRST:] += towards_times
+    return model
 
 
 def timestamped(model, latest_start=50):
@@ -60,8 +39,8 @@ DECODERS = [Greedy(), Beam(4, nbest=4), Sampling(30), NPAD(Greedy(), 10, Noise(1
 def test_transcripts_keep_the_rules(decoder, towards_times):
     seen = 0
     for seed in range(5):
-        model = timestamped(Babbler(seed, towards_times), latest_start=2)
-        for found in decode(model, [0, 1, 2], decoder, 12):
+        model = timestamped(babbler(seed, towards_times), latest_start=2)
+        for found in decode(model, summaries(3), decoder, 12):
             for hypothesis in found:
                 seen += 1
                 check(hypothesis.tokens)
@@ -85,16 +64,15 @@ def check(tokens):
 
 
 def test_a_time_follows_where_times_together_are_likelier_than_any_word():
-    model = Babbler(0)
-    model.write[:] = 0
-    model.bias[:] = 0
-    model.bias[2] = 1.0  # the word: e; each of 8 times: 1
+    model = babbler(0)
     steered = timestamped(model)
-    ((best,),) = decode(steered, [0], Greedy(), 3)
-    assert best.tokens == (FIRST, 2, FIRST + 1)  # two words would be likelier one by one
-    model.bias[2] = 3.0
-    ((best,),) = decode(steered, [0], Greedy(), 3)
-    assert best.tokens == (FIRST, 2, 2)
+    # With the word at e against 1 for each of 8 times, two words would be likelier one by one.
+    for logit, tokens in ((1.0, (FIRST, 2, FIRST + 1)), (3.0, (FIRST, 2, 2))):
+        with torch.no_grad():
+            model.logits.weight.zero_()
+            model.logits.bias.zero_()[2] = logit
+        ((best,),) = decode(steered, summaries(1), Greedy(), 3)
+        assert best.tokens == tokens
 
 
 def test_a_model_that_has_timestamps_writes_them(whisper):

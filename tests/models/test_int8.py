@@ -75,10 +75,10 @@ def test_the_copy_keeps_the_contract_and_its_state_is_float32(how):
 
 def test_a_layer_in_two_places_stays_one():
     layer = nn.Linear(20, 20)
-    one, other = both = nn.ModuleList([nn.Sequential(layer), nn.Sequential(layer)])
-    quantise(both)
-    assert isinstance(one[0], Int8Linear)
-    assert one[0] is other[0]
+    first, second = model = nn.ModuleList([nn.Sequential(layer), nn.Sequential(layer)])
+    quantise(model)
+    assert isinstance(first[0], Int8Linear)
+    assert first[0] is second[0]
 
 
 def test_a_device_without_it_is_told_what_to_do(monkeypatch):

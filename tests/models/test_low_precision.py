@@ -9,7 +9,7 @@ import torch
 
 import npad
 from attention_cases import SOURCE, build
-from cases import PLAIN, by_name, counted, key, recurrent, summaries
+from cases import PLAIN, assert_lower_precision, by_name, counted, recurrent, summaries
 from npad import (
     NPAD,
     Actor,
@@ -20,7 +20,6 @@ from npad import (
     Noisy,
     Steered,
     decode,
-    score,
     signature,
 )
 from npad.engine.pytree import tree_leaves
@@ -32,44 +31,30 @@ from npad.models.low_precision import LowPrecision, cast_state
 MODELS = {
     "attention": (lambda: build(torch.float32), SOURCE),
     "prepared": (lambda: Prepared(build(torch.float32, units=32, embedding=16, scale=0.2)), SOURCE),
-    "gru": (lambda: recurrent(dtype=torch.float32), None),
+    "gru": (lambda: recurrent(dtype=torch.float32), summaries(4, torch.float32)),
 }
 models = pytest.mark.parametrize(("model", "source"), MODELS.values(), ids=MODELS)
 lower = pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-
-
-def made(model, source):
-    return model(), summaries(4, torch.float32) if source is None else source
 
 
 @models
 @lower
 @pytest.mark.parametrize("inner", **by_name(PLAIN))
 def test_only_noisy_chains_are_in_lower_precision(model, source, precision, inner):
-    model, source = made(model, source)
-    low = LowPrecision(model, precision)
-    assert decode(low, source, inner, 8) == decode(model, source, inner, 8)
-    found = decode(low, source, NPAD(inner, 6, Noise(0.7)), 8)
-    for one, plain in zip(found, decode(model, source, inner, 8), strict=True):
-        assert key(one[0]) >= (plain[0].finished, plain[0].log_prob - 1e-4)
-        clean = [each.tokens for each in one if each.chain == 0]
-        assert set(clean) == {each.tokens for each in plain}
-    ended = [[each for each in one if each.finished] for one in found]
-    expected = score(model, source, [[each.tokens for each in one] for one in ended])
-    for one, scores in zip(ended, expected, strict=True):
-        assert [each.log_prob for each in one] == pytest.approx(scores, abs=1e-4)
+    assert_lower_precision(model(), source, precision, inner)
 
 
 @models
 def test_the_chains_are_in_lower_precision_indeed(model, source):
-    model, source = made(model, source)
-    seen = []
-
-    low = LowPrecision(model, "bfloat16")
+    low, seen = LowPrecision(model(), "bfloat16"), []
     step = low.low.step
-    low.low.step = lambda state, tokens, perturb=None: (
-        seen.append(step(state, tokens, perturb)[0].dtype) or step(state, tokens, perturb)
-    )
+
+    def watched(*given):
+        logits, state = step(*given)
+        seen.append(logits.dtype)
+        return logits, state
+
+    low.low.step = watched
     _, calls = counted(decode, low, source, NPAD(Greedy(), 5, Noise(0.3)), 6)
     assert seen
     assert set(seen) == {torch.bfloat16}
@@ -101,10 +86,8 @@ def test_load_takes_a_precision(precision):
     full, low = (npad.load("en-de", precision=name) for name in ("float32", precision))
     decoder = NPAD(Greedy(), 5, Noise(0.3))
     found = low.translate(texts, decoder)
-    assert all(
-        one.log_prob >= plain.log_prob - 1e-4
-        for one, plain in zip(found, full.translate(texts, Greedy()), strict=True)
-    )
+    for output, plain in zip(found, full.translate(texts, Greedy()), strict=True):
+        assert output.log_prob >= plain.log_prob - 1e-4
     assert low.translate(texts, Beam(3))[0].text == full.translate(texts, Beam(3))[0].text
     assert f"model:en-de+{precision}|" in found[0].signature == signature(decoder, low.model)
 

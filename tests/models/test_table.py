@@ -15,12 +15,16 @@ from npad.models.table import TableModel
 from npad.testing import check_model
 
 
+def total_probability(model, source, max_length):
+    return sum(math.exp(output.log_prob) for output in model.outputs(source, max_length))
+
+
 @given(model=tables())
 def test_all_outputs_together_have_probability_one(model):
     for max_length in (1, 2, 9):
-        assert sum(math.exp(one.log_prob) for one in model.outputs(0, max_length)) == pytest.approx(
-            1
-        )
+        assert total_probability(model, 0, max_length) == pytest.approx(1)
+    for phrase in toy.PHRASES:
+        assert total_probability(toy.model(), phrase, 20) == pytest.approx(1)
 
 
 @given(model=tables())
@@ -44,13 +48,6 @@ def test_a_history_that_is_not_listed_ends():
 def test_table_models_keep_the_contract(dtype):
     check_model(TableModel.random(4, 3, sentences=3, dtype=dtype), [0, 1, 2])
     check_model(toy.model(), list(toy.PHRASES))
-
-
-@pytest.mark.parametrize("phrase", toy.PHRASES)
-def test_the_toys_outputs_have_probability_one(phrase):
-    assert sum(math.exp(one.log_prob) for one in toy.model().outputs(phrase, 20)) == pytest.approx(
-        1
-    )
 
 
 @pytest.mark.parametrize(

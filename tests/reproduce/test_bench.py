@@ -107,16 +107,8 @@ def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
     row = bench(tmp_path).row("test", decoder)
     report, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], Decoding(decoder))
     expected = report.to_json()
-    for name in (
-        "sentences",
-        "nll",
-        "bleu",
-        "length_ratio",
-        "finished",
-        "calls",
-        "rescored",
-        "signature",
-    ):
+    names = "sentences nll bleu length_ratio finished calls rescored signature"
+    for name in names.split():
         assert row[name] == pytest.approx(expected[name])
     assert row["distinct"] == report.unique
     assert row["won"] == sum(one.hypothesis.chain > 0 for one in outputs) / 4
@@ -148,11 +140,9 @@ def test_figures_are_means_over_seeds(tmp_path):
     rows = [here.row("test", Sampling(2, seed=seed)) for seed in range(4)]
     found = here.figures("test", Sampling(2))
     values = [row["nll"] for row in rows]
-    assert (found["nll"], found.spread("nll")) == (
-        pytest.approx(np.mean(values)),
-        pytest.approx(np.std(values, ddof=1)),
-    )
-    assert found.format("nll", 3) == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    mean, spread = np.mean(values), np.std(values, ddof=1)
+    assert (found["nll"], found.spread("nll")) == (pytest.approx(mean), pytest.approx(spread))
+    assert found.format("nll", 3) == f"{mean:.3f} ± {spread:.3f}"
     assert here.figures("test", Beam(2)).format("nll") == f"{here.row('test', Beam(2))['nll']:.2f}"
 
 
@@ -160,11 +150,10 @@ def test_an_output_that_never_ended_is_a_search_error(tmp_path):
     here = bench(tmp_path, limits=Decoding(Greedy(), 3))
     best = here.exact("test", 4, 10_000)
     outputs = TOY.translate(PHRASES[::-1], Greedy(), 3)
-    cut = [not one.hypothesis.finished for one in outputs]
-    assert any(cut)
+    assert not all(output.hypothesis.finished for output in outputs)
     missed = [
-        ended is False or one.log_prob < score - 1e-3
-        for one, ended, (score, _) in zip(outputs, [not c for c in cut], best, strict=True)
+        not output.hypothesis.finished or output.log_prob < score - 1e-3
+        for output, (score, _) in zip(outputs, best, strict=True)
     ]
     assert all(proven for _, proven in best)
     assert here.search_errors("test", Greedy(), 4, 10_000) == sum(missed) / 4
@@ -173,16 +162,13 @@ def test_an_output_that_never_ended_is_a_search_error(tmp_path):
 
 def test_search_errors_are_what_exact_search_says(tmp_path):
     here = bench(tmp_path)
-    best = [max(one.log_prob for one in TOY.model.outputs(phrase, 200)) for phrase in PHRASES[::-1]]
+    phrases = PHRASES[::-1]
+    best = [max(output.log_prob for output in TOY.model.outputs(text, 200)) for text in phrases]
     assert here.exact("test", 4, 10_000) == [(pytest.approx(score), True) for score in best]
-    for decoder in (Greedy(), Beam(2), Beam(20)):
-        missed = [
-            one.log_prob < b - 1e-3
-            for one, b in zip(TOY.translate(PHRASES[::-1], decoder), best, strict=True)
-        ]
-        assert here.search_errors("test", decoder, 4, 10_000) == sum(missed) / 4
-    assert (
-        here.search_errors("test", Beam(20), 4, 10_000)
-        == 0
-        < here.search_errors("test", Greedy(), 4, 10_000)
-    )
+    shares = []
+    for decoder in (Beam(20), Beam(2), Greedy()):
+        outputs = TOY.translate(phrases, decoder)
+        missed = [o.log_prob < score - 1e-3 for o, score in zip(outputs, best, strict=True)]
+        shares.append(here.search_errors("test", decoder, 4, 10_000))
+        assert shares[-1] == sum(missed) / 4
+    assert shares[0] == 0 < shares[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,9 @@ from npad.reproduce import reproduce as experiment
 from npad.reproduce.bench import Bench, EvaluationSet
 from npad.reproduce.forecast import Forecast, Outlook
 from npad.reproduce.report import Setup, markdown_of
+from runs import ROOT
 
-RESULTS = Path(__file__).parent.parent.parent / "docs/results"
+RESULTS = ROOT / "docs/results"
 
 
 def bench_of(name: str) -> tuple[Bench, Setup]:

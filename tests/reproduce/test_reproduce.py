@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from npad.reproduce import report
+from runs import kill_when, lines, once, printed_here, refused_here, reversal
 from runs import npad as command
-from runs import once, printed_here, refused_here, reversal
 
 
 @pytest.fixture(scope="module")
@@ -22,24 +19,12 @@ def finished(tmp_path_factory) -> Path:
 
     def make(folder: Path) -> None:
         reversal(folder / "data", train=60, valid=4, test=3)
-        killed_after(20, folder)
+        results = folder / "run/results.jsonl"
+        kill_when(lambda: results.exists() and len(lines(results)) >= 20, *arguments(folder))
         shutil.copy(folder / "run/results.jsonl", folder / "before.jsonl")
         (folder / "out").write_text(command(*arguments(folder)).stdout)
 
     return once(tmp_path_factory, "experiment", make)
-
-
-def killed_after(rows: int, folder: Path) -> None:
-    """Start the command and kill it once it has measured some rows."""
-    results = folder / "run/results.jsonl"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "npad", *map(str, arguments(folder))], stderr=subprocess.DEVNULL
-    )
-    while not results.exists() or len(results.read_bytes().splitlines()) < rows:
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
 
 
 def arguments(folder: Path) -> list[object]:
@@ -50,9 +35,9 @@ def arguments(folder: Path) -> list[object]:
 
 
 def test_a_report_that_was_killed_goes_on_where_it_was(finished):
-    before = (finished / "before.jsonl").read_text().splitlines()[:-1]  # the last line may be cut
+    before = lines(finished / "before.jsonl")[:-1]  # the last line may be cut
     assert len(before) >= 19
-    assert (finished / "run/results.jsonl").read_text().splitlines()[: len(before)] == before
+    assert lines(finished / "run/results.jsonl")[: len(before)] == before
 
 
 def test_the_report_has_all_its_parts(finished):
@@ -71,12 +56,15 @@ def test_the_report_has_all_its_parts(finished):
 
 
 def test_each_row_tells_how_it_was_made(finished):
-    lines = [json.loads(line) for line in (finished / "run/results.jsonl").read_text().splitlines()]
-    rows = [one for one in lines if one["key"][0] == "row"]
+    rows = rows_of(finished / "run")
     assert len(rows) > 200
-    assert all(
-        one["value"]["signature"].startswith(one["key"][2] + "|model:model/best-") for one in rows
-    )
+    for (_, _, decoder), row in rows.items():
+        assert row["signature"].startswith(f"{decoder}|model:model/best-")
+
+
+def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
+    results = map(json.loads, lines(folder / "results.jsonl"))
+    return {tuple(r["key"]): r["value"] for r in results if r["key"][0] == "row"}
 
 
 def test_an_engine_measures_the_same_rows(finished, tmp_path, capsys, monkeypatch):
@@ -85,37 +73,29 @@ def test_an_engine_measures_the_same_rows(finished, tmp_path, capsys, monkeypatc
     options += [*["--brief", "--seeds", 1, "--max-length", 4, "--device", "cpu"]]
     for name, engine in (("here", []), ("there", ["--engine", "local"])):
         printed_here(capsys, monkeypatch, "reproduce", tmp_path / name, *options, *engine)
-        lines = (tmp_path / name / "results.jsonl").read_text().splitlines()
-        entries = [json.loads(line) for line in lines if '"row"' in line]
-        rows.append({str(one["key"]): one["value"]["bleu"] for one in entries})
+        rows.append({key: row["bleu"] for key, row in rows_of(tmp_path / name).items()})
     assert rows[0] == rows[1]
-    assert (
-        "engine local"
-        in json.loads((tmp_path / "there/setup.json").read_text())["about"]["machine"]
-    )
+    setup = json.loads((tmp_path / "there/setup.json").read_text())
+    assert "engine local" in setup["about"]["machine"]
     refusal = refused_here(capsys, monkeypatch, *arguments(finished), "--engine", "local")
     assert refusal == "--engine measures one model; leave out --train-sigmas"
 
 
 def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
-    other = [finished / "run", "--data", finished / "data", "--from", "src", "--model", "en-de"]
-    other += ["--max-length", 6]
-    assert "holds results with the model model/best-" in refused_here(
-        capsys, monkeypatch, "reproduce", *other
-    )
-    changed = [*arguments(finished), "--max-rows", 99]
-    assert "holds results with the machine" in refused_here(capsys, monkeypatch, *changed)
-    changed = [*arguments(finished), "--embedding", 7]
-    assert "was trained with other options; choose another folder" in refused_here(
-        capsys, monkeypatch, *changed
-    )
+    same = arguments(finished)
+    other = [*same[:6], "--model", "en-de", "--max-length", 6]
+    for changed, message in (
+        (other, "holds results with the model model/best-"),
+        ([*same, "--max-rows", 99], "holds results with the machine"),
+        ([*same, "--embedding", 7], "was trained with other options; choose another folder"),
+    ):
+        assert message in refused_here(capsys, monkeypatch, *changed)
     text = finished / "data/test.src"
     kept = text.read_text()
     text.write_text(kept.replace("\n", " nane\n", 1))
-    assert "holds results with the weights or the text" in refused_here(
-        capsys, monkeypatch, *arguments(finished)
-    )
+    line = refused_here(capsys, monkeypatch, *same)
     text.write_text(kept)
+    assert "holds results with the weights or the text" in line
 
 
 @pytest.mark.parametrize(

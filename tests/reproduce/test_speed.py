@@ -17,6 +17,7 @@ from npad.selectors import WithCut
 from runs import printed_here, refused_here
 
 SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3, "sentences": 2}
+SMALL_MODEL = [f"--{name}={value}" for name, value in SMALL.items()]
 
 
 def test_operations_are_two_a_weight_of_every_matrix_that_a_step_multiplies():
@@ -48,9 +49,8 @@ def test_every_registered_decoder_is_measured_unless_it_says_otherwise():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_every_strategy_is_measured(precision):
     rates = dict.fromkeys(("float32", precision), 1e9)
-    rows = list(
-        speed.measured(speed.Workload(**SMALL), torch.device("cpu"), precision, rates, rounds=1)
-    )
+    workload, cpu = speed.Workload(**SMALL), torch.device("cpu")
+    rows = list(speed.measured(workload, cpu, precision, rates, rounds=1))
     assert [row.strategy for row in rows] == list(speed.STRATEGIES)
     for row in rows:
         assert row.share is not None
@@ -63,21 +63,25 @@ def test_every_strategy_is_measured(precision):
     assert chains.row_steps == pytest.approx(50 * chains.tokens)
 
 
-def test_the_command_prints_a_row_a_strategy(npad_here):
-    options = [f"--{name}={value}" for name, value in SMALL.items()]
-    done = npad_here("bench", "--device", "cpu", *options)
-    assert all(name in done.stdout for name in speed.STRATEGIES)
+@pytest.mark.parametrize(
+    ("options", "strategies"),
+    [
+        ([], list(speed.STRATEGIES)),
+        (
+            ["-d", "beam(width=2)", "--decoder", "npad", "-d", "exact(budget=9)"],
+            ["beam, 2", "NPAD-50 + greedy", "exact"],
+        ),
+    ],
+    ids=["usual", "chosen"],
+)
+def test_the_command_prints_a_row_a_decoder(options, strategies, npad_here, monkeypatch):
+    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
+    monkeypatch.setenv("COLUMNS", "200")
+    done = npad_here("bench", "--device=cpu", *SMALL_MODEL, *options)
+    cells = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line[0:1] == "│"]
+    assert cells == strategies
     assert "TFLOP/s" in done.stderr
     assert "vocabulary 10" in done.stdout
-
-
-def test_the_decoders_to_time_are_chosen_by_name_or_spec(capsys, monkeypatch):
-    monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
-    options = [f"--{name}={value}" for name, value in SMALL.items()]
-    chosen = ["-d", "beam(width=2)", "--decoder", "npad", "-d", "exact(budget=9)"]
-    shown = printed_here(capsys, monkeypatch, "bench", "--device=cpu", *options, *chosen)
-    rows = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
-    assert rows == ["beam, 2", "NPAD-50 + greedy", "exact"]
 
 
 def test_decoders_with_one_title_are_told_apart_by_their_specs():
@@ -103,8 +107,7 @@ def test_a_share_is_of_the_fastest_product(monkeypatch):
 
 def test_the_command_explains_its_columns_or_prints_json(capsys, monkeypatch):
     monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
-    options = [f"--{name}={value}" for name, value in SMALL.items()]
-    options += ["-d", "greedy", "-d", "beam", "--rounds", "2"]
+    options = [*SMALL_MODEL, "-d", "greedy", "-d", "beam", "--rounds", "2"]
     shown = printed_here(capsys, monkeypatch, "bench", *options)
     header = next(line for line in shown.splitlines() if "strategy" in line)
     columns = [column.strip() for column in header.strip("┃").split("┃")][1:]

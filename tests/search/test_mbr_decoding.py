@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attention_cases import SOURCE, build
-from cases import counted, make_decoder, recurrent, summaries
+from cases import assert_clean_scores, counted, make_decoder, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -30,7 +30,7 @@ from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.selectors import ModelMBR, WithCut, _letters
 from npad.specs import label
-from steered_cases import clean_scores, steered
+from steered_cases import steered
 
 EVERY_OUTPUT = Beam(300)
 SEEDS = range(5)
@@ -115,7 +115,7 @@ def test_references_decide_and_are_not_returned():
 def test_a_steered_model_has_the_clean_models_scores():
     model = build()
     found = decode(steered(model), SOURCE, MBRDecoding(Beam(3), Sampling(4)), 12)
-    clean_scores(model, SOURCE, found)
+    assert_clean_scores(model, SOURCE, found)
 
 
 def test_the_cost_is_that_of_both_decoders():

@@ -7,10 +7,11 @@ import sacrebleu
 import torch
 
 from attention_cases import build
+from cases import tokens
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
-from npad.models.actors import Actor
 from npad.reproduce.data import ParallelText
 from npad.reproduce.record import Record
+from steered_cases import actor_for
 from studies.hypotheses import OutOfTime
 from studies.steering import experiment
 from studies.steering import report as steering_report
@@ -33,8 +34,8 @@ def plan(corpus, **changes) -> Plan:
     return Plan(text, "toy", **(options | others | changes))
 
 
-def quiet(line: str) -> None:
-    pass
+def experiment_in(folder, corpus, minutes=60) -> Steering:
+    return Steering(folder, plan(corpus), minutes, lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -47,39 +48,42 @@ def small():
     patch.undo()
 
 
+@pytest.fixture(scope="module")
+def ran(corpus, tmp_path_factory, small):
+    """The experiment in one, and in many sittings, each killed after a few steps."""
+    whole, killed = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
+    sit(whole, corpus)
+    sittings = 1
+    while sit(killed, corpus, kill_at=7):
+        sittings += 1
+    return whole, killed, sittings
+
+
 class Killed(BaseException):
     """As if the process were killed."""
 
 
-@pytest.fixture(scope="module")
-def ran(corpus, tmp_path_factory, small):
-    """The experiment in many sittings, each killed after a few steps, and in one."""
-    whole, killed = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
-    steering = Steering(whole, plan(corpus), 60, quiet)
-    steering.run()
-    steering.time(2)
-    sittings = 0
-    while True:
-        sittings += 1
-        steering, steps = Steering(killed, plan(corpus), 60, quiet), []
+def sit(folder, corpus, kill_at=None) -> bool:
+    """Run the experiment; true if it was killed, as its last record of that number was written."""
+    steering, steps = experiment_in(folder, corpus), []
 
-        def row(key, measure, steering=steering, steps=steps):
-            new = key not in steering.record.results
-            value = Record.row(steering.record, key, measure)
-            steps.extend([key] if new else [])
-            if len(steps) == 7:
-                path = killed / OUTPUTS
-                path.write_bytes(path.read_bytes()[:-20])  # the last record is cut off
-                raise Killed
-            return value
+    def row(key, measure):
+        new = key not in steering.record.results
+        value = Record.row(steering.record, key, measure)
+        steps.extend([key] if new else [])
+        if len(steps) == kill_at:
+            path = folder / OUTPUTS
+            path.write_bytes(path.read_bytes()[:-20])  # the last record is cut off
+            raise Killed
+        return value
 
-        steering.record.row = row
-        try:
-            steering.run()
-            steering.time(2)
-        except Killed:
-            continue
-        return whole, killed, sittings
+    steering.record.row = row
+    try:
+        steering.run()
+        steering.time(2)
+    except Killed:
+        return True
+    return False
 
 
 def without_time(path):
@@ -99,7 +103,7 @@ def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
 
     monkeypatch.setattr("studies.steering.steps.Loop.run", fail)
     monkeypatch.setattr("studies.steering.experiment.decode_all", fail)
-    Steering(ran[0], plan(corpus), 60, quiet).run()
+    experiment_in(ran[0], corpus).run()
 
 
 def test_every_row_is_there_with_every_seed(ran):
@@ -113,7 +117,7 @@ def test_every_row_is_there_with_every_seed(ran):
 
 
 def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
-    steering = Steering(ran[0], plan(corpus), 60, quiet)
+    steering = experiment_in(ran[0], corpus)
     sources = steering.encoded(steering.test.sources)
     actor = steering.actor(ACTOR, 1)
     found = decode(steering.model, sources, Greedy(), 16)
@@ -126,20 +130,20 @@ def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
 
 def test_out_of_time_begins_nothing_and_leaves_what_is_done(corpus, tmp_path):
     with pytest.raises(OutOfTime):
-        Steering(tmp_path, plan(corpus), -1, quiet).run()
+        experiment_in(tmp_path, corpus, -1).run()
     assert not Record(tmp_path / OUTPUTS).results
 
 
 def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     folder = ran[0]
-    steering_report.finish(Steering(folder, plan(corpus), 60, quiet))
+    steering_report.finish(experiment_in(folder, corpus))
     readme = (folder / "README.md").read_text()
     assert render(Record(folder / RESULTS)) == readme
     for system in SYSTEMS:
         assert f"| {system} |" in readme
     assert "6 sentences of test" in readme
     figures = Record(folder / RESULTS).results["figures", "toy", "greedy", 0]
-    steering = Steering(folder, plan(corpus), 60, quiet)
+    steering = experiment_in(folder, corpus)
     texts = without_time(folder)["row", "greedy", 0]["texts"]
     references = [steering.test.references]
     assert figures["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, references).score)
@@ -191,26 +195,22 @@ def test_the_best_per_token_is_what_the_selector_selects():
 
 def test_an_unjudged_model_searches_alike():
     model, source = build(torch.float64, scale=2.0), [[1, 2, 3], [4, 5], [6]]
-    actor = Actor.for_model(model, units=8).double()
-    torch.nn.init.normal_(actor.parts[0].last.weight)
-    found, alone = (
+    actor = actor_for(model)
+    judged, alone = (
         decode(kind(model, actor), source, Greedy(), 12) for kind in (Steered, Unjudged)
     )
-    assert [h.tokens for (h,) in alone] == [h.tokens for (h,) in found]
-    assert [h.log_prob for (h,) in alone] != pytest.approx([h.log_prob for (h,) in found])
+    assert tokens(alone) == tokens(judged)
+    assert [h.log_prob for (h,) in alone] != pytest.approx([h.log_prob for (h,) in judged])
 
 
 def test_seeds_change_the_rows_with_chance_alone():
     chosen = Chosen(0.3, 0.5, (10, 20))
     first = {row.system: row.decoder for row in rows(chosen, 0)}
     second = {row.system: row.decoder for row in rows(chosen, 1)}
-    assert {name for name in second if second[name] == first[name]} == {
-        "steered greedy",
-        "steered beam 5",
-    }  # whose actors differ
-    assert first.keys() - second.keys() == {
-        name for name in first if name.startswith(("greedy", "beam"))
-    }
+    unchanged = {name for name in second if second[name] == first[name]}
+    assert unchanged == {"steered greedy", "steered beam 5"}  # whose actors differ
+    certain = {name for name in first if name.startswith(("greedy", "beam"))}
+    assert first.keys() - second.keys() == certain
 
 
 def test_a_varied_sentence_lacks_one_word():
@@ -246,7 +246,7 @@ def test_outputs_of_another_model_are_not_mixed(ran, corpus, monkeypatch):
         "studies.steering.steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
     )
     with pytest.raises(InvalidInput, match="holds outputs of another model"):
-        Steering(ran[0], plan(corpus), 60, quiet).run()
+        experiment_in(ran[0], corpus).run()
 
 
 def test_references_of_another_set_are_refused(ran, tmp_path):

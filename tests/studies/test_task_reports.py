@@ -29,7 +29,7 @@ from npad.text.subwords import Subwords
 from npad.training import run
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
-from runs import ROOT
+from runs import ROOT, TINY
 from speech_cases import corpus as corpus  # a fixture
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
@@ -59,15 +59,7 @@ def untrained(folder, source, texts, **options):
     """The folder of a model of pictures or sounds whose outputs end soon."""
     torch.manual_seed(0)
     target = Subwords.learn(texts, 300)
-    model = AttentionModel(
-        1,
-        target.size,
-        units=8,
-        embedding=6,
-        source=source,
-        source_options=options,
-        initialisation="glorot",
-    )
+    model = AttentionModel(1, target.size, **TINY, source=source, source_options=options)
     with torch.no_grad():
         model.logits.bias[0] = 4.0
     checkpoint.save(folder, model, (None, target), {})
@@ -127,17 +119,11 @@ def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request
     folder = request.getfixturevalue(task)
     outline = OUTLINES["caption" if task == "captioned" else "speech"]
     text = text_of(folder)
-    for part in (
-        "How much is there to find?",
-        "Do the paper's claims carry over?",
-        "Table 1",
-        "Table 2",
-        "Table 3",
-        "Table 4",
-    ):
-        assert f"## {part}" in text
+    headings = ["How much is there to find?", "Do the paper's claims carry over?"]
+    for heading in [*headings, *(f"Table {number}" for number in range(1, 5))]:
+        assert f"## {heading}" in text
     for part in ("Equal compute", "Which candidate to return", "Search errors", "diverse decoding"):
-        assert f"{part}" in text
+        assert part in text
     assert report.render(folder / "report", outline) == text
     for picture in ("sigma", "chains", "calls", "entropy"):
         assert (folder / "report" / f"{picture}.png").stat().st_size > 10_000
@@ -220,8 +206,7 @@ def test_selected_outputs_are_among_the_candidates(captioned):
 
 
 def test_what_was_not_decoded_is_not_measured(captioned, tmp_path):
-    setup = report.Setup.load(captioned / "report")
-    bench = DecodedBench(tmp_path, captioned / "h.jsonl.gz", list(setup.sets), CAPTION)
+    bench = bench_of(captioned, CAPTION)
     with pytest.raises(NotMeasured, match=r"h.jsonl.gz has no outputs of .*; decode it first"):
         bench.row("test", Exact(7))
     (tmp_path / "empty.jsonl.gz").touch()
@@ -281,9 +266,7 @@ def test_a_claim_carries_over_if_it_is_confirmed_everywhere(verdicts, words):
 def test_a_frozen_network_sees_each_picture_once(tmp_path):
     target = Subwords.learn(["a dog runs"], 300)
     network = {"size": 32, "network": "efficientnet-lite1"}
-    model = AttentionModel(
-        1, target.size, units=8, embedding=6, source="picture", source_options=network
-    )
+    model = AttentionModel(1, target.size, **TINY, source="picture", source_options=network)
     checkpoint.save(tmp_path / "model", model, (None, target), {})
     plain = checkpoint.load(tmp_path / "model").model
     loaded, _ = task_sets._loaded(tmp_path / "model", "picture", torch.device("cpu"))

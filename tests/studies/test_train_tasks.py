@@ -14,14 +14,15 @@ from npad.training import prepare as preparing
 from npad.training import run
 from npad.training.sources import SourceKind
 from npad.training.store import Store
+from runs import TINY
 from speech_cases import corpus  # noqa: F401, a fixture
 from studies.tasks import train as train_tasks
 from studies.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
 
-TINY = {
-    "caption": {"units": 8, "embedding": 6},
-    "caption-scratch": {"units": 8, "embedding": 6, "source_options": {"channels": [2, 2, 2]}},
-    "speech": {"units": 8, "embedding": 6, "source_options": {"channels": 4}},
+OPTIONS = {
+    "caption": TINY,
+    "caption-scratch": TINY | {"source_options": {"channels": [2, 2, 2]}},
+    "speech": TINY | {"source_options": {"channels": 4}},
 }
 
 
@@ -42,7 +43,7 @@ def network(monkeypatch):
     torch.manual_seed(0)
     weights = {name: x.half() for name, x in EfficientNet().state_dict().items()}
     monkeypatch.setattr(preparing, "fetch_network", lambda name, at_hand: weights)
-    for kind, options in TINY.items():
+    for kind, options in OPTIONS.items():
         monkeypatch.setitem(train_tasks.OPTIONS, kind, options)
         monkeypatch.setitem(train_tasks.MAX_EPOCHS, kind.split("-")[0], 3)
     monkeypatch.setattr(train_tasks, "STRINGS", {"train": 60, "valid": 30})
@@ -113,15 +114,11 @@ def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):
 
 
 def test_the_time_of_an_epoch_is_that_of_its_second_half(tmp_path):
-    for record in (
-        {"update": 10, "seconds": 50.0, "perplexity": 2.0},
-        {"update": 20, "seconds": 60.0, "perplexity": 2.0},
-        {"update": 30, "seconds": 62.0, "perplexity": 2.0},
-        {"update": 40, "seconds": 64.0, "perplexity": 2.0},
-        {"update": 40, "seconds": 65.0, "valid_perplexity": 2.0},
-    ):
-        jsonl.append(tmp_path / "log.jsonl", record)
-    assert epoch_seconds(tmp_path / "log.jsonl") == pytest.approx(0.2 * 40 + 1)
+    log = tmp_path / "log.jsonl"
+    for update, seconds in ((10, 50.0), (20, 60.0), (30, 62.0), (40, 64.0)):
+        jsonl.append(log, {"update": update, "seconds": seconds, "perplexity": 2.0})
+    jsonl.append(log, {"update": 40, "seconds": 65.0, "valid_perplexity": 2.0})
+    assert epoch_seconds(log) == pytest.approx(0.2 * 40 + 1)
 
 
 def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from npad.models.cgru.model import AttentionModel
+from npad import score
 from npad.training.batches import Batcher, Buckets, nll
-from runs import TINY, small_store
+from runs import small_store, tiny
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(store):
-    torch.manual_seed(0)
-    source, target = store.subwords
-    return AttentionModel(source.size, target.size, **TINY).double().eval()
+    return tiny(store).double().eval()
 
 
 @pytest.mark.parametrize("max_tokens", [1, 40, 500, 10**6])
@@ -44,15 +42,9 @@ def test_the_order_is_of_the_seed_and_the_epoch_alone(store, model):
 
 
 def test_pairs_of_like_length_are_together(store, model):
-    padded = sum(
-        batch.inputs.numel()
-        for batch in map(Batcher(store.train, model.special, 400).batch, _epoch(store, model))
-    )
+    batcher = Batcher(store.train, model.special, 400)
+    padded = sum(batcher.batch(pairs).inputs.numel() for pairs in batcher.epoch(0, 0))
     assert padded < 1.2 * (store.train.target.lengths + 1).sum()
-
-
-def _epoch(store, model):
-    return Batcher(store.train, model.special, 400).epoch(0, 0)
 
 
 def test_a_batch_says_what_is_read_and_what_is_predicted(store, model):
@@ -77,22 +69,22 @@ def _lines(store, side, pairs):
 
 def test_filling_up_to_a_grid_changes_no_likelihood(store, model):
     pairs = np.arange(5)
-    one, other = (
-        nll(model, Batcher(store.train, model.special, 9999, grid).batch(pairs))
+    plain, padded = (
+        nll(model, Batcher(store.train, model.special, 9999, grid).batch(pairs)).item()
         for grid in ((1, 1), (8, 16))
     )
-    assert float(one.detach()) == pytest.approx(float(other.detach()), rel=1e-12)
+    assert padded == pytest.approx(plain, rel=1e-12)
 
 
 def test_the_likelihood_is_that_of_the_judge(store, model):
-    from npad import score
-
     pairs = np.arange(6)
     with torch.no_grad():
         summed = float(nll(model, Batcher(store.train, model.special, 9999).batch(pairs)))
     sources = store.subwords[0].encode(_lines(store, "src", pairs))
     targets = [[tokens] for tokens in store.subwords[1].encode(_lines(store, "tgt", pairs))]
-    assert summed == pytest.approx(-sum(one for (one,) in score(model, sources, targets)), rel=1e-9)
+    assert summed == pytest.approx(
+        -sum(log_prob for (log_prob,) in score(model, sources, targets)), rel=1e-9
+    )
 
 
 def test_buckets_hold_every_pair_once_and_have_few_shapes(store, model):

@@ -12,37 +12,21 @@ import npad as package
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
 from npad.storage import checkpoint
-from runs import lines, printed_here, refused_here
+from runs import lines, pair_options, printed_here, refused_here, text_files
 
 
 def test_training_leaves_a_log_and_a_picture(trained):
     records = [json.loads(line) for line in lines(trained / "log.jsonl")]
-    assert {
-        "update",
-        "epoch",
-        "seconds",
-        "nll",
-        "perplexity",
-        "gradient_norm",
-        "tokens_per_second",
-    } <= set(records[0])
+    fields = "update epoch seconds nll perplexity gradient_norm tokens_per_second"
+    assert set(fields.split()) <= set(records[0])
     assert any("valid_perplexity" in record for record in records)
     assert (trained / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path, npad_here):
-    files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
-    done = npad_here(
-        "prepare",
-        tmp_path / "store",
-        *files[:2],
-        "--valid",
-        *files[2:],
-        "--vocabulary",
-        "300,280",
-        "--longest",
-        20,
-    )
+    files = [*text_files(corpus)[:2], "--valid", *text_files(corpus)[2:]]
+    options = ["--vocabulary", "300,280", "--longest", 20]
+    done = npad_here("prepare", tmp_path / "store", *files, *options)
     assert "3,000" in done.stdout
     tiny = ("--units", 8, "--embedding", 8, "--updates", 3)
     npad_here("train", tmp_path / "run", "--data", tmp_path / "store", *tiny)
@@ -56,18 +40,8 @@ def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(
     corpus, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)
-    files = [corpus / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
-    pairs = [
-        "--train",
-        *files[:2],
-        "--valid",
-        *files[2:],
-        "--device",
-        "cpu",
-        "--precision",
-        "bfloat16",
-    ]
-    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *pairs)
+    options = [*pair_options(corpus), "--device", "cpu", "--precision", "bfloat16"]
+    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *options)
     assert line.startswith("cpu cannot compute in bfloat16; use another precision (")
 
 
@@ -135,9 +109,7 @@ def test_a_task_is_trained_from_files_and_a_manifest(tmp_path, capsys, monkeypat
         (["--size", "80"], "--size needs --task caption"),
         (["--rate", "8000"], "--rate needs --task speech"),
         (["--task", "caption", "--from", "x.whl"], "--from is the file of a --network"),
-        (["--task", "caption", "--network", "vgg"], "network must be one of 'efficientnet-lite1'"),
         (["--task", "speech", "--network", "vgg"], "a sound has no feature 'network'"),
-        (["--task", "caption", "--size", "81"], "size must be a multiple of 8"),
     ],
 )
 def test_a_mistake_in_a_tasks_options_is_one_line(tmp_path, capsys, monkeypatch, options, message):

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 
 from npad.storage import checkpoint
 from npad.training.loop import load_checkpoint
-from runs import npad, once, printed_here, refused, reversal, weights
+from runs import kill_when, npad, once, pair_options, printed_here, refused, reversal, weights
 
 RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200"
 RECIPE += " --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
 
 
 def arguments(folder, text):
-    files = [text / f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")]
-    return ["train", folder, "--train", *files[:2], "--valid", *files[2:], *RECIPE.split()]
+    return ["train", folder, *pair_options(text), *RECIPE.split()]
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +39,11 @@ MOMENTS = {
 def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsys, monkeypatch):
     signs, delay = MOMENTS[moment]
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "npad", *map(str, arguments(run, whole / "text"))]
-    process = subprocess.Popen(
-        command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    while process.poll() is None and not any(path for sign in signs for path in run.glob(sign)):
-        time.sleep(0.001)
-    time.sleep(delay)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+
+    def reached():
+        return any(path for sign in signs for path in run.glob(sign))
+
+    kill_when(reached, *arguments(run, whole / "text"), delay=delay)
     last = checkpoint.newest(run, "checkpoint")
     if last is not None:
         load_checkpoint(last)  # is sound, whatever was going on

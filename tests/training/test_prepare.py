@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from npad import InvalidInput
 from npad.errors import StorageError
 from npad.storage.atomic import exclusive_lock
-from npad.storage.regular import MAX_JSON_BYTES, seal
+from npad.storage.regular import seal
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Subwords
 from npad.training import prepare as module
 from npad.training.prepare import prepare
@@ -39,7 +40,7 @@ def test_a_store_holds_what_the_text_says(tmp_path):
     assert isinstance(store.train.source.tokens, np.memmap)
 
 
-def test_chunks_do_not_matter(tmp_path, monkeypatch):
+def test_a_store_does_not_depend_on_the_size_of_chunks(tmp_path, monkeypatch):
     store = small_store(tmp_path / "a")
     monkeypatch.setattr(module, "CHUNK", 7)
     other = small_store(tmp_path / "b")
@@ -52,13 +53,8 @@ def test_empty_and_long_pairs_are_dropped_and_counted(tmp_path):
     (tmp_path / "a").write_text("one\n \ntwo\nthree\n" + "long " * 20 + "\nsix\n")
     (tmp_path / "b").write_text("eins\nzwei\n\ndrei\nkurz\n" + "lang " * 20 + "\n")
     store = prepare(tmp_path / "store", (tmp_path / "a", tmp_path / "b"), max_length=12)
-    assert store.about["splits"]["train"] == {
-        "pairs": 6,
-        "kept": 2,
-        "empty": 2,
-        "long": 2,
-        "tokens": [8, 8],
-    }
+    counts = {"pairs": 6, "kept": 2, "empty": 2, "long": 2, "tokens": [8, 8]}
+    assert store.about["splits"]["train"] == counts
     assert texts(store, "source") == ["one", "three"]
     assert store.valid is None
 
@@ -68,14 +64,14 @@ def test_a_line_too_long_by_its_characters_is_neither_learnt_from_nor_tokenised(
 ):
     read = []
     encode, learn = Subwords.encode, Subwords.learn
-    monkeypatch.setattr(
-        Subwords, "encode", lambda self, texts: read.extend(texts) or encode(self, texts)
-    )
-    monkeypatch.setattr(
-        Subwords,
-        "learn",
-        lambda texts, size: learn([read.append(one) or one for one in texts], size),
-    )
+
+    def noted(texts):
+        texts = list(texts)
+        read.extend(texts)
+        return texts
+
+    monkeypatch.setattr(Subwords, "encode", lambda self, texts: encode(self, noted(texts)))
+    monkeypatch.setattr(Subwords, "learn", lambda texts, size: learn(noted(texts), size))
     (tmp_path / "a").write_text("one\n" + "a" * (12 * MAX_CHARACTERS_PER_TOKEN + 1) + "\nthree\n")
     (tmp_path / "b").write_text("eins\nzwei\ndrei\n")
     store = prepare(tmp_path / "store", (tmp_path / "a", tmp_path / "b"), max_length=12)
@@ -99,24 +95,27 @@ def test_a_joint_vocabulary_is_one_and_given_tokenizers_are_kept(tmp_path):
 
 def test_subwords_are_learnt_from_a_sample_spread_over_the_text(tmp_path):
     (tmp_path / "a").write_text("".join(f"line {i}\n" for i in range(100)))
-    assert list(module._sampled(tmp_path / "a", 100, 4, 7)) == [
-        "line 24",
-        "line 49",
-        "line 74",
-        "line 99",
-    ]
+    sample = [f"line {number}" for number in (24, 49, 74, 99)]
+    assert list(module._sampled(tmp_path / "a", 100, 4, 7)) == sample
     assert len(list(module._sampled(tmp_path / "a", 100, 1000, 7))) == 100
+
+
+@contextmanager
+def fed(pipe, content):
+    """A pipe into which another thread writes."""
+    os.mkfifo(pipe)
+    feeder = threading.Thread(target=lambda: pipe.write_bytes(content))
+    feeder.start()
+    yield pipe
+    feeder.join()
 
 
 def test_packed_files_and_pipes_are_read_too(tmp_path):
     text = reversal(tmp_path / "text", train=50)
-    packed, pipe = tmp_path / "src.xz", tmp_path / "pipe"
+    packed = tmp_path / "src.xz"
     packed.write_bytes(lzma.compress((text / "train.src").read_bytes()))
-    os.mkfifo(pipe)
-    feeder = threading.Thread(target=lambda: pipe.write_bytes((text / "train.tgt").read_bytes()))
-    feeder.start()
-    store = prepare(tmp_path / "store", (packed, pipe), vocabulary=(300, 300))
-    feeder.join()
+    with fed(tmp_path / "pipe", (text / "train.tgt").read_bytes()) as pipe:
+        store = prepare(tmp_path / "store", (packed, pipe), vocabulary=(300, 300))
     assert texts(store, "target") == (text / "train.tgt").read_text().splitlines()
     assert not (tmp_path / "store/streams").exists()
 
@@ -138,25 +137,23 @@ def test_a_vocabulary_beyond_16_bits_is_stored_in_32(tmp_path):
 
 
 def test_a_packed_stream_that_is_cut_off_is_named(tmp_path):
-    packed, pipe = gzip.compress(b"one\ntwo\n" * 500)[:-20], tmp_path / "pipe"
+    packed = gzip.compress(b"one\ntwo\n" * 500)[:-20]
     (tmp_path / "text").write_text("one\ntwo\n")
-    os.mkfifo(pipe)
-    feeder = threading.Thread(target=lambda: pipe.write_bytes(packed))
-    feeder.start()
-    with pytest.raises(InvalidInput, match=r"pipe is damaged: "):
+    with fed(tmp_path / "pipe", packed) as pipe, pytest.raises(InvalidInput, match="pipe is damag"):
         prepare(tmp_path / "store", (pipe, tmp_path / "text"))
-    feeder.join()
     assert not (tmp_path / "store").exists()
 
 
-def test_one_process_at_a_time_prepares_a_store(tmp_path):
+def test_one_process_at_a_time_prepares_a_store_and_none_writes_over_it(tmp_path):
     with (
         exclusive_lock(tmp_path / ".store.lock", "preparing it"),
         pytest.raises(InvalidInput, match=r"another process is preparing .*store; wait for it"),
     ):
         small_store(tmp_path)
-    small_store(tmp_path)
+    store = small_store(tmp_path)
     assert not (tmp_path / ".store.lock").exists()
+    with pytest.raises(InvalidInput, match=r"store is there already"):
+        prepare(store.folder, ("-", "-"))
 
 
 @pytest.mark.parametrize(
@@ -177,12 +174,6 @@ def test_a_mistake_leaves_nothing_behind(tmp_path, source, target, message):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_a_store_is_not_written_over(tmp_path):
-    store = small_store(tmp_path)
-    with pytest.raises(InvalidInput, match=r"store is there already"):
-        prepare(store.folder, ("-", "-"))
-
-
 def test_a_damaged_store_is_named(tmp_path):
     store = small_store(tmp_path)
     path = tmp_path / "store/train/source.tokens"
@@ -192,16 +183,11 @@ def test_a_damaged_store_is_named(tmp_path):
     for content, message in (
         ('{"format": 9}', "is of format 9; this npad reads 2; make it anew with npad prepare"),
         ('{"format": 2}', "store.json is damaged or was edited: it has no digest"),
-        ("[" * 100_000, "it is nested too deeply"),
         (json.dumps(seal({"format": 2})), "'vocabulary' is missing"),
-        (" " * (MAX_JSON_BYTES + 1), "it has .* bytes, more than"),
     ):
         (tmp_path / "store/store.json").write_text(content)
         with pytest.raises(StorageError, match=message):
             Store.open(tmp_path / "store")
-    (tmp_path / "store/store.json").write_bytes(b'{"format": "\xff"}')
-    with pytest.raises(StorageError, match=r"store.json is damaged: it is not UTF-8 at byte 12"):
-        Store.open(tmp_path / "store")
     with pytest.raises(StorageError, match=r"is no token store"):
         Store.open(tmp_path / "store/store.json")
     with pytest.raises(StorageError, match=r"is no token store: it has no store.json"):
@@ -245,18 +231,3 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path):
     Subwords.learn(["x"], 257).save(store.folder / "target.tokenizer.json")
     with pytest.raises(StorageError, match=r"target.tokenizer.json has 257 tokens, not \d+"):
         _ = store.subwords
-
-
-@pytest.mark.parametrize("name", ["store.json", "train/source.tokens", "valid/target.ends"])
-def test_a_pipe_or_a_device_in_a_store_is_refused_without_waiting(tmp_path, name):
-    store = small_store(tmp_path)
-    path = store.folder / name
-    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir):
-        path.unlink()
-        put(path)
-        with pytest.raises(StorageError, match=rf"{path.name}: it (is a folder|must be a regular)"):
-            Store.open(store.folder).verify()
-        with pytest.raises(StorageError, match=rf"{path.name}: it (is a folder|must be a regular)"):
-            _ = Store.open(store.folder).train, Store.open(store.folder).valid
-        path.rmdir() if path.is_dir() else path.unlink()
-        path.touch()

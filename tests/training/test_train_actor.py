@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -25,7 +20,16 @@ from npad.training.targets import pairs_of
 from npad.training.teacher import Teacher, decode_sources
 from npad.training.update import ActorUpdater, dropping
 from npad.training.validation import GreedySearch, Steering
-from runs import printed_here, refused_here, weights
+from runs import (
+    Enough,
+    kill_when,
+    log_without_time,
+    printed_here,
+    refused_here,
+    reversal,
+    text_files,
+    weights,
+)
 from steered_cases import ending, random_sources
 
 SHORT = Recipe(batch=80, epochs=3, patience=4, anneal=True, learning_rate=0.01, checkpoint=4)
@@ -68,30 +72,21 @@ def test_an_actor_brings_greedy_search_nearer_to_the_beam(tmp_path, taught):
     assert loop.progress.best == pytest.approx(steered, abs=0.02)  # stored in float16
 
 
-class Interrupted(Exception):
-    pass
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("last_report", [5, 9])
 def test_an_interrupted_actor_resumes_to_the_same_weights(tmp_path, taught, last_report, dropout):
     class Interrupting(Watch):
         def report(self, record):
             if record["update"] >= last_report:
-                raise Interrupted
+                raise Enough
 
     loop_in(tmp_path / "whole", taught, dropout=dropout).run()
-    with pytest.raises(Interrupted):
+    with pytest.raises(Enough):
         loop_in(tmp_path / "parts", taught, dropout=dropout, watch=Interrupting()).run()
     loop_in(tmp_path / "parts", taught, dropout=dropout).run()
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert weights(tmp_path / "parts", "best") == weights(tmp_path / "whole", "best")
-    logs = []
-    for name in ("whole", "parts"):
-        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()
-        slow = ("seconds", "tokens_per_second")
-        logs.append([{k: v for k, v in json.loads(x).items() if k not in slow} for x in lines])
-    assert logs[0] == logs[1]
+    assert log_without_time(tmp_path / "parts") == log_without_time(tmp_path / "whole")
 
 
 def test_a_loop_that_is_out_of_time_validates_and_can_be_resumed(tmp_path, taught):
@@ -131,18 +126,13 @@ def test_an_actor_that_is_never_better_is_not_kept(tmp_path, taught):
 
 
 @pytest.fixture
-def small_corpus(tmp_path, corpus):
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for name in ("train.src", "train.tgt", "valid.src", "valid.tgt"):
-        lines = (corpus / name).read_text().splitlines(keepends=True)
-        (folder / name).write_text("".join(lines[:60]))
-    return folder
+def small_corpus(tmp_path):
+    return reversal(tmp_path / "text", train=60, valid=60)
 
 
 def arguments(folder, model, corpus, *more):
-    files = ["--data", corpus / "train.src", "--references", corpus / "train.tgt"]
-    files += ["--valid", corpus / "valid.src", corpus / "valid.tgt"]
+    source, references, *valid = text_files(corpus)
+    files = ["--data", source, "--references", references, "--valid", *valid]
     sizes = ["--width", 3, "--units", 8, "--epochs", 1, "--device", "cpu"]
     return ["train-actor", folder, "-m", model, *files, *sizes, *more]
 
@@ -181,21 +171,25 @@ def test_a_killed_actor_resumes_from_another_directory_to_the_same_weights(
     relative = [path.relative_to(tmp_path) for path in (model_copy, small_corpus)]
     more = ["--criterion", "log-prob", "--batch", 200, "--epochs", 2]
     printed_here(capsys, monkeypatch, *arguments("whole", *relative, *more))
-    words = map(str, arguments("killed", *relative, *more))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "npad", *words],
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
     run = tmp_path / "killed"
-    while process.poll() is None and not list(run.glob("candidates/part-*")):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+    words = arguments("killed", *relative, *more)
+    kill_when(lambda: list(run.glob("candidates/part-*")), *words)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     printed_here(capsys, monkeypatch, "train-actor", run, "--resume", "--device", "cpu")
     assert weights(run) == weights(tmp_path / "whole")
+
+
+def test_what_is_missing_is_named(model_copy, small_corpus, capsys, monkeypatch):
+    monkeypatch.chdir(small_corpus)
+    train = f"train-actor run -m {model_copy} --data train.src"
+    for command, message in (
+        (f"{train} --valid valid.src valid.tgt --target bleu", "give --references"),
+        (train, "--valid SOURCE TARGET"),
+        ("train-actor run --resume", "no run to resume"),
+        (f"translate -m {model_copy} -d steered x", "has no actor; train one"),
+    ):
+        assert message in refused_here(capsys, monkeypatch, *command.split())
 
 
 @pytest.mark.parametrize(
@@ -219,24 +213,12 @@ def test_a_mistake_is_one_line_and_leaves_no_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_missing_is_named(tmp_path, model_copy, small_corpus, capsys, monkeypatch):
-    def line(*words):
-        return refused_here(capsys, monkeypatch, *words)
-
-    run, data = tmp_path / "run", small_corpus / "train.src"
-    words = ["train-actor", run, "-m", model_copy, "--data", data]
-    valid = ["--valid", small_corpus / "valid.src", small_corpus / "valid.tgt"]
-    assert "give --references" in line(*words, *valid, "--target", "bleu")
-    assert "--valid SOURCE TARGET" in line(*words)
-    assert "no run to resume" in line("train-actor", run, "--resume")
-    assert "has no actor; train one" in line("translate", "-m", model_copy, "-d", "steered", "x")
-
-
 def test_actors_are_trained_from_python_too(tmp_path, model_copy, small_corpus):
+    source, _, *valid = map(str, text_files(small_corpus))
     plan = ActorPlan(
         str(model_copy),
-        (str(small_corpus / "train.src"),),
-        (str(small_corpus / "valid.src"), str(small_corpus / "valid.tgt")),
+        (source,),
+        tuple(valid),
         width=2,
         criterion="log-prob",
         actor={"units": 4},

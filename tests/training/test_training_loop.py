@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from subprocess import PIPE
 
 import numpy as np
@@ -25,7 +26,7 @@ from npad.training.loop import Loop, Watch, load_checkpoint
 from npad.training.recipe import Recipe
 from npad.training.update import ModelUpdater
 from npad.training.validation import Perplexity
-from runs import SHORT, TINY, Enough, Stopping, train, updater, weights
+from runs import SHORT, TINY, Enough, Stopping, log_without_time, train, updater, weights
 
 
 def loop_of(folder, store, recipe):
@@ -56,12 +57,8 @@ def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
     assert saved.model.name == f"run/best-{best['update']}"
     assert saved.about["training"]["perplexity"] == progress.best
     folders = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert folders == [
-        f"best-{best['update']}",
-        f"checkpoint-{progress.update}",
-        "log.jsonl",
-        "run.json",
-    ]
+    checkpoints = [f"best-{best['update']}", f"checkpoint-{progress.update}"]
+    assert folders == [*checkpoints, "log.jsonl", "run.json"]
 
 
 def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
@@ -86,19 +83,19 @@ def test_patience_ends_a_run_that_gets_worse(tmp_path, store):
     progress, reason = train(tmp_path / "run", store, recipe)
     assert reason == "2 validations without a new best"
     assert progress.update < 50
-    assert progress.rate == 0.5 ** sum(
-        not one["best"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one
-    )
+    validations = [record for record in log.read(tmp_path / "run/log.jsonl") if "best" in record]
+    assert progress.rate == 0.5 ** sum(not record["best"] for record in validations)
 
 
 def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
     progress, reason = train(tmp_path / "run", store, Recipe(batch=120, updates=7, validate=3))
     assert reason == "7 updates"
     assert progress.validated == 7
-    updates = [
-        record["update"] for record in log.read(tmp_path / "run/log.jsonl") if "valid_nll" in record
-    ]
-    assert updates == [3, 6, 7]
+    assert validated_updates(tmp_path / "run") == [3, 6, 7]
+
+
+def validated_updates(folder):
+    return [record["update"] for record in log.read(folder / "log.jsonl") if "best" in record]
 
 
 @pytest.mark.parametrize(
@@ -111,15 +108,8 @@ def test_the_last_update_is_validated_whatever_the_interval(tmp_path, store):
     ids=["adam-dropout", "adadelta-lstm", "sgd-fixed"],
 )
 def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, optimiser):
-    recipe = Recipe(
-        optimiser=optimiser,
-        batch=200,
-        epochs=3,
-        checkpoint=3,
-        learning_rate=0.05,
-        decay=0.5,
-        noise=Noise(0.2),
-    )
+    recipe = Recipe(optimiser=optimiser, batch=200, epochs=3, checkpoint=3, noise=Noise(0.2))
+    recipe = replace(recipe, learning_rate=0.05, decay=0.5)
     train(tmp_path / "one", store, recipe, **options)
     whole = weights(tmp_path / "one")
     with pytest.raises(Enough):
@@ -128,15 +118,7 @@ def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, 
     run.resume(tmp_path / "two")
     assert weights(tmp_path / "two") == whole
     assert weights(tmp_path / "two", "best") == weights(tmp_path / "one", "best")
-    assert _without_time(tmp_path / "two") == _without_time(tmp_path / "one")
-
-
-def _without_time(folder):
-    slow = ("seconds", "tokens_per_second")
-    return [
-        {name: value for name, value in record.items() if name not in slow}
-        for record in log.read(folder / "log.jsonl")
-    ]
+    assert log_without_time(tmp_path / "two") == log_without_time(tmp_path / "one")
 
 
 def test_a_longer_run_goes_on_from_a_finished_one(tmp_path, store):
@@ -196,11 +178,7 @@ def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
         progress, _reason = run.resume(tmp_path / "run")
         saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())["progress"]
         assert (saved["validated"], saved["best"]) == (8, progress.best)
-        assert [one["update"] for one in log.read(tmp_path / "run/log.jsonl") if "best" in one] == [
-            3,
-            6,
-            8,
-        ]
+        assert validated_updates(tmp_path / "run") == [3, 6, 8]
 
 
 def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):

@@ -52,12 +52,8 @@ def test_a_long_gradient_is_brought_down_and_a_short_one_left(store):
         one = updater(store, Recipe(optimiser="sgd", learning_rate=1.0, clip=clip))
         before = [parameter.detach().clone() for parameter in one.model.parameters()]
         _, norm = one.update(np.arange(30), 1).tolist()
-        moved = math.sqrt(
-            sum(
-                float((a - b.detach()).square().sum())
-                for a, b in zip(before, one.model.parameters(), strict=True)
-            )
-        )
+        steps = [a - b for a, b in zip(before, one.model.parameters(), strict=True)]
+        moved = math.sqrt(sum(float(step.detach().square().sum()) for step in steps))
         assert norm > 1
         assert moved == pytest.approx(expected or norm, rel=1e-3)
 
@@ -146,16 +142,11 @@ def test_replicas_share_a_batch():
 def test_a_captured_recurrence_has_the_gradient_of_the_plain_one(store, options, noise):
     gradients = []
     for capture in (True, False):
-        one = ModelUpdater(
-            tiny(store, **options), store.train, Recipe(noise=noise), torch.device("cuda")
-        )
-        one.features = one.features if capture else None
-        for number, pairs in enumerate(
-            (np.arange(30), np.arange(30, 60), np.arange(30)), start=1
-        ):  # replayed, too
-            one.optimiser.zero_grad()
-            one.gradient(pairs, number)
-        gradients.append(
-            torch.cat([parameter.grad.flatten() for parameter in one.model.parameters()])
-        )
+        model, device = tiny(store, **options), torch.device("cuda")
+        captured = ModelUpdater(model, store.train, Recipe(noise=noise), device)
+        captured.features = captured.features if capture else None
+        for number, first in enumerate((0, 30, 0), start=1):  # replayed, too
+            captured.optimiser.zero_grad()
+            captured.gradient(np.arange(first, first + 30), number)
+        gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
