@@ -147,6 +147,7 @@ def test_an_archive_is_evaluated_as_its_folder(folder, pictures, tmp_path, npad_
     assert same | {"seconds": 0} == archive | {"seconds": 0}
     shown = npad_here("evaluate", tmp_path, *base).stdout
     assert f"CIDEr-D            {archive['cider']:.3f} [" in shown
+    assert "over words of the closest references" in shown
     assert shown.count("Words are those of the Penn Treebank") == 1
 
 

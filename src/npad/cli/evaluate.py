@@ -40,7 +40,7 @@ OUTPUTS = {"sentence": "output", "recording": "transcript", "picture": "caption"
 ROWS = {"sentence": "sentences", "recording": "windows", "picture": "pictures"}
 LEGEND = """\
 [low, high]   95 % interval: bootstrap over the {unit}s, 1,000 test sets
-length ratio  words of the {output}s over words of the references
+length ratio  words of the {output}s over words of the {references}
 distinct-n    distinct n-grams over all n-grams of the {output}s
 model calls   rows ({rows}, chains, beam slots) through one step of the model
 re-scored     calls of the clean model that scores what noisy chains found
@@ -261,8 +261,14 @@ def _legend(report: Report) -> str:
     for metric in _metrics(report):
         titles.setdefault(f"{metric.description}; {metric.direction}", []).append(metric.title)
     lines = [f"{', '.join(names):13} {meaning}\n" for meaning, names in titles.items()]
+    several = report.references > report.size  # of a source
     lines.append(
-        LEGEND.format(unit=report.unit, output=OUTPUTS[report.unit], rows=ROWS[report.unit])
+        LEGEND.format(
+            unit=report.unit,
+            output=OUTPUTS[report.unit],
+            rows=ROWS[report.unit],
+            references="closest references" if several else "references",
+        )
     )
     notes = dict.fromkeys(f"{metric.note}\n" for metric in _metrics(report) if metric.note)
     return "".join([*lines, *notes])

@@ -129,9 +129,9 @@ def command(
     elif install:
         place = model_folder(ActorPlan.load(folder).model)
         install_actor(best, place)
-        print(f"the best actor steers {place}: npad translate --decoder steered")
+        print(f"The best actor steers {place}: npad translate --decoder steered")
     else:
-        print(f"the best actor is {best}")
+        print(f"The best actor is {best}")
         if not _is_shipped(ActorPlan.load(folder).model):
             print(f"npad train-actor {folder} --resume --install puts it beside the model")
 
