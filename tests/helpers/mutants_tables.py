@@ -26,7 +26,7 @@ AREAS = {
     "search/exact.py": tests("arguments", "exact", *BAD, "observing", "shared_prefixes"),
     "search/greedy.py": tests("loop", "beam"),
     "search/history.py": tests("loop", "paired_clean", "beam"),
-    "hypotheses.py": tests("hypotheses", "score", "selectors"),
+    "hypotheses.py": tests("hypotheses", "score", "selectors", "chain_range"),
     "search/independent.py": tests("sampling", "loop", "observing", "beam"),
     "search/loop.py": tests(
         "loop", "paired_clean", "cost", *BAD, "captured", "shared_prefixes", "beam"
@@ -37,7 +37,7 @@ AREAS = {
     "search/registry.py": tests("arguments", "specs"),
     "rows.py": tests("hypotheses", "paired_clean", "loop", "prefixes", "beam"),
     "search/sampling.py": tests("arguments", *BAD, "sampling", "shared_sampling"),
-    "selectors.py": tests("arguments", *BAD, "selectors"),
+    "selectors.py": tests("arguments", *BAD, "selectors", "with_cut"),
     "distributions.py": tests("arguments", *BAD, "distributions"),
     "noise/noisy.py": tests("arguments", *BAD, "noisy", "schedules"),
     "noise/random.py": tests("keyed", "sampling", "distributions"),

@@ -19,20 +19,18 @@ GROUPS = st.integers(1, 6).flatmap(
 
 
 def build(groups) -> Hypotheses:
-    """None is an empty place."""
-    longest = max((len(one[0]) for group in groups for one in group if one), default=0)
-    shape = (len(groups), len(groups[0]))
-    tokens = [
-        [[*(one[0] if one else []), *[9] * (longest - (len(one[0]) if one else 0))] for one in g]
-        for g in groups
-    ]
+    """Candidates of (tokens, finished, log_prob); None is an empty place."""
+    empty = ((), False, 0)
+    rows = [[candidate or empty for candidate in group] for group in groups]
+    lengths = [[len(tokens) for tokens, *_ in group] for group in rows]
+    longest, shape = max(map(max, lengths)), (len(groups), len(groups[0]))
+    padded = [[[*tokens, *[9] * (longest - len(tokens))] for tokens, *_ in group] for group in rows]
+    exists = torch.tensor([[candidate is not None for candidate in group] for group in groups])
     return Hypotheses(
-        tokens=torch.tensor(tokens, dtype=torch.long).view(*shape, longest),
-        lengths=torch.tensor([[len(one[0]) if one else -1 for one in group] for group in groups]),
-        finished=torch.tensor([[bool(one and one[1]) for one in group] for group in groups]),
-        log_prob=torch.tensor(
-            [[float(one[2]) if one else 0.0 for one in group] for group in groups]
-        ),
+        tokens=torch.tensor(padded, dtype=torch.long).view(*shape, longest),
+        lengths=torch.tensor(lengths).masked_fill(~exists, -1),
+        finished=torch.tensor([[finished for _, finished, _ in group] for group in rows]),
+        log_prob=torch.tensor([[float(log_prob) for *_, log_prob in group] for group in rows]),
         chain=torch.arange(shape[1]).expand(shape),
     )
 
@@ -43,18 +41,16 @@ def test_distinct_keeps_the_first_of_each_and_counts(groups):
     rows = merged.to_lists()
     assert merged.lengths.shape == (len(groups), max(1, max(map(len, rows))))
     for g, group in enumerate(groups):
-        expected = {}
-        for place, one in enumerate(group):
-            if one:
-                expected.setdefault((tuple(one[0]), one[1]), [place, 0])[1] += 1
-        assert {(one.tokens, one.finished): one.chain for one in rows[g]} == {
-            k: v[0] for k, v in expected.items()
-        }
-        assert merged.count[g, : len(rows[g])].tolist() == [count for _, count in expected.values()]
-        for place, one in enumerate(group):
-            if one:
-                there = rows[g][went[g, place]]
-                assert (there.tokens, there.finished) == (tuple(one[0]), one[1])
+        places = {}  # of each output, in the order of their first
+        for place, candidate in enumerate(group):
+            if candidate:
+                places.setdefault((tuple(candidate[0]), candidate[1]), []).append(place)
+        outputs = [(hypothesis.tokens, hypothesis.finished) for hypothesis in rows[g]]
+        assert outputs == list(places)
+        assert [h.chain for h in rows[g]] == [places[output][0] for output in outputs]
+        assert [h.count for h in rows[g]] == [len(places[output]) for output in outputs]
+        for output, of_output in places.items():
+            assert {outputs[went[g, place]] for place in of_output} == {output}
 
 
 def test_outside_npad_a_hypothesis_is_of_chain_0_and_counts_once():
