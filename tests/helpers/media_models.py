@@ -6,6 +6,7 @@ import io
 import tarfile
 import wave
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -70,7 +71,7 @@ def record(path: Path, samples: torch.Tensor, rate: int, size: int = 2, channels
     return path
 
 
-def write_tar(path: Path, files: dict[str, bytes], mode: str = "w") -> None:
+def write_tar(path: Path, files: dict[str, bytes], mode: Literal["w", "w:xz"] = "w") -> None:
     with tarfile.open(path, mode) as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
