@@ -137,17 +137,6 @@ def test_a_killed_driver_continues_where_it_stopped(cluster, tmp_path):
     assert lines(output) == expected(texts, 10)
 
 
-def test_a_poisoned_line_does_not_stop_the_rest(cluster, tmp_path):
-    (tmp_path / "in").write_bytes(b"danke\n\xff\nunbekannt\nna ja\n")
-    command = driver(tmp_path / "in", tmp_path / "out", "-m", "toy")
-    command += ["--engine", "ray", "--address", cluster, "--workers", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert lines(tmp_path / "out") == ["thanks", "", "", "well yes"]
-    told = done.stderr.splitlines()
-    assert [line.split(" is left")[0] for line in told[:2]] == ["npad: line 2", "npad: line 3"]
-
-
 def test_a_model_that_no_actor_can_load_is_one_line(cluster, tmp_path):
     spec = ModelSpec(str(tmp_path / "nowhere"), "cpu")
     with (
