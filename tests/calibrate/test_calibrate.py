@@ -84,24 +84,17 @@ def test_the_best_configuration_of_the_toy_is_found():
 @pytest.mark.parametrize("unit", ["calls", "milliseconds"])
 @pytest.mark.parametrize("budget", [5, 9, 14, 40])
 def test_the_recommendation_keeps_the_budget(budget, unit):
-    task = TOY
     try:
         options = Options(budget, unit, first_rung=FEW)
-        found = calibrate(task, MANY, options, candidates=BEAMS)
+        found = calibrate(TOY, MANY, options, candidates=BEAMS)
     except InvalidInput as error:
         assert f"a budget of {budget} {unit} a sentence is too small" in str(error)  # noqa: PT017
         return
+    if unit == "calls":
+        assert found.winner == {5: "greedy", 9: "beam 2", 14: "beam 3", 40: "beam 5"}[budget]
     assert found.held_out[found.winner].cost <= budget
     last = found.rungs[-1].points
     assert all(last[name].cost <= budget for name in (found.first, found.winner, *found.frontier))
-
-
-def test_a_smaller_budget_recommends_a_smaller_beam():
-    winners = [
-        calibrate(TOY, MANY, Options(budget, first_rung=FEW), candidates=BEAMS).winner
-        for budget in (5, 8, 100)
-    ]
-    assert winners == ["greedy", "beam 2", "beam 5"]
 
 
 def first_sentence(found):
@@ -139,15 +132,12 @@ def test_who_is_beaten_on_held_out_sentences_is_not_recommended():
     assert not any(comparison.is_beaten for comparison in found.on_held_out.values())
 
 
-def test_all_decoders_can_be_checked():
-    def script(decoder, source):
-        return -float(decoder.rows), decoder.rows
-
-    few = calibrate(Scripted(script), MANY, Options(100, first_rung=FEW), candidates=BEAMS)
-    every = Options(100, first_rung=FEW, check_all=True)
-    checked = calibrate(Scripted(script), MANY, every, candidates=BEAMS)
-    assert set(few.held_out) == {"greedy", "beam 2"}  # the families' best
-    assert set(checked.held_out) == {candidate.name for candidate in BEAMS}
+def test_the_best_of_every_family_or_all_decoders_are_checked():
+    every = {candidate.name for candidate in BEAMS}
+    for check_all, names in ((False, {"greedy", "beam 2"}), (True, every)):
+        scripted = Scripted(lambda decoder, source: (-float(decoder.rows), decoder.rows))
+        options = Options(100, first_rung=FEW, check_all=check_all)
+        assert set(calibrate(scripted, MANY, options, candidates=BEAMS).held_out) == names
 
 
 def test_the_cheapest_tie_is_named():
@@ -211,12 +201,10 @@ def test_a_record_of_other_sentences_is_not_used(tmp_path):
         return -1.0, decoder.rows
 
     record = tmp_path / "outputs.jsonl"
-    tasks = [Scripted(script), Scripted(script), Scripted(script)]
-    for task, pairs, identity in zip(
-        tasks, (MANY, MANY, Pairs(["other"] * 40)), ("m", "n", "m"), strict=True
-    ):
+    for pairs, identity in ((MANY, "m"), (MANY, "n"), (Pairs(["other"] * 40), "m")):
+        task = Scripted(script)
         calibrate(task, pairs, Options(100), None, BEAMS, Record(record), identity)
-    assert all(task.decoded > 0 for task in tasks)
+        assert task.decoded > 0
     again = Scripted(script)
     calibrate(again, MANY, Options(100), None, BEAMS, Record(record), "m")
     assert again.decoded == 0
@@ -245,13 +233,8 @@ def test_every_sentence_is_tokenised_once():
 
 def test_progress_ends_where_it_said():
     steps = []
-    calibrate(
-        TOY,
-        MANY,
-        Options(60, first_rung=FEW),
-        candidates=BEAMS,
-        progress=lambda done, total: steps.append((done, total)),
-    )
+    note = lambda done, total: steps.append((done, total))  # noqa: E731
+    calibrate(TOY, MANY, Options(60, first_rung=FEW), candidates=BEAMS, progress=note)
     done, totals = zip(*steps, strict=True)
     assert list(done) == sorted(done)
     assert all(d <= t for d, t in steps)
@@ -262,18 +245,13 @@ def test_progress_ends_where_it_said():
     ("change", "message"),
     [
         (lambda: Pairs.checked([], None), "nothing to calibrate with: the sources are empty"),
-        (lambda: Pairs.checked(["", " "], ["a", "b"]), "nothing to calibrate with"),
         (lambda: Pairs.checked(["a"], ["a", "b"]), "there are 1 sources and 2 references"),
         (lambda: Pairs.checked(["danke"], None).split(0), "there is one sentence"),
         (lambda: Options(0), "budget must be a finite number above 0"),
         (lambda: Options(5, "joules"), "unit must be one of 'calls', 'milliseconds'"),
         (lambda: search(metric="comet"), "metric must be one of"),
         (lambda: search(candidates=BEAMS * 2), "each with a name of its own"),
-        (lambda: search(candidates=[]), "candidates must be one or more"),
-        (
-            lambda: search(budget=2),
-            "a budget of 2 calls a sentence is too small: the cheapest decoder, greedy, takes 3",
-        ),
+        (lambda: search(budget=2), "too small: the cheapest decoder, greedy, takes 3"),
         (lambda: search(sources=["x" * 10**6]), "sentence 1 has 1,000,000 characters"),
     ],
 )
@@ -295,9 +273,8 @@ def test_the_noise_of_samples_does_not_depend_on_the_rung():
     sampling = [Candidate("sampling 5", "sampling", Sampling(5), "sampling 5")]
     found = calibrate(TOY, MANY, Options(100, first_rung=3), MANY, sampling)
     assert len(found.rungs) == 5
-    assert found.rungs[-1].points["sampling 5"].quality == pytest.approx(
-        found.held_out["sampling 5"].quality
-    )
+    quality = found.held_out["sampling 5"].quality
+    assert found.rungs[-1].points["sampling 5"].quality == pytest.approx(quality)
 
 
 @pytest.mark.parametrize("name", METRICS)

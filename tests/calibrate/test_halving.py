@@ -60,20 +60,17 @@ def test_without_noise_the_frontier_survives_to_the_end(points):
     }
 
 
+def dominates(point, other):
+    return point.cost <= other.cost and point.quality >= other.quality
+
+
 @given(POINTS)
 def test_a_frontier_is_pareto(points):
     found = frontier(points)
     for name in found:
-        assert not any(
-            other.cost <= points[name].cost and other.quality >= points[name].quality
-            for other in (points[o] for o in points if o != name)
-            if other != points[name]
-        )
+        assert not any(dominates(p, points[name]) for p in points.values() if p != points[name])
     for name in points.keys() - set(found):
-        assert any(
-            points[one].cost <= points[name].cost and points[one].quality >= points[name].quality
-            for one in found
-        )
+        assert any(dominates(points[best], points[name]) for best in found)
     costs = [points[name].cost for name in found]
     assert costs == sorted(costs)
 

@@ -190,11 +190,8 @@ def test_an_interrupt_is_one_line_at_any_time(delay):
 
 
 def test_an_interrupt_names_what_was_written_so_far(tmp_path):
-    command = [
-        sys.executable,
-        *["-m", "npad", "translate", "-m", "toy", "--window", "1", "-o"],
-        tmp_path / "out",
-    ]
+    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
+    command += ["-o", str(tmp_path / "out")]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stderr=pipe, preexec_fn=heed_interrupts) as process:
         process.stdin.write(b"danke\n")

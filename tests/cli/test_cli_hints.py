@@ -17,10 +17,7 @@ OTHER = "No such option: --beam; use --width, and --decoder beam"
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (
-            ["translate", "--beam", 5, "a"],
-            OTHER,
-        ),
+        (["translate", "--beam", 5, "a"], OTHER),
         (["translate", "-m", "en-dee", "hi"], "there is no model en-dee; did you mean en-de?"),
         (["info", "tooy"], "there is no model tooy; did you mean toy?"),
         (["pack", "en-de"], "Missing argument 'folder'; npad pack --help shows examples"),

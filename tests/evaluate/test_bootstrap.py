@@ -55,20 +55,16 @@ def test_verdicts_name_what_is_better_and_what_is_worse():
     assert verdict((less, same)) == "NLL only"
 
 
-def test_holms_example():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-
-
 @given(st.lists(st.floats(0, 1), max_size=8))
-def test_a_correction_never_helps_and_keeps_the_order(values):
+def test_holms_correction_never_helps_and_keeps_the_order(values):
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     adjusted = holm(values)
     assert all(p <= a <= 1 for p, a in zip(values, adjusted, strict=True))
     ranked = [a for _, a in sorted(zip(values, adjusted, strict=True))]
     assert ranked == sorted(ranked)
 
 
-def test_a_clear_difference_is_beyond_chance_in_both_directions():
+def test_a_clear_difference_is_beyond_chance_in_both_directions_and_rounding_is_not():
     base = np.random.default_rng(0).normal(-5, 1, 300)
     plain, raised = LogProb.of(base), LogProb.of(base + 0.5)
     better = compare_with_all(LOG_PROB, raised, {"base": plain})["base"]
@@ -77,20 +73,8 @@ def test_a_clear_difference_is_beyond_chance_in_both_directions():
     assert (worse.beats, worse.is_beaten) == (False, True)
     assert better.difference.value == pytest.approx(0.5) == -worse.difference.value
     assert better.p == pytest.approx(2 / (RESAMPLES + 1))
-
-
-def test_rounding_is_no_difference():
-    base = np.full(50, -3.0)
-    found = compare_with_all(LOG_PROB, LogProb.of(base + 1e-5), {"base": LogProb.of(base)})
-    assert (found["base"].p, found["base"].beats, found["base"].is_beaten) == (1.0, False, False)
-
-
-def test_fewer_errors_are_better():
-    few, many = np.array([[1.0, 9.0, 10.0]] * 40), np.array([[3.0, 9.0, 10.0]] * 40)
-    found = compare_with_all(Wer(), few, {"many": many})["many"]
-    assert found.beats
-    assert found.difference.value == pytest.approx(-20)
-    assert found.difference.low <= -20 <= found.difference.high
+    rounded = compare_with_all(LOG_PROB, LogProb.of(base + 1e-5), {"base": plain})["base"]
+    assert (rounded.p, rounded.beats, rounded.is_beaten) == (1.0, False, False)
 
 
 def test_equally_good_systems_seldom_differ_beyond_chance():

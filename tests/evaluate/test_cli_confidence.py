@@ -80,9 +80,8 @@ def test_the_shipped_model_knows_what_to_expect(capsys, monkeypatch):
     assert record["confidence"]["sentences"] == 2000
     assert record["confidence"]["error"] < record["confidence"]["constant_error"]
     assert "log_prob_per_token" not in record["confidence"]
-    assert (
-        json.loads(printed_here(capsys, monkeypatch, "info", "toy", "--json"))["confidence"] is None
-    )
+    toy = json.loads(printed_here(capsys, monkeypatch, "info", "toy", "--json"))
+    assert toy["confidence"] is None
 
 
 def test_the_model_card_and_the_page_quote_the_log():

@@ -78,7 +78,8 @@ def test_calibration_error_is_the_mean_gap_of_bins():
     assert calibration_error(scores, 9.5, values, bins=2) == pytest.approx(5)
 
 
-def test_the_map_is_linear_between_knots_and_constant_beyond():
+def test_the_map_of_log_prob_per_token_is_linear_between_knots_and_constant_beyond():
+    """Per token: the end token counts if the hypothesis is finished."""
     expected = {-9.0: 10, -2.0: 10, -1.5: 20, -1.0: 30, -0.75: 60, -0.5: 90, 0.0: 90}
     for score, chrf in expected.items():
         assert FIT(hypothesis_of(score)) == pytest.approx(chrf)
@@ -86,8 +87,6 @@ def test_the_map_is_linear_between_knots_and_constant_beyond():
     assert {constant(hypothesis_of(score)) for score in (-2.0, -1.0, 0.0)} == {40.0}
     assert FIT(hypothesis_of(-np.inf)) == 10
 
-
-def test_the_end_token_counts_if_the_hypothesis_is_finished():
     assert log_prob_per_token(hypothesis_of(-6.0, 2, finished=True)) == -2
     assert log_prob_per_token(hypothesis_of(-6.0, 2)) == -3
     assert log_prob_per_token(hypothesis_of(-6.0, 0, finished=True)) == -6
@@ -111,9 +110,8 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
         assert fit.decoder == outputs[0].signature
         assert (fit.sentences, fit.data) == (120, "cats")
         assert fit.metric.startswith("nrefs:1|")
-    again = fit_confidence(
-        translator, [" ", *sources], ["x", *references], Decoding(Greedy()), "cats"
-    )
+    pairs = [" ", *sources], ["x", *references]
+    again = fit_confidence(translator, *pairs, Decoding(Greedy()), "cats")
     assert (again.chrf, again.data_sha256) == (fit.chrf, fit.data_sha256)  # blank: not decoded
 
 
@@ -165,10 +163,8 @@ def test_a_damaged_confidence_is_refused_or_the_same(model, tmp_path):
     for name in (FILE, checkpoint.CONFIG):
         shutil.copy(model / name, alone)
     weights = checkpoint.weights_digest(model)
-    found = faults(
-        alone, tmp_path, lambda folder: Confidence.read(folder, weights) or FIT, FIT, 5, 200
-    )
-    assert found == []
+    read = lambda folder: Confidence.read(folder, weights) or FIT  # noqa: E731
+    assert faults(alone, tmp_path, read, FIT, 5, 200) == []
     assert any("flip" in description for description, _ in damages(alone, 5, 200))
 
 
@@ -192,15 +188,15 @@ def test_a_file_with_a_true_digest_and_false_content_is_refused(changes, rule, m
         npad.load(model)
 
 
-def test_a_confidence_of_other_weights_is_refused(model):
+def test_a_confidence_is_kept_by_packing_and_refused_with_other_weights(
+    model, tmp_path, capsys, monkeypatch
+):
+    printed_here(capsys, monkeypatch, "pack", model, tmp_path / "small")
+    assert npad.load(tmp_path / "small").confidence == FIT
+
     FIT.write(model, "1" * 64)
     with pytest.raises(StorageError, match="fitted to other weights than the model's; remove it"):
         npad.load(model)
-
-
-def test_packing_keeps_the_confidence(model, tmp_path, capsys, monkeypatch):
-    printed_here(capsys, monkeypatch, "pack", model, tmp_path / "small")
-    assert npad.load(tmp_path / "small").confidence == FIT
 
 
 def test_a_new_confidence_is_another_model_for_workers(model):

@@ -78,10 +78,6 @@ def test_figures_are_those_of_the_captions(captioner, pictures):
     report, outputs = evaluate(captioner, pictures, CAPTIONS, Decoding(Beam(3), 9))
     assert outputs == captioner.caption(pictures, Beam(3), 9)
     texts = [output.text for output in outputs]
-    for name in ("bleu4", "cider"):
-        score = report.scores[name]
-        assert score.value == pytest.approx(Scorer(METRICS[name], CAPTIONS).score(texts))
-        assert score.low <= score.value <= score.high
     record = report.to_json()
     assert (record["pictures"], record["references"]) == (3, 6)
     assert record["captions"] == len(set(texts))

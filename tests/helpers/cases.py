@@ -212,12 +212,8 @@ class Small:
 
     def __init__(self, model, rows, starts=10**9, error=CUDA_OUT_OF_MEMORY):
         self.model, self.rows, self.starts, self.error = model, rows, starts, error
-        self.special, self.sites, self.select, self.seen = (
-            model.special,
-            model.sites,
-            model.select,
-            [],
-        )
+        self.special, self.sites, self.select = model.special, model.sites, model.select
+        self.seen = []
 
     def start(self, source):
         if len(source) > self.starts:
@@ -265,10 +261,9 @@ def with_zeros(model: TableModel, seed: int) -> TableModel:
     for sentence, table in model.tables.items():
         changed[sentence] = {}
         for history, row in table.items():
-            p = torch.tensor(row, dtype=torch.float64) * (
-                torch.rand(len(row), generator=generator) > 0.35
-            )
-            p = p if p.sum() > 0 else torch.tensor(row, dtype=torch.float64)
+            whole = torch.tensor(row, dtype=torch.float64)
+            p = whole * (torch.rand(len(row), generator=generator) > 0.35)
+            p = p if p.sum() > 0 else whole
             changed[sentence][history] = (p / p.sum()).tolist()
     return TableModel(changed, dtype=torch.float64)
 

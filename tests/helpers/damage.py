@@ -19,24 +19,8 @@ from typing import Any
 from npad.errors import NpadError
 
 Damage = Callable[[Path], None]  # of a copy of the folder
-VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    3,
-    1 << 70,
-    0.5,
-    -1e300,
-    "",
-    "3",
-    "²",
-    [],
-    {},
-    [3],
-    {"a": 3},
-    ["a"] * 9,
-)
+NUMBERS = (-1, 0, 3, 1 << 70, 0.5, -1e300)
+VALUES = (None, True, *NUMBERS, "", "3", "²", [], {}, [3], {"a": 3}, ["a"] * 9)
 NESTED = b"[" * 100_000
 
 
@@ -95,9 +79,8 @@ def _keys(plain: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) within a JSON value."""
     if isinstance(plain, dict | list):
         inside = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
-        return [(plain, key) for key, _ in inside] + [
-            pair for _, value in inside for pair in _keys(value)
-        ]
+        deeper = [pair for _, value in inside for pair in _keys(value)]
+        return [(plain, key) for key, _ in inside] + deeper
     return []
 
 
@@ -111,9 +94,8 @@ def _no_key(container: Any, key: Any, draw: random.Random) -> None:
 
 def _other_number(container: Any, key: Any, draw: random.Random) -> None:
     value = container[key]
-    container[key] = (
-        value + draw.choice([1, -1, 10**6]) if isinstance(value, int) else draw.random()
-    )
+    whole = isinstance(value, int)
+    container[key] = value + draw.choice([1, -1, 10**6]) if whole else draw.random()
 
 
 def _more_keys(container: Any, key: Any, draw: random.Random) -> None:
@@ -131,12 +113,8 @@ JSON: dict[str, Callable[[Any, Any, random.Random], None]] = {
 }
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 REPLACEMENTS: dict[str, Callable[[Path], None]] = {
-    "a pipe": _fifo,
+    "a pipe": lambda path: os.mkfifo(path),
     "a folder": Path.mkdir,
     "a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
     "a link to nowhere": lambda path: path.symlink_to("nowhere"),
@@ -177,9 +155,9 @@ def _replaced(name: str, put: Callable[[Path], None]) -> Damage:
 
 def _swapped(first: str, second: str) -> Damage:
     def apply(folder: Path) -> None:
-        one, two = (folder / first).read_bytes(), (folder / second).read_bytes()
-        (folder / first).write_bytes(two)
-        (folder / second).write_bytes(one)
+        content = (folder / first).read_bytes()
+        (folder / second).replace(folder / first)
+        (folder / second).write_bytes(content)
 
     return apply
 

@@ -47,25 +47,14 @@ CONFIGS = {
         WhisperForConditionalGeneration,
         WhisperConfig,
         BART
-        | {
-            "max_source_positions": 20,
-            "num_mel_bins": 8,
-            "pad_token_id": 0,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-        }
-        | {"decoder_start_token_id": 3, "begin_suppress_tokens": None},
+        | {"max_source_positions": 20, "num_mel_bins": 8, "decoder_start_token_id": 3}
+        | {"begin_suppress_tokens": None, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     ),
     "llama": (
         LlamaForCausalLM,
         LlamaConfig,
-        {
-            "vocab_size": V,
-            "hidden_size": 16,
-            "intermediate_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-        }
+        {"vocab_size": V, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+        | {"num_attention_heads": 2}
         | {"num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     ),
     "gpt2": (
@@ -104,11 +93,8 @@ def save(folder: Path, kind: str) -> None:
 
 def source(kind: str, dtype=torch.float64):
     if kind == "whisper":
-        return Inputs(
-            input_features=torch.randn(4, 8, 40, generator=torch.Generator().manual_seed(1)).to(
-                dtype
-            )
-        )
+        features = torch.randn(4, 8, 40, generator=torch.Generator().manual_seed(1))
+        return Inputs(input_features=features.to(dtype))
     return PROMPTS
 
 

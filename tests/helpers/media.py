@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import lzma
 import math
-import tarfile
-import wave
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from media_models import wav, write_tar
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.training.recipe import Recipe
 
@@ -50,13 +49,7 @@ def tone(kind: int, seed: int) -> torch.Tensor:
 
 def recording(kind: int, seed: int) -> bytes:
     """The tone as a WAV file."""
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes((tone(kind, seed) * 32767).short().numpy().tobytes())
-    return content.getvalue()
+    return wav(tone(kind, seed), RATE)
 
 
 def contents(task: str, count: int, seed: int) -> dict[str, tuple[bytes, int]]:
@@ -69,12 +62,8 @@ def corpus(folder: Path, task: str, train: int = 40, valid: int = 10) -> dict[st
     """Write files.tar and a manifest for each split; fields of MediaData."""
     folder.mkdir(parents=True, exist_ok=True)
     splits = {"train": contents(task, train, 1000), "valid": contents(task, valid, 5000)}
-    with tarfile.open(folder / "files.tar", "w") as archive:
-        for files in splits.values():
-            for name, (content, _) in files.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+    every = splits["train"] | splits["valid"]
+    write_tar(folder / "files.tar", {name: content for name, (content, _) in every.items()})
     for split, files in splits.items():
         lines = [f"{name}\t{TEXTS[task][kind]}\n" * 2 for name, (_, kind) in files.items()]
         (folder / f"{split}.tsv").write_text("".join(lines))
@@ -89,15 +78,13 @@ def write_flickr(
     counts: pictures and seed of each split; captions: lines of the manifest, by file and colour.
     """
     folder.mkdir(exist_ok=True)
-    with tarfile.open(folder / "images-80px.tar", "w") as archive:
-        for split, (count, seed) in counts.items():
-            lines = ""
-            for name, (content, kind) in contents("caption", count, seed).items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-                lines += captions(name, ("red", "blue")[kind])
-            (folder / f"{split}.tsv.xz").write_bytes(lzma.compress(lines.encode()))
+    pictures = {}
+    for split, (count, seed) in counts.items():
+        files = contents("caption", count, seed)
+        pictures |= {name: content for name, (content, _) in files.items()}
+        lines = [captions(name, ("red", "blue")[kind]) for name, (_, kind) in files.items()]
+        (folder / f"{split}.tsv.xz").write_bytes(lzma.compress("".join(lines).encode()))
+    write_tar(folder / "images-80px.tar", pictures)
 
 
 def published_network() -> dict[str, torch.Tensor]:

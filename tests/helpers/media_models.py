@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import wave
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -47,12 +50,30 @@ def tone(hertz: float, seconds: float, rate: int) -> torch.Tensor:
     return 0.5 * torch.sin(2 * torch.pi * hertz * torch.arange(int(seconds * rate)) / rate)
 
 
-def record(path: Path, samples: torch.Tensor, rate: int, channels: int = 1) -> Path:
-    """A WAV file of 16 bits with the same samples in every channel."""
-    integers = (samples.clamp(-1, 1) * 32767).round().short()
-    with wave.open(str(path), "wb") as file:
+def wav(samples: torch.Tensor, rate: int, size: int = 2, channels: int = 1) -> bytes:
+    """A WAV file: whole numbers of `size` bytes, the same in each channel."""
+    integers = (round(x * (2 ** (8 * size - 1) - 1)) for x in samples.clamp(-1, 1).tolist())
+    if size == 1:
+        frames = [bytes([integer + 128]) for integer in integers]
+    else:
+        frames = [integer.to_bytes(size, "little", signed=True) for integer in integers]
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
         file.setnchannels(channels)
-        file.setsampwidth(2)
+        file.setsampwidth(size)
         file.setframerate(rate)
-        file.writeframes(integers[:, None].expand(-1, channels).contiguous().numpy().tobytes())
+        file.writeframes(b"".join(frame * channels for frame in frames))
+    return content.getvalue()
+
+
+def record(path: Path, samples: torch.Tensor, rate: int, size: int = 2, channels: int = 1) -> Path:
+    path.write_bytes(wav(samples, rate, size, channels))
     return path
+
+
+def write_tar(path: Path, files: dict[str, bytes], mode: Literal["w", "w:xz"] = "w") -> None:
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))

@@ -188,9 +188,7 @@ def _exit_code(monkeypatch, arguments: tuple[object, ...]) -> object:
 
 def _one_line(err: str) -> str:
     *before, last = err.strip().splitlines()
-    assert all(
-        "perplexity" in line for line in before
-    )  # the progress of training, and nothing else
+    assert all("perplexity" in line for line in before)  # the progress of training, no more
     assert last.startswith("npad: ")
     return last.removeprefix("npad: ")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import socket
 import threading
 import time
-import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from urllib.parse import urlencode
 
 import torch
 
+import media_models
 from npad.models import toy
 from npad.pipelines.translation import Translator
 from npad.serve import app, server
@@ -138,14 +137,7 @@ BOUNDARY = "a-boundary"
 
 
 def wav(seconds: float = 0.5, rate: int = 1000, level: float = 0.5) -> bytes:
-    samples = (torch.full((int(seconds * rate),), level) * 32767).to(torch.int16)
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(samples.numpy().tobytes())
-    return content.getvalue()
+    return media_models.wav(torch.full((int(seconds * rate),), level), rate)
 
 
 def recording_form(content: bytes | None, **fields: str) -> bytes:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import struct
-import tarfile
-import wave
+from itertools import product
 
 import pytest
 import torch
@@ -17,7 +14,9 @@ from transformers import (
 )
 
 from hf_cases import build
+from media_models import record as saved  # noqa: F401, for tests of recordings
 from media_models import tone as tone
+from media_models import wav, write_tar
 from studies import digits
 
 RATE = 16000
@@ -32,34 +31,14 @@ SPECIAL = [
 ]
 
 
-def saved(path, samples, rate, size=2, channels=1):
-    """A WAV file by hand: whole numbers of `size` bytes, the same in each channel."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(size)
-        file.setframerate(rate)
-        for sample in samples.tolist():
-            value = round(sample * (2 ** (8 * size - 1) - 1))
-            one = (
-                struct.pack("<B", value + 128)
-                if size == 1
-                else value.to_bytes(size, "little", signed=True)
-            )
-            file.writeframes(one * channels)
-    return path
-
-
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
     """A tiny random one that knows English, hears 0.4 seconds, and may not write the letter a."""
     folder = tmp_path_factory.mktemp("whisper")
-    vocabulary = {letter: i for i, letter in enumerate([*LETTERS, "Ġ"])} | {
-        w: 27 + i for i, w in enumerate(SPECIAL)
-    }
+    vocabulary = {word: i for i, word in enumerate([*LETTERS, "Ġ", *SPECIAL])}
     tokenizer = WhisperTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=SPECIAL[1:])
-    hears = WhisperFeatureExtractor(
-        feature_size=8, chunk_length=1, hop_length=400, n_fft=400
-    )  # 40 frames
+    sizes = {"feature_size": 8, "chunk_length": 1, "hop_length": 400, "n_fft": 400}
+    hears = WhisperFeatureExtractor(**sizes)  # 40 frames
     WhisperProcessor(hears, tokenizer).save_pretrained(folder)
     model = build("whisper", torch.float32)
     model.config.eos_token_id = 27
@@ -87,14 +66,10 @@ def recordings():
 def corpus(tmp_path_factory):
     """A corpus like FSDD: two speakers, ten digits, twelve takes, each a short tone."""
     folder = tmp_path_factory.mktemp("corpus")
-    with tarfile.open(folder / "fsdd.tar.xz", "w:xz") as archive:
-        for speaker in ("ada", "bob"):
-            for number in range(10):
-                for take in range(12):
-                    hertz = 200 + 100 * number + 7 * take + (50 if speaker == "bob" else 0)
-                    path = saved(folder / "a.wav", tone(hertz, 0.02, digits.RATE), digits.RATE)
-                    content = path.read_bytes()
-                    info = tarfile.TarInfo(f"recordings/{number}_{speaker}_{take}.wav")
-                    info.size = len(content)
-                    archive.addfile(info, io.BytesIO(content))
+    files = {}
+    for speaker, number, take in product(("ada", "bob"), range(10), range(12)):
+        hertz = 200 + 100 * number + 7 * take + (50 if speaker == "bob" else 0)
+        sound = wav(tone(hertz, 0.02, digits.RATE), digits.RATE)
+        files[f"recordings/{number}_{speaker}_{take}.wav"] = sound
+    write_tar(folder / "fsdd.tar.xz", files, "w:xz")
     return folder
