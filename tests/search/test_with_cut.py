@@ -64,6 +64,12 @@ def test_any_selector_can_let_cut_ones_compete(selector):
         assert scores == pytest.approx(sorted(scores, reverse=True))
 
 
+def test_equals_keep_the_order_of_log_prob_whether_cut_or_not():
+    alike = WithCut(lambda candidates: candidates.log_prob * 0)
+    decoder = NPAD(Beam(2), 1, Noise(0.0), candidates="all", selector=alike)
+    assert [one.finished for one in decode(ENDLESS, [0], decoder, 2)[0]] == [False, True]
+
+
 def test_what_it_wraps_still_counts():
     assert WithCut(GNMTLength(0.6, beta=0.2)).needs_attention
     assert not WithCut().needs_attention
