@@ -23,12 +23,7 @@ from rich.table import Table
 
 import npad
 from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Sampling, Selected, Translation
-from npad.evaluate.confidence import (
-    BINS,
-    calibration_error,
-    rank_correlation,
-    scores_and_chrf,
-)
+from npad.evaluate.confidence import BINS, calibration_error, rank_correlation, scores_and_chrf
 from npad.storage.confidence import Confidence
 from npad.text.files import read_lines
 
@@ -49,11 +44,7 @@ def lines(folder: Path, name: str) -> list[str]:
 
 
 def add_row(
-    table: Table,
-    name: str,
-    fit: Confidence,
-    outputs: list[Translation],
-    references: list[str],
+    table: Table, name: str, fit: Confidence, outputs: list[Translation], references: list[str]
 ) -> None:
     scores, chrf = scores_and_chrf(outputs, references)
     confidence = np.array([fit(output.hypothesis) for output in outputs])

@@ -89,11 +89,7 @@ def main() -> None:
     operations = Workload(
         arguments.units, arguments.embedding, arguments.vocabulary, arguments.source
     ).operations()
-    figures: dict[str, Any] = {
-        "device": device_name,
-        "matrix rate": rate,
-        "options": sizes,
-    }
+    figures: dict[str, Any] = {"device": device_name, "matrix rate": rate, "options": sizes}
     shape = (arguments.sentences, arguments.source - 1)
     source = torch.randint(1, arguments.vocabulary, shape).tolist()
 

@@ -25,11 +25,7 @@ NESTED = "npad(chains=2,noise=noise(sigma=0.1,0.2),selector=mbr(utility=bleu))"
         ("npad", {"inner": "beam", "width": 3, "nbest": 10}, NPAD(Beam(3))),
         (NESTED, {}, NPAD(Greedy(), 2, Noise((0.1, 0.2)), selector=MBR("bleu"))),
         # A seed reaches the inner decoder, if it is not given its own.
-        (
-            "npad",
-            {"inner": "sampling", "samples": 3, "seed": 7},
-            NPAD(Sampling(3, seed=7), seed=7),
-        ),
+        ("npad", {"inner": "sampling", "samples": 3, "seed": 7}, NPAD(Sampling(3, seed=7), seed=7)),
         ("npad", {"inner": "sampling(samples=3)", "seed": 7}, NPAD(Sampling(3, seed=7), seed=7)),
         (
             "npad",
@@ -45,11 +41,7 @@ def test_options_make_the_decoder_they_describe(name, settings, expected):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        (
-            "npad",
-            {"inner": "beam(width=3)", "width": 4},
-            r"beam\(width=3\): write its field",
-        ),
+        ("npad", {"inner": "beam(width=3)", "width": 4}, r"beam\(width=3\): write its field"),
         ("beam(width=3)", {"width": 4}, r"--width does not go with --decoder beam\(width=3\): "),
         ("beam", {"chains": 4}, "--chains does not go with --decoder beam, which has --finish, "),
         ("npad", {"inner": "npad"}, "NPAD cannot be its own inner decoder"),

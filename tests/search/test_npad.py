@@ -23,17 +23,7 @@ from cases import (
     tables,
     tokens,
 )
-from npad import (
-    NPAD,
-    Beam,
-    Diverse,
-    Greedy,
-    MostProbable,
-    Noise,
-    Noisy,
-    Sampling,
-    decode,
-)
+from npad import NPAD, Beam, Diverse, Greedy, MostProbable, Noise, Noisy, Sampling, decode
 from npad.models.table import TableModel
 from npad.schedules import Constant
 from npad.selectors import WithCut

@@ -107,8 +107,7 @@ def test_events_are_read_as_the_standard_writes_them(evaluate):
 
 
 @pytest.mark.parametrize(
-    ("log_prob", "shown"),
-    [(-2.0065, "0.134"), (0, "1.000"), (-10.5, "2.8·10⁻⁵"), (-1e9, "0.000")],
+    ("log_prob", "shown"), [(-2.0065, "0.134"), (0, "1.000"), (-10.5, "2.8·10⁻⁵"), (-1e9, "0.000")]
 )
 def test_small_probabilities_keep_their_size(evaluate, log_prob, shown):
     assert evaluate("format", "m.probability(given)", log_prob) == shown

@@ -38,9 +38,7 @@ def pictures(page):
 
 def decode(server, **body):
     request = urllib.request.Request(
-        f"{server}/v1/decode",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        f"{server}/v1/decode", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     return json.load(urllib.request.urlopen(request))["results"][0]
 

@@ -13,14 +13,7 @@ from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
-from npad.pipelines.pipeline import (
-    Piece,
-    Pipeline,
-    Run,
-    SubmittedBatch,
-    also_named,
-    moved_load,
-)
+from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch, also_named, moved_load
 from npad.pipelines.sound import is_silent, split_at_pauses
 from npad.search.request import Decoding
 from npad.text.english import spoken
