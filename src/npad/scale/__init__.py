@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 
-def _task(decoder: str, max_length: int = MAX_LENGTH, max_rows: int = MAX_ROWS) -> Decoding:
-    return Decoding(DECODERS.parse(decoder), max_length, max_rows)
+def _task(decoder: str, *limits: int, **named: int) -> Decoding:
+    return Decoding(DECODERS.parse(decoder), *limits, **named)
 
 
 RENAMED = {"Engine": ("Workers", Workers), "Task": ("Decoding, which takes a decoder", _task)}
