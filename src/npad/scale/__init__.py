@@ -16,7 +16,7 @@ from npad.scale.ray_cluster import RayCluster
 from npad.scale.units import Failed, Result, Unit
 from npad.scale.worker import ModelSpec
 from npad.search.registry import DECODERS
-from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
+from npad.search.request import Decoding
 
 __all__ = [
     "Corpus",
