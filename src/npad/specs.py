@@ -145,7 +145,7 @@ class Registry:
             texts[match[1]] = match[2]
         values = {} if fill is None else dict(fill(kind))
         for field, value in texts.items():
-            called = f"{self.noun} {name}'s {field}"
+            called = f"{name}'s {field}" if name == self.noun else f"{self.noun} {name}'s {field}"
             values[field] = parse_value(called, value, field_types[field], fill)
         return kind(**values)
 

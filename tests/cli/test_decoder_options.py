@@ -45,7 +45,7 @@ def test_options_make_the_decoder_they_describe(name, settings, expected):
         ("beam(width=3)", {"width": 4}, r"--width does not go with --decoder beam\(width=3\): "),
         ("beam", {"chains": 4}, "--chains does not go with --decoder beam, which has --finish, "),
         ("npad", {"inner": "npad"}, "NPAD cannot be its own inner decoder"),
-        ("npad", {"sigma": "0.1,x"}, "--sigma must be a number, not 'x'"),
+        ("npad", {"sigma": "0.1,x"}, "--sigma must be numbers separated by commas, not '0.1,x'"),
     ],
 )
 def test_options_that_do_not_go_together(name, settings, message):

@@ -63,7 +63,11 @@ def test_noise_is_read_back():
         (SCHEDULES, "power(p=1", "schedule must be one of"),
         (DECODERS, "npad(selector=best)", "selector must be one of most-probable, .*, not 'best'"),
         (DECODERS, "npad(noise=gaussian)", "noise must be one of noise, not 'gaussian'"),
-        (DECODERS, "npad(noise=noise(sigma=0.1,x))", "noise's sigma must be a number, not 'x'"),
+        (
+            DECODERS,
+            "npad(noise=noise(sigma=0.1,x))",
+            "^noise's sigma must be numbers separated by commas, not '0.1,x'",
+        ),
         (DECODERS, "npad(selector=mbr(text=str))", "text cannot be written as text; set it from"),
         (DECODERS, "npad(greedy)", "npad has no field 'greedy'; it has inner=…"),
         (DECODERS, "best-of(decoders=greedy,breadth)", "must be one of greedy, .*, not 'breadth'"),
