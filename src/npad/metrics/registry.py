@@ -20,7 +20,7 @@ def metric_named(name: str) -> Metric:
     """Return a metric by its name.
 
     Raises:
-        InvalidInput: there is none of that name.
+        InvalidInput: no metric has that name.
     """
     if not isinstance(name, str) or name not in METRICS:
         raise InvalidInput(f"metric must be one of {', '.join(METRICS)}, not {brief(name)}")

@@ -335,7 +335,7 @@ class Pipeline(ABC):
 
 
 def also_named(name: str, method: Method) -> Method:
-    """Return a method of a pipeline that takes its sources by the keyword `name`, too."""
+    """Return a method of a pipeline that also takes its sources by the keyword `name`."""
 
     @wraps(method)
     def named(*values: Any, **options: Any) -> Any:

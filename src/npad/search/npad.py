@@ -48,7 +48,7 @@ class NPAD(Decoder):
         seed: the seed of the noise.
         selector: scores the candidates.
         candidates: "best" takes what each chain returns, "all" every finished hypothesis of its
-            beam. With `WithCut`, hypotheses cut at max_length count, too.
+            beam. With `WithCut`, hypotheses cut at max_length also count.
         share_noise: give all hypotheses of a chain's beam the same noise.
     """
 

@@ -27,7 +27,7 @@ class Selected(Decoder):
 
     Attributes:
         inner: the decoder; one that returns several hypotheses, or has a beam.
-        selector: scores the candidates. With `WithCut`, those cut at max_length count, too.
+        selector: scores the candidates. With `WithCut`, those cut at max_length also count.
     """
 
     rescores: ClassVar[bool] = True

@@ -91,7 +91,7 @@ class Processed(Rule):
     """Applies logits processors and stopping criteria, as `generate` of Hugging Face has them.
 
     Args:
-        processor: changes the scores of each step; a list of transformers' processors, too.
+        processor: changes the scores of each step; may be a list of transformers' processors.
         criterion: stops rows: they can only end.
         prefix: [sentences, length], the tokens before the first new one, for the processors;
             `model.prefix(source)` by default.
