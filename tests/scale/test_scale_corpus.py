@@ -69,7 +69,7 @@ NOISY = NPAD(Beam(2), chains=6, noise=Noise(0.4))
 
 @pytest.mark.parametrize(("unit", "parts"), [(1, 1), (4, 1), (None, 1), (4, 2), (5, 6)])
 def test_any_division_gives_the_same_output(source, tmp_path, unit, parts):
-    """Of an empty corpus, too."""
+    """An empty corpus gives an empty output; any other, the same output for every division."""
     (tmp_path / "empty").write_text("")
     assert run(tmp_path / "empty", tmp_path / "out").texts == 0
     assert (tmp_path / "out").read_bytes() == b""

@@ -99,7 +99,7 @@ SELECTORS = [LengthNormalised(), GNMTLength(0.8), MBR(), Rerank(lambda h: -len(h
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("selector", SELECTORS, ids=lambda s: type(s).__name__)
 def test_the_driver_selects_as_the_search_does(selector, dtype):
-    """From one range: the same batch shape, so that float32 is bit-identical, too."""
+    """One range has the same batch shape, so that float32 results are bit-identical as well."""
     decoder = npad(Beam(3), candidates="all", selector=selector, chains=6)
     model, source = recurrent(dtype=dtype), summaries(4, dtype)
     found = decode(model, source, decoder.chain_range(0, 6), LENGTH)
