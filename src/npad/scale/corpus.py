@@ -141,7 +141,7 @@ def translate_corpus(
     total = formats.count_texts(corpus.source)
     size = unit or unit_size(decoding, workers.count, total)
     finish = formats.write_parquet if formats.is_parquet(corpus.output) else os.replace
-    with continued(corpus.output, _identity(corpus, spec, decoding), finish) as manifest:
+    with continued(corpus.output, _identity(corpus, spec, decoding), total, finish) as manifest:
         begun = manifest.texts
         progress(begun, total)
         writer = _Writer(corpus, manifest, decoding, report)

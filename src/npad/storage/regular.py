@@ -74,9 +74,13 @@ def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, An
     Raises:
         StorageError: the file cannot be read, is not strict JSON, or holds no object.
     """
-    content = parse_json(read_bytes(path, max_bytes), str(path))
+    return _parse_object(read_bytes(path, max_bytes), str(path))
+
+
+def _parse_object(text: bytes, name: str) -> dict[str, Any]:
+    content = parse_json(text, name)
     if not isinstance(content, dict):
-        raise StorageError(f"{path} is damaged: it holds no JSON object")
+        raise StorageError(f"{name} is damaged: it holds no JSON object")
     return content
 
 
@@ -132,15 +136,24 @@ def unseal(path: Path) -> dict[str, Any]:
     Raises:
         StorageError: the file is unreadable, holds no JSON object, or was changed.
     """
-    sealed = read_json(path)
+    return unsealed(read_bytes(path, MAX_JSON_BYTES), str(path))
+
+
+def unsealed(text: bytes, name: str) -> dict[str, Any]:
+    """Parse a sealed JSON object, called `name` in errors, and verify its digest.
+
+    Raises:
+        StorageError: `text` holds no JSON object, or was changed.
+    """
+    sealed = _parse_object(text, name)
     content = {key: value for key, value in sealed.items() if key != DIGEST}
     try:
         sound = sealed.get(DIGEST) == digest(content)
     except RecursionError as error:
-        raise StorageError(f"{path} is damaged: it is nested too deeply") from error
+        raise StorageError(f"{name} is damaged: it is nested too deeply") from error
     if not sound:
         reason = "its digest is not that of its content" if DIGEST in sealed else "it has no digest"
-        raise StorageError(f"{path} is damaged or was edited: {reason}")
+        raise StorageError(f"{name} is damaged or was edited: {reason}")
     return sealed
 
 
