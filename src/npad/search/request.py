@@ -216,9 +216,9 @@ class _Builder:
         distribution = changes.get("distribution")
         relative = changes.get("relative", default.relative)
         if getattr(distribution, "relative_only", False) and not relative:
+            choice = f"{self.spell('distribution')} {label(distribution)}"
             raise InvalidInput(
-                f"{self.spell('noise')} {label(distribution)} is a share of what it perturbs: "
-                f"add {self.spell('relative')}"
+                f"{choice} is a share of what it perturbs: add {self.spell('relative')}"
             )
         return replace(default, **changes)
 
