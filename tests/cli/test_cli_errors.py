@@ -43,7 +43,7 @@ from runs import lines, npad, refused_here
         (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
         (["info", "n" * 256], "File name too long"),
         ("compare ' '", "the text is blank"),
-        ("compare --references greedy danke", "--references does not go with the compared"),
+        ("compare --pseudo-references greedy danke", "--pseudo-references does not go with the"),
         ("translate -m toy -d 'beam(width=3,width=4)' danke", "beam has its field 'width' twice"),
         ("train run --resume --preset paper", "--preset is fixed for a run and cannot change"),
         ("score - -", "cannot both be standard input"),
