@@ -24,7 +24,7 @@ from npad import plugins
 from npad.errors import InvalidInput, NpadError
 from npad.plugins import Plugin
 from npad.storage.regular import file_digest
-from npad.validation import ensure_path
+from npad.validation import brief, ensure_path
 
 SHIPPED = {
     path.name: path
@@ -43,8 +43,30 @@ ABOUT = {
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
 EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
+# The languages that a name ends with: runs/en-cs, Helsinki-NLP/opus-mt-en-de, …:eng_Latn-deu_Latn.
+LANGUAGE = "([a-z]{2,3}(?:_[A-Za-z]{2,4})?)"
+LANGUAGES = re.compile(f"(?:.*[/:\\\\])?(?:opus-mt-(?:.*-)?)?{LANGUAGE}-{LANGUAGE}", re.DOTALL)
 PYTHON_FILE = "npad_file_"  # of such files in sys.modules: no name that an import could ask for
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)", re.DOTALL)
+
+
+def languages_of(name: object) -> tuple[str, str] | None:
+    """Return the codes of source and target with which a model's name ends; None without them."""
+    found = LANGUAGES.fullmatch(str(name))
+    return (found[1], found[2]) if found else None
+
+
+def language_pair(text: object) -> tuple[str, str]:
+    """Parse a source and a target language, such as `en-de`.
+
+    Raises:
+        InvalidInput: the text is of another form.
+    """
+    found = re.fullmatch(f"{LANGUAGE}-{LANGUAGE}", text) if isinstance(text, str) else None
+    if found is None:
+        rule = "the codes of source and target joined by a hyphen, such as en-de"
+        raise InvalidInput(f"languages must be {rule}, not {brief(text)}")
+    return found[1], found[2]
 
 
 @dataclass(frozen=True)
