@@ -117,7 +117,7 @@ class DecodingCommand(_Command):
 
     @property
     def choice(self) -> inspect.Parameter:
-        text = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3)."
+        text = f"{', '.join(DECODERS.names())}; or with its fields, as beam(width=3)."
         text += "" if self.default is None else f" [{self.default}]"
         return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
 
@@ -256,7 +256,7 @@ def compared_decoders(
 
 def _inner_options(name: str, settings: Mapping[str, Any], both: bool) -> Iterator[dict[str, str]]:
     """Yield the options that choose a decoder's inner one: two if `both` and none is set."""
-    kind = DECODERS.kinds.get(name)
+    kind = None if "(" in name else DECODERS.kind_of(name)
     inner = next(iter([] if kind is None else inner_fields(kind)), None)
     if inner is None:
         yield {}
