@@ -16,8 +16,7 @@ from urllib.parse import urlencode
 import torch
 
 import media_models
-from npad.models import toy
-from npad.pipelines.translation import Translator
+from npad.pipelines.loading import load
 from npad.serve import app, server
 from npad.serve.limits import Limits
 from npad.serve.models import ServedModel, serve
@@ -101,8 +100,7 @@ def events_of(body: bytes) -> list[Event]:
 
 
 def toy_model(limits: Limits | None = None) -> ServedModel:
-    translator = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
-    return serve("toy", translator, limits or Limits())
+    return serve("toy", load("toy"), limits or Limits())
 
 
 @contextmanager

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.confidence import as_record, summary
+from npad.cli.fit_confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
 from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
+from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
@@ -38,8 +39,8 @@ def command(
         npad info hf:Helsinki-NLP/opus-mt-en-de
     """
     reference = ModelReference.parse(model)
-    loaded, fit = _load(reference)
-    about = ABOUT.get(model, {})
+    loaded, fit, languages = _load(reference)
+    about = ({} if languages is None else {"languages": "-".join(languages)}) | ABOUT.get(model, {})
     config = _config(reference)
     name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
     defaults = Defaults.of(loaded)
@@ -75,11 +76,12 @@ def _unwrap(model: Any) -> Any:
     return getattr(model, "plain", model)
 
 
-def _load(reference: ModelReference) -> tuple[Any, Confidence | None]:
-    """Return a model of texts, pictures or sounds, and how its confidence was fitted, if it was."""
+def _load(reference: ModelReference) -> tuple[Any, Confidence | None, tuple[str, str] | None]:
+    """Return a model of texts, pictures or sounds, the fit of its confidence, and its languages."""
     pipeline = load(reference.name)
     fit = pipeline.confidence if isinstance(pipeline.confidence, Confidence) else None
-    return _unwrap(pipeline.model), fit
+    languages = pipeline.languages if isinstance(pipeline, Translator) else None
+    return _unwrap(pipeline.model), fit, languages
 
 
 def _config(reference: ModelReference) -> dict[str, Any]:
