@@ -28,7 +28,7 @@ SILENCE = 1e-3  # root mean square, 60 dB below full scale; speech is 20 to 50 d
 MAX_BYTES = 1 << 32  # of a WAV file: its header can say no more
 MAX_SECONDS = 6 * 3600.0  # of a recording; its samples take 1.4 GB at 16,000 per second
 MIN_RATE, MAX_RATE = 1000, 1_000_000  # samples per second; telephones have 8,000
-HEADER_SECONDS = 60.0  # for the parts of a file, of which a hostile one has millions
+HEADER_SECONDS = 10.0  # for the parts of a file, of which a hostile one has millions
 UNKNOWN_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
 FRAME_SECONDS = 0.01  # between two frames
 WINDOW_SECONDS = 0.025  # that a frame looks at
@@ -116,11 +116,10 @@ def _wav(file: BinaryIO, name: str) -> Iterator[wave.Wave_read]:
     try:
         with wave.open(bounded, "rb") as content:
             size, rate = content.getsampwidth(), content.getframerate()
-            if size not in (*SAMPLE_TYPES, 3) or not _present_frames(file, content):
-                raise wave.Error(
-                    f"{8 * size} bits per sample, {_present_frames(file, content)} frames; it must "
-                    "have at least one, of 8, 16, 24 or 32 bits"
-                )
+            frames = _present_frames(file, content)
+            if size not in (*SAMPLE_TYPES, 3) or not frames:
+                rule = "it must have at least one, of 8, 16, 24 or 32 bits"
+                raise wave.Error(f"it has {frames:,} samples of {8 * size} bits; {rule}")
             if not MIN_RATE <= rate <= MAX_RATE:
                 raise wave.Error(f"{rate:,} samples per second, not {MIN_RATE:,} to {MAX_RATE:,}")
             yield content
