@@ -332,7 +332,7 @@ def test_options_that_do_not_go_together(source, tmp_path, options, rule, capsys
 
 def test_an_engine_needs_files(source, capsys, monkeypatch):
     text = ("translate", "-m", "toy", "danke", "--engine", "local")
-    assert "give --input and --output" in refused_here(capsys, monkeypatch, *text)
+    assert "give one, and --output" in refused_here(capsys, monkeypatch, *text)
     device = command("/dev/null", source.parent / "out", "--engine", "local")
     assert "a corpus must be a file" in refused_here(capsys, monkeypatch, *device)
 
