@@ -31,6 +31,11 @@ def brief(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 worker, 2,000 workers."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def ensure_integer(
     name: str, value: object, minimum: int | None = None, maximum: int = MAX_INTEGER
 ) -> None:

@@ -33,17 +33,17 @@ from runs import lines, npad, refused_here
             "--temperatures must be numbers separated by commas, not '0.2,hot'",
         ),
         ("prepare store a b --longest 0", "--longest must be a whole number of at least 1, not 0"),
-        ("translate --input nowhere danke", "give texts or --input, not both"),
+        ("translate --input nowhere danke", "or one file with --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),
         ("translate --json --moses danke", "choose one of --json and --moses"),
-        ("translate -d npad --noise dropout danke", "--noise dropout is a share of what it"),
+        ("translate -d npad --distribution dropout danke", "--distribution dropout is a share"),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         ("translate --output . danke", "it is a folder"),
         (["translate", "-m", "toy", "--output", "n" * 256, "danke"], "File name too long"),
         (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
         (["info", "n" * 256], "File name too long"),
         ("compare ' '", "the text is blank"),
-        ("compare --decoders greedy danke", "--decoders does not go with the compared"),
+        ("compare --pseudo-references greedy danke", "--pseudo-references does not go with the"),
         ("translate -m toy -d 'beam(width=3,width=4)' danke", "beam has its field 'width' twice"),
         ("train run --resume --preset paper", "--preset is fixed for a run and cannot change"),
         ("score - -", "cannot both be standard input"),
@@ -132,7 +132,7 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
     files = (tmp_path / "a", tmp_path / "b")
     assert "a has 2 lines and" in here("prepare", tmp_path / "store", *files)
     assert "b has 1" in here("evaluate", *files, "-m", trained)
-    assert "b has 1 lines and" in here("score", *files, "-m", trained)
+    assert "b has 1 line and" in here("score", *files, "-m", trained)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "binary", "bytes"]
 
 
