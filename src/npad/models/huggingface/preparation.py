@@ -22,8 +22,8 @@ from npad.models.huggingface.constraints import (
     MergedEnds,
     Processed,
     Rule,
-    StoppingRule,
     Stopping,
+    StoppingRule,
     Written,
 )
 from npad.search.decoder import Decoder
