@@ -3,7 +3,8 @@
 NpadError
 ├── InvalidInput    (a ValueError)    a value given to npad is invalid; the message names the rule
 ├── ModelError      (a RuntimeError)  a model broke its contract while decoding
-│   └── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
+│   ├── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
+│   └── NoiseTooStrong (an InvalidInput too)  noise has made its logits NaN or infinite
 ├── OutOfMemory     (a MemoryError)   the work does not fit; the message says what to lower
 ├── StorageError    (an OSError)      a file could not be written, or a stored file is damaged
 └── TrainingError   (a RuntimeError)  training cannot continue
@@ -29,6 +30,10 @@ class ModelError(NpadError, RuntimeError):
 
 class ContractError(ModelError, AssertionError):
     """`check_model` found a broken contract."""
+
+
+class NoiseTooStrong(ModelError, InvalidInput):
+    """Noise has made a model's logits NaN or infinite."""
 
 
 class OutOfMemory(NpadError, MemoryError):

@@ -91,6 +91,13 @@ def texts(tmp_path, monkeypatch):
     assert left == ["test.de", "test.en", "valid.de", "valid.en"]
 
 
+def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
+    name = "a\x1b[31m\r\u202e\udcff  é\u202fb"
+    command = ["translate", "-m", "toy", "-i", tmp_path / name]
+    shown = r"a\x1b[31m\r\u202e\udcff  é" + "\u202fb"
+    assert f"cannot read {tmp_path}/{shown}: No" in refused_here(capsys, monkeypatch, *command)
+
+
 @pytest.mark.parametrize("command", COMPUTING)
 @pytest.mark.parametrize("device", ["abacus", "meta", "", "cuda:", "cuda:99", "cuda"])
 @pytest.mark.usefixtures("texts")

@@ -16,7 +16,7 @@ from npad.engine.devices import to_cpu
 from npad.engine.memory import ensure_fits
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_map
-from npad.errors import ModelError
+from npad.errors import ModelError, NoiseTooStrong
 from npad.hypotheses import Hypotheses, join_groups
 from npad.model import Capabilities, Model
 from npad.rows import Problems, rows_of
@@ -195,8 +195,8 @@ def ensure_sound(model: Model[Any], broken: Tensor | bool, step: int) -> None:
     """Raise a ModelError if logits were invalid at or before `step`."""
     if bool(broken):
         capabilities = Capabilities.of(model)
-        hint = "; is the noise too strong?" if capabilities.noisy else ""
-        raise ModelError(
-            f"{capabilities.name}.step returned NaN, +inf or nothing but −inf as a row of logits "
-            f"by step {step}{hint}"
-        )
+        invalid = "NaN, +inf or nothing but −inf as a row of logits"
+        message = f"{capabilities.name}.step returned {invalid} by step {step}"
+        if capabilities.noisy:
+            raise NoiseTooStrong(f"{message}; is the noise too strong?")
+        raise ModelError(message)
