@@ -1,7 +1,8 @@
 """The `npad` command. Every error is one line on stderr and an exit code.
 
-1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted. With
-NPAD_TRACEBACK=1 in the environment the traceback is printed as well.
+1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted; 143:
+training was terminated, and wrote a checkpoint. With NPAD_TRACEBACK=1 in the environment the
+traceback is printed as well.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ if startup.is_command():
 
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -102,7 +104,9 @@ def _report(error: BaseException) -> int:
         case NpadError():
             return _fail(str(error), 2 if isinstance(error, InvalidInput) else 1, notes)
         case KeyboardInterrupt() | typer.Abort():
-            return _fail("interrupted", startup.INTERRUPTED, notes)
+            number = next(iter(error.args), signal.SIGINT)
+            name = "terminated" if number == signal.SIGTERM else "interrupted"
+            return _fail(name, startup.SIGNALLED + number, notes)
         case OverflowError():
             return _fail(f"a number is too large: {error}", 2, notes)
         case MemoryError():
