@@ -56,8 +56,8 @@ BY_FOLDER = {
         "atomic": "folders checkpoint",
         "checkpoint": "checkpoint",
         "confidence": "confidence",
-        "jsonl": "training_damage",
-        "regular": "regular hostile_media checkpoint",
+        "jsonl": "jsonl",
+        "regular": "regular files hostile_media checkpoint",
         "wheels": "fetch",
     },
     "scale": {
@@ -67,7 +67,7 @@ BY_FOLDER = {
         "manifest": "scale_manifest scale_corpus",
         "pool": "scale_pool",
         "processes": "scale_processes",
-        "units": "scale_units scale_pool scale_corpus",
+        "units": "scale_units scale_corpus",
         "worker": "scale_corpus",
     },
     "pipelines": {
