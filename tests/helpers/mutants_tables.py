@@ -63,12 +63,12 @@ BY_FOLDER = {
     "scale": {
         "corpus": "scale_manifest scale_corpus",
         "distributed": "scale_corpus",
-        "formats": "scale_corpus",
+        "formats": "scale_parquet scale_corpus",
         "manifest": "scale_manifest scale_corpus",
         "pool": "scale_pool",
         "processes": "scale_processes",
         "units": "scale_units scale_corpus",
-        "worker": "scale_corpus",
+        "worker": "scale_worker scale_corpus",
     },
     "pipelines": {
         "captioning": "captioning",
