@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from numbers import Integral, Rational, Real
@@ -122,12 +122,19 @@ def as_list(name: str, value: Any, rule: str) -> list[Any]:
     raise InvalidInput(f"{name} must be {rule}, not {brief(value)}")
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean beam?` with the nearest of the known names, or nothing."""
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, list(known), 1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
 def ensure_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Require one of the given strings."""
     if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(
-            f"{name} must be one of {', '.join(map(repr, choices))}, not {brief(value)}"
-        )
+        rule = f"{name} must be one of {', '.join(map(repr, choices))}, not {brief(value)}"
+        raise InvalidInput(rule + did_you_mean(str(value), choices))
 
 
 BOUNDS = ("minimum", "maximum", "above", "below")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TextIO
 import typer
 import typer.main
 
-from npad.cli.commands import app, without_flag_types
+from npad.cli.commands import app
 from npad.cli.terminal import note
 from npad.errors import InvalidInput, MemoryWarning, NpadError, PluginWarning
 from npad.pipelines.names import PYTHON_FILE, in_a_line
@@ -80,14 +80,19 @@ def _run_with_streams(arguments: list[str]) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     """Parse and run, without typer's error handling, which swallows an interrupt."""
-    command: Any = without_flag_types(typer.main.get_command(app))
+    command: Any = typer.main.get_command(app)
     command._main_shell_completion({}, "npad")  # exits if a shell asks for completions
     try:
-        with command.make_context("npad", arguments) as context:
+        with command.make_context("npad", arguments, color=_color()) as context:
             command.invoke(context)
     except typer.Exit as exit:
         return exit.exit_code
     return 0
+
+
+def _color() -> bool | None:
+    """Return False if the user wants no colors; None, which is where a terminal reads."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _report(error: BaseException) -> int:

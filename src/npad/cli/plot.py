@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npad.cli.help import Command, Group
 from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
@@ -19,9 +20,7 @@ from npad.training import run as training
 
 MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
 
-app = typer.Typer(
-    help="Plot the attention of a model, or the loss of a training run.", add_completion=False
-)
+app = typer.Typer(cls=Group, add_completion=False)
 
 
 @app.callback()
@@ -29,7 +28,7 @@ def group() -> None:
     """Plot the attention of a model, or the loss of a training run."""
 
 
-@app.command()
+@app.command(cls=Command)
 def attention(
     text: Annotated[str, typer.Argument(help="Text to translate.")],
     model: ModelName = DEFAULT_MODEL,
@@ -72,7 +71,7 @@ def attention(
     print(f"{target}\n{output}")
 
 
-@app.command()
+@app.command(cls=Command)
 def loss(
     run: Annotated[Path, typer.Argument(help="Folder that `npad train` wrote.")],
     output: Annotated[

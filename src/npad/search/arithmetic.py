@@ -22,13 +22,15 @@ RESOLUTION = 2.0**-53  # of a code, in float64
 
 @dataclass(frozen=True)
 class Arithmetic(Sampling):
-    """Draw samples by evenly spaced codes: each is a sample of the model, and together they differ.
+    """Draw samples by evenly spaced codes, so that they differ.
 
-    Fields and cost are those of `Sampling`; fewer samples are the first of more. The shift is keyed
-    by (seed, sentence id, chain).
+    Each by itself is a sample of the model. Fields and cost are those of `Sampling`; fewer samples
+    are the first of more. The shift is keyed by (seed, sentence id, chain).
     """
 
     compared: ClassVar[bool] = False
+    everyday: ClassVar[bool] = False
+    page: ClassVar[str] = "actors.md#samples-to-compare-with"
 
     def _draws(self, problems: Problems) -> CodeDraw:
         zeros = torch.zeros_like(problems.ids)
