@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from numbers import Integral, Rational, Real
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -29,6 +30,11 @@ def brief(value: object, limit: int = 200) -> str:
     except Exception:  # an integer of too many digits, or a repr that fails
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 worker, 2,000 workers."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def ensure_integer(
@@ -122,12 +128,26 @@ def as_list(name: str, value: Any, rule: str) -> list[Any]:
     raise InvalidInput(f"{name} must be {rule}, not {brief(value)}")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean beam?` with the nearest of the known names, or nothing."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant; None if none is similar."""
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, list(known), 1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    return next(iter(get_close_matches(name, list(known), 1)), None)
+
+
+def nearest_path(path: Path) -> str | None:
+    """Return the file or folder in the same place that was probably meant, or None."""
+    try:
+        near = nearest(path.name, [other.name for other in path.parent.iterdir()])
+    except OSError:
+        return None
+    return near and str(path.with_name(near))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message, such as `; did you mean beam?`; empty if none is near."""
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else ""
 
 
 def ensure_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

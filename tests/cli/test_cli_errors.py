@@ -33,7 +33,7 @@ from runs import lines, npad, refused_here
             "--temperatures must be numbers separated by commas, not '0.2,hot'",
         ),
         ("prepare store a b --longest 0", "--longest must be a whole number of at least 1, not 0"),
-        ("translate --input nowhere danke", "give texts or --input, not both"),
+        ("translate --input nowhere danke", "or one file with --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),
         ("translate --json --moses danke", "choose one of --json and --moses"),
         ("translate -d npad --distribution dropout danke", "--distribution dropout is a share"),
@@ -132,7 +132,7 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
     files = (tmp_path / "a", tmp_path / "b")
     assert "a has 2 lines and" in here("prepare", tmp_path / "store", *files)
     assert "b has 1" in here("evaluate", *files, "-m", trained)
-    assert "b has 1 lines and" in here("score", *files, "-m", trained)
+    assert "b has 1 line and" in here("score", *files, "-m", trained)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "binary", "bytes"]
 
 

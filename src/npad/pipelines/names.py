@@ -15,7 +15,6 @@ import re
 import sys
 import traceback
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +23,7 @@ from npad import plugins
 from npad.errors import InvalidInput, NpadError
 from npad.plugins import Plugin
 from npad.storage.regular import file_digest
-from npad.validation import brief, ensure_path
+from npad.validation import brief, ensure_path, nearest, nearest_path
 
 SHIPPED = {
     path.name: path
@@ -108,9 +107,9 @@ class ModelReference:
         brought = plugins.installed(plugins.MODELS)
         if text in brought:
             return cls(text, python=brought[text])
-        similar = get_close_matches(text, (*SHIPPED, TOY, *brought), 1)
-        if similar:
-            raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
+        near = nearest(text, (*SHIPPED, TOY, *brought)) or nearest_path(folder)
+        if near:
+            raise InvalidInput(f"there is no model {text}; did you mean {near}?")
         return cls(text, folder=folder)
 
     def require_folder(self, purpose: str) -> Path:

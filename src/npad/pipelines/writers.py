@@ -40,12 +40,17 @@ def as_moses(number: int, source: str, output: Output, nbest: int) -> str:
 
 def as_json(number: int, source: str, output: Output, nbest: int) -> str:
     """Return one JSON object, on one line."""
+    return json.dumps(as_record(number, source, output, nbest), ensure_ascii=False) + "\n"
+
+
+def as_record(number: int, source: str, output: Output, nbest: int = 1) -> dict[str, Any]:
+    """Return the fields of `as_json`."""
     first, *alternatives = (_record(candidate) for candidate in _distinct(output, nbest))
     record = {"id": number, "source": source, **first}
     record |= {"confidence": output.confidence, "signature": output.signature}
     if nbest > 1:
         record["alternatives"] = alternatives
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return record
 
 
 def as_windows(number: int, source: str, output: Output, nbest: int) -> str:
