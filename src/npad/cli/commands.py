@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-from npad.cli.help import Command, Group
+from npad.cli.help import Command, Group, Rows
 from npad.cli.startup import importing
 from npad.cli.terminal import note
 from npad.plugins import DECODERS, installed
@@ -22,7 +22,7 @@ from npad.version import __version__
 # typer `app` of several; its line in the help is the first one of the docstring of `command`, or of
 # the app's callback `group`.
 GROUPS = {
-    "Use a model": ("translate", "transcribe", "caption", "serve", "fetch", "info"),
+    "Use a model": ("translate", "transcribe", "caption", "serve", "fetch", "info", "decoders"),
     "Measure": ("compare", "score", "evaluate", "calibrate", "fit-confidence", "bench"),
     "Train": ("prepare", "train", "train-actor", "pack", "plot"),
     "Research": ("reproduce",),
@@ -85,7 +85,7 @@ def respelled(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
 class LazyGroup(Group):
     """A group that lists stubs in its help, and imports a subcommand when it runs."""
 
-    def listed(self, ctx: Any) -> dict[str, dict[str, str]]:
+    def listed(self, ctx: Any) -> dict[str, Rows]:
         return {title: {name: summary(name) for name in names} for title, names in GROUPS.items()}
 
     def list_commands(self, ctx: Any) -> list[str]:

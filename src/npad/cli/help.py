@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from textwrap import wrap
 from typing import Any
@@ -17,38 +18,44 @@ import typer
 import typer.core
 
 WIDEST = 100  # columns of a page
-LEFT = 28  # columns of the longest name beside its explanation
-WORD = re.compile(r'(?:"[^"]*"|\'[^\']*\'|\S)+')  # of a command line, quoted ones whole
+LEFT = 30  # columns of the longest name that has its explanation beside it
+WORD = re.compile(r'(?:-\S+ )?(?:"[^"]*"|\S)+')  # of a command line; an option with its value
 BOLD, PLAIN = "\033[1m", "\033[0m"  # click removes them where no terminal reads
+ALL = "--help-all"
+
+Rows = Mapping[str, str]  # names and their explanations
 
 
 class Command(typer.core.TyperCommand):
-    """A command with a short help, and the option --help-all if that leaves out options."""
+    """A command with a short help, and --help-all if that leaves out options."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.further = {param.name for param in self.params if getattr(param, "hidden", False)}
-        for param in self.params:
-            param.hidden = False  # from shells, which complete all options  # type: ignore
+        params: list[Any] = self.params
+        self.further = {param.name for param in params if getattr(param, "hidden", False)}
+        for param in params:
+            param.hidden = False  # shells complete all options
         self.whole: Any = None  # the option --help-all
 
     def get_help(self, ctx: Any) -> str:
-        return page(self, ctx, self.further)
+        return help_of(self, ctx, self.further)
 
     def get_params(self, ctx: Any) -> list[Any]:
         *params, usual = super().get_params(ctx)
         if not self.further:
             return [*params, usual]
         if self.whole is None:
+            arguments = sum(param.param_type_name == "argument" for param in params)
             self.whole = copy(usual)
-            self.whole.name, self.whole.opts = "help_all", ["--help-all"]
-            self.whole.help, self.whole.callback = "Show all options.", _show_all
+            self.whole.name, self.whole.opts = "help_all", [ALL]
+            self.whole.help = f"Show all {len(params) - arguments + 2} options."
+            self.whole.callback = _show_all
         return [*params, usual, self.whole]
 
 
 def _show_all(ctx: Any, param: Any, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        typer.echo(page(ctx.command, ctx), color=ctx.color)
+        typer.echo(help_of(ctx.command, ctx), color=ctx.color)
         ctx.exit()
 
 
@@ -56,51 +63,56 @@ class Group(typer.core.TyperGroup):
     """A group of commands with a help like that of its commands."""
 
     def get_help(self, ctx: Any) -> str:
-        return page(self, ctx)
+        return help_of(self, ctx)
 
-    def listed(self, ctx: Any) -> dict[str, dict[str, str]]:
+    def listed(self, ctx: Any) -> dict[str, Rows]:
         """Return the commands with their summaries, under a title for each group of them."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        return {"Commands": {name: _split(found.help)[0][0] for name, found in commands.items()}}
+        commands: dict[str, Any] = {n: self.get_command(ctx, n) for n in self.list_commands(ctx)}
+        return {"Commands": {name: split(found.help)[0][0] for name, found in commands.items()}}
 
 
-def page(command: Any, ctx: Any, besides: Iterable[str] = ()) -> str:
-    """Return the help of a command.
+def help_of(command: Any, ctx: Any, besides: Collection[str] = ()) -> str:
+    """Return the help of a command, or of a group of commands.
 
     Args:
-        command: the command, or a group of commands.
+        command: the command.
         ctx: its context.
         besides: names of parameters to leave out.
     """
     params = command.get_params(ctx)
-    arguments = [p for p in params if p.param_type_name == "argument"]
-    options = [p for p in params if p.param_type_name == "option"]
+    arguments = [param for param in params if param.param_type_name == "argument"]
+    options = [param for param in params if param.param_type_name == "option"]
     shown = [option for option in options if option.name not in besides]
     sections: dict[str, dict[str, str]] = {"Arguments": {}, "Options": {}}
-    sections["Arguments"] = {_value(argument, ctx): argument.help or "" for argument in arguments}
+    for argument in arguments:
+        sections["Arguments"][_taken(argument, ctx)] = argument.help or ""
     for option in shown:
         panel = getattr(option, "rich_help_panel", None) or "Options"
-        sections.setdefault(panel, {})[_flags(option, ctx)] = _explained(option)
+        names = [*option.opts, *option.secondary_opts]
+        sections.setdefault(panel, {})[flags(names, _taken(option, ctx))] = _explained(option)
+    for title in [title for title in sections if len(sections[title]) == 1 and besides]:
+        if title not in ("Arguments", "Options"):  # a section of one is none
+            sections["Options"] |= sections.pop(title)
+    for name in [name for name in sections["Options"] if "--help" in name]:  # last
+        sections["Options"][name] = sections["Options"].pop(name)
     listed = command.listed(ctx) if isinstance(command, Group) else {}
-    paragraphs, examples = _split(command.help)
+    paragraphs, examples = split(command.help)
     usage = ["[OPTIONS]", *map(_usage, arguments), *(["COMMAND …"] if listed else [])]
-    text = _Page(f"Usage: {ctx.command_path} {' '.join(usage)}")
-    text.paragraphs(paragraphs)
-    text.sections({title: rows for title, rows in {**listed, **sections}.items() if rows})
-    text.examples(examples)
-    notes = []
-    if len(shown) < len(options):
-        notes.append(f"{ctx.command_path} --help-all shows all {len(options)} options.")
-    if any(option.name in ("decoder", "inner") for option in options):
-        notes.append("npad decoders lists the decoders; npad decoders beam shows one's options.")
+    page = Page(f"Usage: {ctx.command_path} {' '.join(usage)}")
+    page.paragraphs(paragraphs)
+    page.sections(listed)
+    page.sections(sections)
+    page.command_lines(examples)
+    path = ctx.command_path
     if listed:
-        notes.append(f"{ctx.command_path} COMMAND --help shows a command's options and examples.")
-    text.paragraphs(notes)
-    return str(text)
+        page.paragraphs([f"{path} COMMAND --help shows the options of a command, with examples."])
+    if any(option.name == "decoder" for option in options):
+        page.paragraphs(["npad decoders lists the decoders; npad decoders beam has its options."])
+    return str(page)
 
 
-class _Page:
-    """Text of the terminal's width."""
+class Page:
+    """Text as wide as the terminal."""
 
     def __init__(self, *lines: str) -> None:
         self.width = max(40, min(shutil.get_terminal_size().columns, WIDEST))
@@ -109,66 +121,88 @@ class _Page:
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
-    def paragraphs(self, texts: Iterable[str]) -> None:
-        """Add paragraphs with blank lines between."""
-        for text in texts:
-            self.lines += ["", *self._wrapped(text)]
+    def title(self, title: str) -> None:
+        """Begin a section."""
+        self.lines += ["", f"{BOLD}{title}:{PLAIN}"]
 
-    def sections(self, sections: dict[str, dict[str, str]]) -> None:
+    def paragraphs(self, texts: Iterable[str]) -> None:
+        """Add paragraphs, and lists whose lines begin with `- `."""
+        for text in texts:
+            self.lines.append("")
+            for item in re.split(r"\n(?=- )", text):
+                hanging = "  " if item.startswith("- ") else ""
+                self.lines += self._wrapped(item, indent=hanging)
+
+    def sections(self, sections: Mapping[str, Rows]) -> None:
         """Add tables of names and explanations, aligned with each other."""
         names = [name for rows in sections.values() for name in rows]
-        left = min(LEFT, self.width // 3, max(map(len, names), default=0)) + 4
+        left = 4 + max((len(name) for name in names if len(name) <= LEFT), default=0)
+        left = min(left, self.width // 2)
         for title, rows in sections.items():
-            self.title(title)
+            if rows:
+                self.title(title)
             for name, text in rows.items():
-                lines = self._wrapped(text, left) or [""]
-                beside = len(name) + 4 <= left
-                self.lines += [f"  {name:{left - 2}}{lines[0]}"] if beside else [f"  {name}"]
-                self.lines += [" " * left + line for line in lines[beside:]]
+                first, *others = self._wrapped(text.replace("`", ""), left) or [""]
+                if len(name) + 4 > left:
+                    self.lines.append(f"  {name}")
+                    first, others = "", [first, *others]
+                else:
+                    first = f"  {name:{left - 2}}{first}"
+                self.lines += [*([first] if first else []), *(" " * left + line for line in others)]
 
-    def examples(self, lines: list[str]) -> None:
-        """Add command lines."""
+    def command_lines(self, lines: Sequence[str]) -> None:
+        """Add examples."""
         if lines:
             self.title("Examples" if len(lines) > 1 else "Example")
         for line in lines:
             self.lines += self._command_line(line)
 
-    def title(self, title: str) -> None:
-        """Begin a section."""
-        self.lines += ["", f"{BOLD}{title}:{PLAIN}"]
-
-    def _wrapped(self, text: str, left: int = 0) -> list[str]:
-        plain = " ".join(text.replace("`", "").split())
-        return wrap(plain, self.width - left, break_on_hyphens=False)
+    def _wrapped(self, text: str, left: int = 0, indent: str = "") -> list[str]:
+        line, width = " ".join(text.split()), self.width - left
+        return wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
 
     def _command_line(self, text: str) -> Iterator[str]:
-        """Yield a command line, continued by backslashes where it is too wide."""
+        """Yield a command line, continued with backslashes where it is too long."""
         line = " "
         for word in WORD.findall(text):
-            if len(line) + len(word) + 3 > self.width:  # a blank before it, and a backslash after
+            if len(line) + len(word) + 3 > self.width and line.strip():
                 yield f"{line} \\"
                 line = "     "
             line += f" {word}"
         yield line
 
 
-def _split(text: str | None) -> tuple[list[str], list[str]]:
+def split(text: str | None) -> tuple[list[str], list[str]]:
     """Return the paragraphs of a docstring, and the command lines at its end."""
-    blocks = [" ".join(block.split()) for block in (text or "").split("\n\n")]
+    blocks = inspect.cleandoc(text or "").split("\n\n")
     titles = (i for i, block in enumerate(blocks) if block in ("Example:", "Examples:"))
     end = next(titles, len(blocks))
-    return blocks[:end], blocks[end + 1 :]
+    return blocks[:end], [" ".join(block.split()) for block in blocks[end + 1 :]]
+
+
+def flags(names: Sequence[str], takes: str) -> str:
+    """Return the names of an option and what it takes, aligned: `-d, --decoder NAME`."""
+    short = [name for name in names if not name.startswith("--")]
+    long = [name for name in names if name.startswith("--")]
+    if len(long) == 2 and long[1] == f"--no-{long[0][2:]}":
+        long = [f"--[no-]{long[0][2:]}"]
+    text = ", ".join([*short, *long])
+    return f"{text if short else f'    {text}'} {takes}".rstrip()
 
 
 def _usage(argument: Any) -> str:
     """Return an argument as the usage has it: [TEXT]..."""
-    name = _value(argument)
+    name = _taken(argument)
+    if name.startswith("["):
+        return name  # says itself how often
     several = "..." if argument.nargs == -1 else ""
     return f"{name}{several}" if argument.required else f"[{name}]{several}"
 
 
-def _value(param: Any, ctx: Any = None) -> str:
+def _taken(param: Any, ctx: Any = None) -> str:
     """Return what an argument or an option takes, as the help calls it: TEXT, N, PATH."""
+    if getattr(param, "is_flag", False):
+        return ""
     if param.metavar:
         return str(param.metavar)
     if param.param_type_name == "argument":
@@ -179,22 +213,10 @@ def _value(param: Any, ctx: Any = None) -> str:
     return "PATH" if "path" in kind else "TEXT"
 
 
-def _flags(option: Any, ctx: Any) -> str:
-    """Return the names of an option and what it takes: -d, --decoder NAME."""
-    short = [name for name in option.opts if not name.startswith("--")]
-    long = [name for name in option.opts if name.startswith("--")]
-    if option.secondary_opts:
-        long = [f"--[no-]{name[2:]}" for name in long]
-    flags = ", ".join([*short, *long]) if short else f"    {', '.join(long)}"
-    return flags if option.is_flag else f"{flags} {_value(option, ctx)}"
-
-
 def _explained(option: Any) -> str:
     """Return an option's help, with its default in brackets."""
-    text = option.help or ""
+    text, default = option.help or "", option.default
     if option.required:
         return f"{text} [required]"
-    default = option.default
-    if option.is_flag or default in (None, "") or text.endswith("]"):
-        return text
-    return f"{text} [{default}]"
+    given = not option.is_flag and default not in (None, "") and not text.endswith("]")
+    return f"{text} [{default}]" if given else text

@@ -27,7 +27,7 @@ Finish = Literal["shrink", "compete", "pool"]
 
 @dataclass(frozen=True)
 class Beam(Decoder):
-    """Keep the `width` best prefixes at every step.
+    """Keep the best prefixes at every step.
 
     Every token extends every prefix, and the best `width` of all extensions are kept. `finish`
     decides what happens when a hypothesis reaches the end token:

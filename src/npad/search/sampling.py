@@ -20,7 +20,7 @@ from npad.validation import MAX_SEED
 
 @dataclass(frozen=True)
 class Sampling(Decoder):
-    """Draw `samples` hypotheses; return all, most probable first.
+    """Draw hypotheses at random; return all, most probable first.
 
     Duplicates are kept. Temperature, then `top_k`, then `top_p` (nucleus sampling) change the
     distribution that tokens are drawn from; log_prob is under the model's own distribution. A draw
@@ -49,7 +49,6 @@ class Sampling(Decoder):
         metadata={
             "help": "below 1 sharpens the distribution, above 1 flattens it",
             "above": 0,
-            "everyday": True,
         },
     )
     top_k: int | None = field(
@@ -152,7 +151,7 @@ class SharedSampling(Sampling):
 
 @dataclass(frozen=True)
 class Epsilon(Sampling):
-    """Sampling that never draws a token below probability `epsilon`.
+    """Sampling that never draws improbable tokens.
 
     Epsilon sampling (Hewitt, Manning & Liang, 2022). Draws from the tokens whose probability is at
     least `epsilon`, and the most probable one.

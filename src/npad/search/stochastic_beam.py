@@ -26,7 +26,7 @@ from npad.validation import MAX_SEED
 
 @dataclass(frozen=True)
 class StochasticBeam(Decoder):
-    """Draw `width` distinct hypotheses, without replacement.
+    """Draw distinct hypotheses, without replacement.
 
     They are returned most probable first. The noise of a token is keyed by (seed, sentence id,
     chain) and the prefix, so that a narrower beam returns the first of a wider one's samples. Cost:
