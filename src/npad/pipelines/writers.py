@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npad.pipelines.outputs import Output, Segment
+from npad.validation import printable
 
 # of the number of a source, from 0, its text or the name of its file, its output, and how many
 # hypotheses to write
@@ -21,7 +22,7 @@ def as_text(number: int, source: str, output: Output, nbest: int) -> str:
 
 def as_manifest(number: int, source: str, output: Output, nbest: int) -> str:
     """Return the name of a file, a tab and the best hypothesis, as manifests have them."""
-    return f"{one_line(source)}\t{one_line(output.text)}\n"
+    return f"{printable(source)}\t{one_line(output.text)}\n"
 
 
 def as_moses(number: int, source: str, output: Output, nbest: int) -> str:

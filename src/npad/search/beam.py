@@ -60,6 +60,8 @@ class Beam(Decoder):
     )
     nbest: int = field(default=1, metadata={"minimum": 1})
 
+    compares_prefixes: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nbest > self.width:

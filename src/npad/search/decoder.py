@@ -56,6 +56,8 @@ class Decoder(ABC):
     everyday: ClassVar[bool] = False  # whether `npad decoders` lists it with the usual ones
     example: ClassVar[str] = ""  # options of a command line that uses it
     page: ClassVar[str] = ""  # of docs/, where it is explained
+    draws: ClassVar[bool] = False  # whether it draws tokens instead of choosing the best
+    compares_prefixes: ClassVar[bool] = False  # whether the scores of prefixes decide, as in beams
 
     def __post_init__(self) -> None:
         """Check types and bounds of the fields, and that the decoders in them may be there."""

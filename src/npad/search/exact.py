@@ -42,6 +42,7 @@ class Exact(Decoder):
     example: ClassVar[str] = "--budget 20000"
     page: ClassVar[str] = "decoding.md#exact-search"
     proves: ClassVar[bool] = True
+    compares_prefixes: ClassVar[bool] = True
 
     budget: int = field(
         default=100_000,

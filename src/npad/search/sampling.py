@@ -39,6 +39,7 @@ class Sampling(Decoder):
     everyday: ClassVar[bool] = True
     example: ClassVar[str] = "--samples 50 --temperature 0.5 --selector mbr"
     page: ClassVar[str] = "decoding.md#stochastic-sampling"
+    draws: ClassVar[bool] = True
 
     samples: int = field(
         default=50,

@@ -38,6 +38,7 @@ class StochasticBeam(Decoder):
     """
 
     returns_several: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
     compared: ClassVar[bool] = False
     example: ClassVar[str] = "--width 20"
     page: ClassVar[str] = "actors.md#samples-to-compare-with"

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from npad.errors import InvalidInput, StorageError
-from npad.storage.regular import writing
+from npad.storage.regular import open_stream, writing
 from npad.validation import brief, counted, nearest_path
 
 # A line of prose has hundreds of bytes, a long paragraph thousands. Without a bound, 400 kB of gzip
 # can unpack to one line of 400 MB, which a tokenizer turns into many gigabytes.
 MAX_LINE_BYTES = 2**20  # line feed included
+MAX_SKIPPED_BYTES = 2**26  # of a line that is too long; a longer one ends reading
 MAX_STEM_BYTES = 200  # of a file's name, kept in its temporary file's name; a name may have 255
 NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 # What looks like the name of a file: no white space, and a separator of folders or a suffix.
@@ -60,8 +61,13 @@ def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
                 name = f"{display_name(path)}, line {number}"
                 rule = f"has more than {MAX_LINE_BYTES:,} bytes, the limit of a line"
                 yield InvalidInput(f"{name} {rule}; split it, one sentence a line")
+                skipped = 0
                 while line and not line.endswith(b"\n"):
                     line = _read_line(file, path, number)
+                    skipped += len(line)
+                    if skipped > MAX_SKIPPED_BYTES:
+                        rule = f"has more than {MAX_SKIPPED_BYTES:,} bytes"
+                        raise InvalidInput(f"{name} {rule}; this is no text file")
                 continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -172,8 +178,10 @@ def open_input(path: str | Path) -> Iterator[IO[bytes]]:
     """
     raw: Any
     try:
-        raw = _stdin() if str(path) == "-" else open(path, "rb")  # noqa: SIM115
-        start = raw.peek(6)
+        raw = _stdin() if str(path) == "-" else open_stream(path)
+        content = decompressed(raw)
+    except StorageError as error:
+        raise InvalidInput(str(error)) from error
     except InvalidInput:
         raise
     except (OSError, ValueError) as error:
@@ -181,12 +189,18 @@ def open_input(path: str | Path) -> Iterator[IO[bytes]]:
             f"cannot read {display_name(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
     try:
-        openers = (opener for magic, opener in MAGIC.items() if start.startswith(magic))
-        decompress: Any = next(openers, None)
-        yield decompress(raw, "rb") if decompress else raw
+        yield content
     finally:
         if str(path) != "-":
             raw.close()
+
+
+def decompressed(raw: Any) -> Any:
+    """Return a buffered file, or what decompresses it, recognised by its first bytes."""
+    start = raw.peek(6)
+    openers = (opener for magic, opener in MAGIC.items() if start.startswith(magic))
+    decompress: Any = next(openers, None)
+    return decompress(raw, "rb") if decompress else raw
 
 
 def _stdin() -> Any:

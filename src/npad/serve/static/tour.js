@@ -21,7 +21,7 @@ export const STEPS = [
     title: "Greedy search",
     paragraphs: [
       "Take the most probable word, again and again: i, understand, only, station.",
-      "0.44 × 0.52 × 0.60 × 0.40 = 0.055. It costs five model calls, one a word and one for the end, and there is no way back: once “i” is chosen, “it” is out of reach.",
+      "0.44 × 0.52 × 0.60 × 0.40 = 0.055. It costs five model calls, one per word and one for the end, and there is no way back: once “i” is chosen, “it” is out of reach.",
     ],
     state: { decoder: "greedy", options: {} },
     look: "lattice",
@@ -69,10 +69,9 @@ export const STEPS = [
 
 /** Bring a step's text and picture into view, once it is shown. */
 export function lookAt(panel, step) {
-  const beside = matchMedia("(min-width: 64rem)").matches;
-  panel.querySelector("h2").focus({ preventScroll: beside });
-  const section = document.getElementById(STEPS[step - 1].look);
-  if (beside) section.scrollIntoView({ block: step === 1 ? "center" : "start" });
+  panel.querySelector("h2").focus({ preventScroll: true });
+  panel.scrollTop = 0;
+  document.getElementById(STEPS[step - 1].look).scrollIntoView({ block: "start" });
 }
 
 /** The state of a tour's step, counted from 1. */
@@ -83,6 +82,8 @@ export function stateOf(step) {
     model: "toy",
     decoder,
     options: { ...options },
+    against: null,
+    part: null,
     at: null,
     pick: null,
     tour: step,
