@@ -9,7 +9,7 @@ import typer
 
 from npad.cli.decoder_options import complete_decoder, parameter_of, summary_of
 from npad.cli.help import Page, Rows, flags, split
-from npad.cli.own_decoders import register_own_decoders
+from npad.cli.own_parts import register_own_parts
 from npad.errors import InvalidInput
 from npad.search.registry import DECODERS
 from npad.search.request import options_of
@@ -55,7 +55,7 @@ def _list() -> str:
 
 def _explanation(name: str) -> str:
     """Return what a decoder does, its options, an example and its documentation."""
-    register_own_decoders(["--decoder", name])
+    register_own_parts(["--decoder", name])
     kind = DECODERS.kind_of(name)
     if kind is None:
         hint = did_you_mean(name, DECODERS.names()) or "; npad decoders lists them"
