@@ -9,6 +9,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -129,7 +130,7 @@ def test_a_decoder_explains_itself(name, capsys, monkeypatch):
     monkeypatch.setattr(
         "npad.cli.help.shutil.get_terminal_size", lambda: os.terminal_size((80, 24))
     )
-    kind = DECODERS.kinds[name]
+    kind: Any = DECODERS.kinds[name]
     (line,) = [
         line
         for line in printed_here(capsys, monkeypatch, "decoders").splitlines()
@@ -159,7 +160,8 @@ def test_the_example_of_a_decoder_runs(name, capsys, monkeypatch):
 
 def test_decoders_are_in_two_groups(capsys, monkeypatch):
     everyday, research = printed_here(capsys, monkeypatch, "decoders").split("Research:")
-    for name, kind in DECODERS.kinds.items():
+    kinds: dict[str, Any] = DECODERS.kinds
+    for name, kind in kinds.items():
         assert f"\n  {name} " in (everyday if kind.everyday else research)
 
 

@@ -121,7 +121,7 @@ class DecodingCommand(_Command):
 
     @property
     def choice(self) -> inspect.Parameter:
-        usual = [name for name, kind in DECODERS.kinds.items() if _is_everyday(kind)]
+        usual = [name for name, kind in DECODERS.kinds.items() if is_everyday(kind)]
         text = f"{', '.join(usual)}, …; or with its fields, as beam(width=3)."
         text += "" if self.default is None else f" [{self.default}]"
         return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
@@ -188,10 +188,13 @@ def complete_decoder(incomplete: str) -> list[tuple[str, str]]:
 
 def summary_of(kind: Any) -> str:
     """Return what a decoder does in one line, the first one of its docstring."""
-    return (inspect.getdoc(kind) or "").partition("\n")[0]
+    text = inspect.getdoc(kind) or ""
+    generated = text.startswith(f"{getattr(kind, '__name__', '')}(")  # by `dataclass`
+    return "" if generated else text.partition("\n")[0]
 
 
-def _is_everyday(kind: Any) -> bool:
+def is_everyday(kind: Any) -> bool:
+    """Return whether most users need a decoder; the others are for research."""
     return bool(getattr(kind, "everyday", False))
 
 
@@ -235,7 +238,7 @@ def parameter_of(
     everyday = option.field.metadata.get("everyday", False)
     text = str(option.field.metadata["help"])
     if owners:
-        usual = [name for name in owners if _is_everyday(DECODERS.kinds[name])]
+        usual = [name for name in owners if is_everyday(DECODERS.kinds[name])]
         text = f"{', '.join((everyday and usual) or owners)}: {text}"
     parts = Registry.for_field(option.kind)
     if parts is not None and parts is not DECODERS:

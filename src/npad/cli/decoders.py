@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from npad.cli.decoder_options import complete_decoder, parameter_of, summary_of
+from npad.cli.decoder_options import complete_decoder, is_everyday, parameter_of, summary_of
 from npad.cli.help import Page, Rows, flags, split
 from npad.cli.own_parts import register_own_parts
 from npad.errors import InvalidInput
@@ -46,7 +46,7 @@ def _list() -> str:
     DECODERS.load_all()
     groups: dict[str, dict[str, str]] = {"Everyday": {}, "Research": {}}
     for name, kind in DECODERS.kinds.items():
-        groups["Everyday" if kind.everyday else "Research"][name] = summary_of(kind)  # type: ignore[attr-defined]
+        groups["Everyday" if is_everyday(kind) else "Research"][name] = summary_of(kind)
     page = Page("Decoders, for --decoder and --inner of any command.")
     page.sections(groups)
     page.paragraphs([FURTHER])
@@ -60,14 +60,15 @@ def _explanation(name: str) -> str:
     if kind is None:
         hint = did_you_mean(name, DECODERS.names()) or "; npad decoders lists them"
         raise InvalidInput(f"there is no decoder {name}{hint}")
-    summary, *paragraphs = split(inspect.getdoc(kind))[0]
-    page = Page(f"{name}: {summary}")
+    decoder = kind()
+    page = Page(f"{name}: {summary_of(type(decoder))}")
+    paragraphs = split(inspect.getdoc(decoder))[0][1:]
     page.paragraphs(text for text in paragraphs if not text.startswith("Attributes:"))
     page.sections({"Options": _options(kind)})
-    words = ("npad translate --decoder", name, kind.example, SENTENCE)
+    words = ("npad translate --decoder", name, decoder.example, SENTENCE)
     page.command_lines([" ".join(filter(None, words))])
-    if kind.page:
-        page.paragraphs([f"Documentation: docs/{kind.page}"])
+    if decoder.page:
+        page.paragraphs([f"Documentation: docs/{decoder.page}"])
     return str(page)
 
 
