@@ -153,10 +153,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, list(known), 1)), None)
 
 
-def nearest_path(path: Path) -> str | None:
-    """Return the file or folder in the same place that was probably meant, or None."""
+def nearest_path(path: Path, is_folder: bool = False) -> str | None:
+    """Return the file (or only a folder) in the same place that was probably meant, or None."""
     try:
-        near = nearest(path.name, [other.name for other in path.parent.iterdir()])
+        others = [other for other in path.parent.iterdir() if other.is_dir() or not is_folder]
+        near = nearest(path.name, [other.name for other in others])
     except OSError:
         return None
     return near and str(path.with_name(near))

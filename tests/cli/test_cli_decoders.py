@@ -166,6 +166,7 @@ def test_decoders_are_in_two_groups(capsys, monkeypatch):
 
 
 def test_a_decoder_of_a_file_is_explained(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(DECODERS, "kinds", dict(DECODERS.kinds))  # restored
     (tmp_path / "my.py").write_text(
         "from dataclasses import dataclass, field\nimport npad\n\n\n"
         "@dataclass(frozen=True)\n"
@@ -180,3 +181,5 @@ def test_a_decoder_of_a_file_is_explained(tmp_path, capsys, monkeypatch):
     assert shown.startswith("my.py:Mine: What I thought of.\n")
     assert "--depth N  how far to look; at least 1. [3]" in shown
     assert "Documentation" not in shown
+    whole = printed_here(capsys, monkeypatch, "translate", "-d", "my.py:Mine", "--help-all")
+    assert "--depth N" in whole

@@ -216,16 +216,16 @@ def parameters(everyday: bool = True) -> list[inspect.Parameter]:
     none unless `everyday`.
     """
     first: dict[str, Option] = {}
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, list[type]] = {}
     for kind in DECODERS:
         for option in options_of(kind):
             first.setdefault(option.name, option)
-            owners.setdefault(option.name, []).append(name_of_kind(kind))
+            owners.setdefault(option.name, []).append(kind)
     return [parameter_of(option, owners[name], everyday) for name, option in first.items()]
 
 
 def parameter_of(
-    option: Option, owners: Sequence[str] = (), shown: bool = True
+    option: Option, owners: Sequence[type] = (), shown: bool = True
 ) -> inspect.Parameter:
     """Return an option as a parameter for typer.
 
@@ -238,8 +238,8 @@ def parameter_of(
     everyday = option.field.metadata.get("everyday", False)
     text = str(option.field.metadata["help"])
     if owners:
-        usual = [name for name in owners if is_everyday(DECODERS.kinds[name])]
-        text = f"{', '.join((everyday and usual) or owners)}: {text}"
+        usual = [kind for kind in owners if is_everyday(kind)] if everyday else []
+        text = f"{', '.join(map(name_of_kind, usual or owners))}: {text}"
     parts = Registry.for_field(option.kind)
     if parts is not None and parts is not DECODERS:
         some = (*parts.names()[:LISTED], "…")  # which are enough where `npad decoders` has all

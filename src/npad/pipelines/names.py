@@ -115,7 +115,9 @@ class ModelReference:
         brought = plugins.installed(plugins.MODELS)
         if text in brought:
             return cls(text, python=brought[text])
-        near = nearest(text, (*SHIPPED, TOY, *RELEASES, *brought)) or nearest_path(folder)
+        near = nearest(text, (*SHIPPED, TOY, *RELEASES, *brought)) or nearest_path(
+            folder, is_folder=True
+        )
         if near:
             raise InvalidInput(f"there is no model {text}; did you mean {near}?")
         return cls(text, folder=folder)
