@@ -163,23 +163,3 @@ def test_decoders_are_in_two_groups(capsys, monkeypatch):
     kinds: dict[str, Any] = DECODERS.kinds
     for name, kind in kinds.items():
         assert f"\n  {name} " in (everyday if kind.everyday else research)
-
-
-def test_a_decoder_of_a_file_is_explained(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(DECODERS, "kinds", dict(DECODERS.kinds))  # restored
-    (tmp_path / "my.py").write_text(
-        "from dataclasses import dataclass, field\nimport npad\n\n\n"
-        "@dataclass(frozen=True)\n"
-        "class Mine(npad.Decoder):\n"
-        '    """What I thought of."""\n\n'
-        '    depth: int = field(default=3, metadata={"help": "how far to look", "minimum": 1})\n\n'
-        "    def search(self, model, state, problems):\n"
-        "        return npad.Greedy().search(model, state, problems)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    shown = printed_here(capsys, monkeypatch, "decoders", "my.py:Mine")
-    assert shown.startswith("my.py:Mine: What I thought of.\n")
-    assert "--depth N  how far to look; at least 1. [3]" in shown
-    assert "Documentation" not in shown
-    whole = printed_here(capsys, monkeypatch, "translate", "-d", "my.py:Mine", "--help-all")
-    assert "--depth N" in whole
