@@ -368,7 +368,7 @@ def test_a_decoder_of_a_file_is_explained_as_others_are(file, npad_here):
     shown = npad_here("decoders", name).stdout
     assert "A beam of twice the given width." in shown.splitlines()[0]
     assert "--half N  Half the width. [2]" in shown
-    assert f"npad translate --decoder {name} " in " ".join(shown.split())
+    assert f"--decoder {name} " in " ".join(shown.split())
     assert "Documentation" not in shown
     assert "--half N" in npad_here("translate", "-d", name, "--help-all").stdout
     assert npad_here("decoders", f"{file}:ready").stdout.startswith(
