@@ -229,7 +229,9 @@ def test_clients_that_vanish_leave_nothing_behind(server):
     start = time.monotonic()
     assert client.post("/v1/decode", ASKED | {"model": "en-de", "text": "Hello."}).status == 200
     assert time.monotonic() - start < 10
-    wait_until(lambda: 'npad_queue_length{model="en-de"} 0' in client.get("/metrics").body.decode())
+    wait_until(
+        lambda: 'npad_queue_length{model="en-de"} 0.0' in client.get("/metrics").body.decode()
+    )
     assert all(line.startswith("npad: 499 ") for line in lines[before:])
 
 

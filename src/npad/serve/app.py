@@ -57,8 +57,7 @@ async def health(service: Service, asked: CheckedRequest) -> Response:
 @operation("GET", "/metrics", answers="text/plain")
 async def metrics(service: Service, asked: CheckedRequest) -> Response:
     """Return the counters."""
-    text = service.metrics.render(service.models)
-    return Response(text, headers={"content-type": METRICS_TYPE})
+    return Response(service.metrics.render(), headers={"content-type": METRICS_TYPE})
 
 
 @operation("GET", "/v1/models")
