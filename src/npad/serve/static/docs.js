@@ -9,7 +9,7 @@ const main = document.querySelector("main");
 function valueOf(schema) {
   if (schema.oneOf) return schema.oneOf.map(valueOf).join(", or ");
   if (schema.enum) return schema.enum.join(", ");
-  if (schema.type === "array") return `a list of ${valueOf(schema.items)}`;
+  if (schema.type === "array") return `a list of ${valueOf(schema.items)}s`;
   if (schema.format === "binary") return "a file";
   const bounds = [
     ["≥", schema.minimum],
