@@ -8,7 +8,8 @@ NpadError
 ├── StorageError    (an OSError)      a file could not be written, or a stored file is damaged
 └── TrainingError   (a RuntimeError)  training cannot continue
 
-There is one warning, MemoryWarning: the work did not fit at once and runs in halves.
+There are two warnings. MemoryWarning: the work did not fit at once and runs in halves.
+PluginWarning: a decoder of an installed package cannot be used, and is left out.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class OutOfMemory(NpadError, MemoryError):
 
 class MemoryWarning(UserWarning):
     """The work does not fit in memory at once; it runs in halves, with the same results."""
+
+
+class PluginWarning(UserWarning):
+    """A part of an installed package cannot be used; it is left out of a list of all parts."""
 
 
 class StorageError(NpadError, OSError):

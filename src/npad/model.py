@@ -188,8 +188,9 @@ class Capabilities:
     judge: Model[Any] | None = None
     # low_precision(state) -> (model, state): a faster copy for noisy chains, which are re-scored
     low_precision: Callable[[Any], tuple[Model[Any], Any]] | None = None
-    # steer(state, rows) -> (model, state): the model with its actor, from a state before any step
-    steer: Callable[[Any, int], tuple[Model[Any], Any]] | None = None
+    # steer(state, rows, pushed=None) -> (model, state): the model with its actor, from a state
+    # before any step; pushed [rows] leaves out rows that stay clean
+    steer: Callable[..., tuple[Model[Any], Any]] | None = None
     # rekey(state, ids [rows]) -> state with noise keyed by these sentence ids
     rekey: Callable[[Any, Tensor], Any] | None = None
     # start_search(source) -> state: `start` of a search, which calls `reserve` before it steps

@@ -147,7 +147,7 @@ def test_compare_takes_decoders_of_a_file(file, chosen, title, npad_here):
         ("FILE:fails", "raised ValueError in line 23: no weights", None),
         ("FILE:number", "gave 3, and must give an npad.Translator", "is 3, and must be a decoder"),
         ("FILE:Required", None, "needs a default for its field 'other'"),
-        ("FILE:Plain", None, "must be a dataclass with a method `search`"),
+        ("FILE:Plain", None, "derives from npad.Decoder, with a method `search`"),
     ],
 )
 def test_what_cannot_be_made_is_one_line(name, as_model, as_decoder, file, capsys, monkeypatch):

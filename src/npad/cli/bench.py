@@ -55,7 +55,7 @@ def command(
             "--decoder",
             "-d",
             metavar="NAME",
-            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.kinds)}; or "
+            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.names())}; or "
             "with its fields, as beam(width=3). May be given several times.",
         ),
     ] = None,

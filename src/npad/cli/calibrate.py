@@ -41,7 +41,7 @@ from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.plots import ensure_plottable
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import metric_names
 from npad.pipelines.loading import load_as
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.sound import read
@@ -94,7 +94,8 @@ def command(
     metric: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(METRICS)}. [bleu; wer for recordings; logprob without references]",
+            help=f"{', '.join(metric_names())}. [bleu; wer for recordings; logprob without "
+            "references]",
             metavar="NAME",
         ),
     ] = None,

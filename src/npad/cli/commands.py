@@ -12,6 +12,7 @@ import typer.core
 import typer.main
 
 from npad.cli.startup import importing
+from npad.plugins import DECODERS, installed
 from npad.version import __version__
 
 # In the order of the help. A command is a module of this package with a function `command`, or a
@@ -88,7 +89,8 @@ class LazyGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, stub, arguments = super().resolve_command(ctx, args)
-        own = any(".py:" in argument for argument in arguments)
+        files = any(".py:" in argument for argument in arguments)
+        own = files or installed(DECODERS)
         if name is not None and own and not ctx.resilient_parsing:  # no file is run to complete it
             with importing():
                 from npad.cli.own_decoders import register_own_decoders

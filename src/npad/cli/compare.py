@@ -20,7 +20,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.report import NLL, Report, compare
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
 from npad.pipelines.translation import Translator
@@ -69,7 +69,7 @@ def command(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"On a test set: {', '.join(METRICS)}; several times for several. [bleu]",
+            help=f"On a test set: {', '.join(metric_names())}; several times for several. [bleu]",
             metavar="NAME",
         ),
     ] = None,

@@ -121,7 +121,7 @@ class DecodingCommand(_Command):
     def choice(self) -> inspect.Parameter:
         others = (f"{other} with {flag_of(option)}" for option, other in self.instead.items())
         shown = "; ".join([*([] if self.default is None else [self.default]), *others])
-        text = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{shown}]"
+        text = f"{', '.join(DECODERS.names())}; or with its fields, as beam(width=3). [{shown}]"
         return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
 
     def __call__(self, decoder: str | None = None, **values: Any) -> None:
@@ -261,7 +261,7 @@ def compared_decoders(
 
 def _inner_options(name: str, settings: Mapping[str, Any], both: bool) -> Iterator[dict[str, str]]:
     """Yield the options that choose a decoder's inner one: two if `both` and none is set."""
-    kind = DECODERS.kinds.get(name)
+    kind = None if "(" in name else DECODERS.kind_of(name)
     inner = next(iter([] if kind is None else inner_fields(kind)), None)
     if inner is None:
         yield {}

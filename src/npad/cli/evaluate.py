@@ -21,7 +21,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import NLL, Report, evaluate
 from npad.metrics.metric import Metric, Reference
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load_as, source_of
 from npad.pipelines.manifests import holds_files, read_files, read_manifest
@@ -148,8 +148,8 @@ def command(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"{', '.join(METRICS)}; several times for several. [bleu, chrf; of recordings "
-            "wer; of pictures bleu4, cider]",
+            help=f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
+            "recordings wer; of pictures bleu4, cider]",
             metavar="NAME",
         ),
     ] = None,

@@ -25,7 +25,7 @@ import typer.main
 
 from npad.cli.commands import app, without_flag_types
 from npad.cli.terminal import note
-from npad.errors import InvalidInput, MemoryWarning, NpadError
+from npad.errors import InvalidInput, MemoryWarning, NpadError, PluginWarning
 from npad.pipelines.names import PYTHON_FILE, in_a_line
 from npad.text.files import NO_SUCH_PATH
 
@@ -201,7 +201,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print npad's warnings as one line, and others as Python does."""
-    if issubclass(category, MemoryWarning):
+    if issubclass(category, MemoryWarning | PluginWarning):
         note(f"warning: {message}")
     else:
         print(

@@ -1,11 +1,10 @@
-"""Decoders from a user's Python file on the command line: `--decoder my.py:Make`."""
+"""Decoders from a user's Python file, `--decoder my.py:Make`, or from an installed package."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from npad.errors import InvalidInput
@@ -15,16 +14,21 @@ from npad.search.registry import DECODERS
 from npad.validation import brief
 
 OPTIONS = ("--decoder", "-d", "--inner")
+PART = re.compile(r"[\w-]+")
 NAME_INSIDE = re.compile(r"[^(),=]+\.py:[^\W\d]\w*")
 
 
 def register_own_decoders(arguments: Sequence[str]) -> None:
-    """Register the decoders that these arguments take from Python files, under the names typed.
+    """Register the decoders that these arguments take from Python files and installed packages.
+
+    Those from files are registered under the names typed.
 
     Raises:
         InvalidInput: there is no such file or name, or it is no decoder.
     """
     for value in _values(arguments):
+        for name in PART.findall(value):
+            DECODERS.kind_of(name)
         for text in NAME_INSIDE.findall(value):
             own = PythonName.parse(text)
             if own is not None and text not in DECODERS:
@@ -47,12 +51,11 @@ def _values(arguments: Sequence[str]) -> list[str]:
     return values
 
 
-def _kind(own: PythonName) -> type:
+def _kind(own: PythonName) -> Any:
     """Return a decoder's class, or one whose only instance is the decoder that the name gives."""
     value = own.load()
     if isinstance(value, type) and issubclass(value, Decoder):
-        _ensure_usable(own, value)
-        return value
+        return DECODERS.usable(value, str(own))
     decoder = own.call(value) if callable(value) else value
     if not isinstance(decoder, Decoder):
         raise InvalidInput(
@@ -60,14 +63,6 @@ def _kind(own: PythonName) -> type:
             "returns one"
         )
     return _kind_of(decoder)
-
-
-def _ensure_usable(own: PythonName, kind: Any) -> None:
-    if not is_dataclass(kind) or inspect.isabstract(kind):
-        raise InvalidInput(f"{own} must be a dataclass with a method `search`; see npad.Decoder")
-    for field in fields(kind):
-        if field.init and field.default is MISSING and field.default_factory is MISSING:
-            raise InvalidInput(f"{own} needs a default for its field {field.name!r}")
 
 
 def _kind_of(decoder: Decoder) -> type:

@@ -24,6 +24,7 @@ class SteeredState(WrappingState):
     """The model's state and what the actor remembers, one row per hypothesis."""
 
     actor: ActorState
+    pushed: Tensor | None = None  # [rows], whether the actor pushes the row; None: all rows
 
 
 class Steered(Judged):
@@ -63,17 +64,18 @@ class Steered(Judged):
     def wrapped(self, inner: Any, source: Any) -> SteeredState:
         return self.attach(inner, len(source))
 
-    def attach(self, state: Any, rows: int) -> SteeredState:
+    def attach(self, state: Any, rows: int, pushed: Tensor | None = None) -> SteeredState:
         """Return a state of the model, before its first step, with what the actor remembers."""
-        return SteeredState(state, self.actor.start(rows))
+        return SteeredState(state, self.actor.start(rows), pushed)
 
     def step(
         self, state: SteeredState, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, SteeredState]:
-        push = Push(self.actor, list(state.actor), perturb)
+        push = Push(self.actor, list(state.actor), perturb, rows=state.pushed)
         logits, inner = self.model.step(state.inner, tokens, push)
-        return logits, SteeredState(inner, tuple(push.state))  # type: ignore[arg-type]
+        remembered: Any = tuple(push.state)
+        return logits, SteeredState(inner, remembered, state.pushed)
 
     def select(self, state: SteeredState, rows: Tensor) -> SteeredState:
-        remembered = tree_map(lambda x: x[rows], state.actor)
-        return SteeredState(self.model.select(state.inner, rows), remembered)
+        remembered, pushed = tree_map(lambda x: x[rows], (state.actor, state.pushed))
+        return SteeredState(self.model.select(state.inner, rows), remembered, pushed)

@@ -239,11 +239,13 @@ class Noisy(Wrapper[State]):
         assert reserve_inner is not None
         return replace(state, inner=reserve_inner(state.inner, steps))
 
-    def steer(self, state: NoisyState[State], rows: int) -> tuple[Noisy[Any], NoisyState[Any]]:
+    def steer(
+        self, state: NoisyState[State], rows: int, pushed: Tensor | None = None
+    ) -> tuple[Noisy[Any], NoisyState[Any]]:
         """Return this noise over the steered model, and its state: noise on top of the pushes."""
         steer_inner = Capabilities.of(self.model).steer
         assert steer_inner is not None
-        model, inner = steer_inner(state.inner, rows)
+        model, inner = steer_inner(state.inner, rows, pushed)
         steered: NoisyState[Any] = replace(state, inner=inner)
         return Noisy(model, self.noise, self.seed, self.share_noise), steered
 

@@ -24,6 +24,7 @@ from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.sound import log_mel
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.translation import Translator
+from npad.plugins import Plugin
 from npad.search.defaults import Defaults
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
@@ -183,8 +184,11 @@ def _load_folder(folder: Path, device: torch.device) -> Pipeline:
     )
 
 
-def _load_python(name: PythonName, device: torch.device) -> Pipeline:
-    """Return a pipeline that a user's Python file defines, or that its function returns."""
+def _load_python(name: PythonName | Plugin, device: torch.device) -> Pipeline:
+    """Return a pipeline that Python code defines, or that its function returns.
+
+    The code is a user's file or an installed package.
+    """
     value = name.load()
     if callable(value) and not isinstance(value, Pipeline):
         takes_device = "device" in name.call(partial(signature, value)).parameters

@@ -3,7 +3,8 @@
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
 is asked through its chat template; anything else is a folder. `my.py:make` is from a Python file,
 which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
-there: no file of a model, a run or a result names one.
+there: no file of a model, a run or a result names one. Installed packages may bring more names, by
+the entry points npad.models; a folder of the same name comes first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from npad import plugins
 from npad.errors import InvalidInput, NpadError
+from npad.plugins import Plugin
+from npad.storage.regular import file_digest
 from npad.validation import brief, ensure_path
 
 SHIPPED = {
@@ -73,7 +77,7 @@ class ModelReference:
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
     chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
-    python: PythonName | None = None
+    python: PythonName | Plugin | None = None
 
     @classmethod
     def parse(cls, name: str | Path) -> ModelReference:
@@ -99,8 +103,13 @@ class ModelReference:
         if python is not None:
             return cls(text, python=python)
         folder = SHIPPED.get(text, Path(name))
-        similar = get_close_matches(text, (*SHIPPED, TOY), 1)
-        if similar and not os.path.lexists(folder):
+        if os.path.lexists(folder):
+            return cls(text, folder=folder)
+        brought = plugins.installed(plugins.MODELS)
+        if text in brought:
+            return cls(text, python=brought[text])
+        similar = get_close_matches(text, (*SHIPPED, TOY, *brought), 1)
+        if similar:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
 
@@ -134,6 +143,11 @@ class PythonName:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.name}"
+
+    @property
+    def version(self) -> str:
+        """A digest of the file."""
+        return file_digest(self.path)
 
     def load(self) -> Any:
         """Run the file, once per process, and return what the name stands for.

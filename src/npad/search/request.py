@@ -174,9 +174,9 @@ class _Builder:
                     "brackets"
                 )
             return cast(Decoder, DECODERS.parse(name, self._fill))
-        kind: Any = DECODERS.kinds.get(name)
+        kind = DECODERS.kind_of(name)
         if kind is None:
-            names = ", ".join(DECODERS.kinds)
+            names = ", ".join(DECODERS.names())
             raise InvalidInput(f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}")
         values, seed = self._fill(kind), given.get("seed")  # the seed is an inner decoder's, too
         types = _types_of(kind)
@@ -229,7 +229,7 @@ class _Builder:
         options = dict(given)
         given.clear()
         if "(" not in name:
-            kind = DECODERS.kinds.get(name)
+            kind = DECODERS.kind_of(name)
             if seed is not None and kind is not None and "seed" in option_names(kind):
                 options["seed"] = seed
             return self._built(name, options, choice)
