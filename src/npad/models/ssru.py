@@ -5,7 +5,7 @@ Each decoder layer keeps one vector per row, the cell c, which is the noise site
     f_t = σ(W_f x_t + b_f)        c_t = f_t · c_{t−1} + (1 − f_t) · W x_t        o_t = relu(c_t)
 
 then attends to the source and passes a feed-forward block. A layer norm follows each residual sum.
-Embeddings are shared by source, target and output; the first input of the decoder is zero.
+The first input of the decoder is zero, and its position is added to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ REQUIRED = {
     "transformer-preprocess": "",
     "transformer-no-projection": "false",
     "transformer-train-position-embeddings": "false",
-    "tied-embeddings-all": "true",
 }
 
 
@@ -113,6 +112,19 @@ class Attention(nn.Module):
         return self.norm(x, self.output(context)), weights
 
 
+class EncoderLayer(nn.Module):
+    """A layer of the encoder: self-attention, feed-forward."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
+        super().__init__()
+        self.attention = Attention(weights, f"{name}_self", heads)
+        self.feed_forward = FeedForward(weights, f"{name}_ffn")
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x, _ = self.attention(x, *self.attention.project(x), mask)
+        return self.feed_forward(x)  # type: ignore[no-any-return]
+
+
 class SSRULayer(nn.Module):
     """A layer of the decoder: the cell, attention to the source, feed-forward."""
 
@@ -153,54 +165,35 @@ class SSRUTransformer(Network[SSRUState]):
             encoder, decoder, self.heads = (
                 int(options[key]) for key in ("enc-depth", "dec-depth", "transformer-heads")
             )
-            embedding = weights["Wemb"]
-            self.vocabulary, self.width = embedding.shape
+            source, target = (
+                weights[name] if name in weights else weights["Wemb"]
+                for name in ("encoder_Wemb", "decoder_Wemb")
+            )
+            output = weights.get("decoder_ff_logit_out_W", target)
+            self.vocabulary, self.width = target.shape
+            _ensure_shapes(weights, self.vocabulary, self.width)
             if self.heads < 1 or self.width % self.heads:
                 raise ValueError("the heads do not divide the width")
             self.encoder = nn.ModuleList(
-                nn.ModuleList(
-                    [
-                        Attention(weights, f"encoder_l{i}_self", self.heads),
-                        FeedForward(weights, f"encoder_l{i}_ffn"),
-                    ]
-                )
-                for i in range(1, encoder + 1)
+                EncoderLayer(weights, f"encoder_l{i}", self.heads) for i in range(1, encoder + 1)
             )
             self.decoder = nn.ModuleList(
                 SSRULayer(weights, f"decoder_l{i}", self.heads) for i in range(1, decoder + 1)
             )
-            self.logits = Product(embedding, weights["decoder_ff_logit_out_b"])
+            self.logits = Product(output, weights["decoder_ff_logit_out_b"])
         except (KeyError, ValueError, RuntimeError) as error:
             raise InvalidInput(f"{UNSUPPORTED}; this one is incomplete: {error}") from error
-        self._ensure_shapes(int(options.get("transformer-dim-ffn", 0)))
+        self.source_embedding = _shared(source, self.logits)
+        self.target_embedding = _shared(target, self.logits)
         self.special = Special(bos=self.vocabulary, eos=0, pad=0)
         layers = len(self.decoder)
         self.sites = {"hidden": layers * self.width}
         self.sites |= {f"hidden.{layer}": self.width for layer in range(layers)}
         self.sites |= {"embedding": self.width, "output": self.width}
+        self.frequencies: Tensor
         half = self.width // 2
         frequencies = 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / max(1, half - 1))
         self.register_buffer("frequencies", frequencies.float(), persistent=False)
-
-    def _ensure_shapes(self, inner: int) -> None:
-        width = self.width
-        expected = {"first": (inner, width), "second": (width, inner), "memory": (2 * width, width)}
-        expected |= {"gates": (2 * width, width), "query": (width, width)}
-        expected |= {"output": (width, width), "logits": (self.vocabulary, width)}
-        for name, module in self.named_modules():
-            if isinstance(module, Block):
-                shapes = {tuple(module.scale.shape): (width,), tuple(module.shift.shape): (width,)}
-            elif isinstance(module, Product):
-                needed = expected[name.rsplit(".", 1)[-1]]
-                shapes = {tuple(module.weight.shape): needed}
-                if module.bias is not None:
-                    shapes[tuple(module.bias.shape)] = needed[:1]
-            else:
-                continue
-            for shape, needed in shapes.items():
-                if shape != needed:
-                    rule = f"{name} has the shape {list(shape)}, not {list(needed)}"
-                    raise InvalidInput(f"{UNSUPPORTED}; this one is misshapen: {rule}")
 
     def start(self, source: Any) -> SSRUState:
         lengths = [len(tokens) for tokens in source]
@@ -213,9 +206,10 @@ class SSRUTransformer(Network[SSRUState]):
         longest = padded.shape[1]
         mask = torch.arange(longest) >= torch.tensor(lengths)[:, None]
         padded, mask = padded.to(device), mask.to(device)
-        x = self._positioned(self._embedded(padded), torch.arange(longest, device=device))
-        for attention, feed_forward in self.encoder:  # type: ignore[misc]
-            x = feed_forward(attention(x, *attention.project(x), mask)[0])
+        embedded = F.embedding(padded, self.source_embedding) * math.sqrt(self.width)
+        x = self._positioned(embedded, torch.arange(longest, device=device))
+        for layer in self.encoder:
+            x = layer(x, mask)
         memories = [layer.context.project(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
         keys, values = (torch.stack(parts) for parts in zip(*memories, strict=True))
         sentences = len(lengths)
@@ -318,7 +312,7 @@ class SSRUTransformer(Network[SSRUState]):
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         """Return the scaled embeddings [..., width], zero for the begin token."""
-        embedded = F.embedding(tokens.clamp(max=self.vocabulary - 1), self.logits.weight)
+        embedded = F.embedding(tokens.clamp(max=self.vocabulary - 1), self.target_embedding)
         begins = tokens == self.special.bos
         return embedded.mul(math.sqrt(self.width)).masked_fill(begins[..., None], 0)
 
@@ -326,6 +320,31 @@ class SSRUTransformer(Network[SSRUState]):
         """Add sinusoids, all sines before all cosines, to x [..., width]."""
         angles = positions[..., None] * self.frequencies
         return x + torch.cat([angles.sin(), angles.cos()], -1).to(x)
+
+
+def _ensure_shapes(weights: Mapping[str, Tensor], vocabulary: int, width: int) -> None:
+    """Raise ValueError for weights that do not fit each other; sizes are the file's own."""
+    for name, weight in weights.items():
+        outputs = inputs = width
+        if name.endswith("_ffn_W1"):
+            outputs = weight.shape[0]
+        elif name.endswith(("_ffn_b1", "_ffn_W2")):
+            inner = len(weights[f"{name[:-2]}W1"])
+            outputs, inputs = (inner, width) if name.endswith("b1") else (width, inner)
+        elif name.endswith("Wemb"):
+            outputs = len(weight)
+        elif name.startswith("decoder_ff_logit_out"):
+            outputs = vocabulary
+        shape = (outputs, inputs) if "_W" in name[-4:] or name.endswith("Wemb") else (outputs,)
+        if tuple(weight.shape) != shape:
+            raise ValueError(f"{name} has the shape {list(weight.shape)}, not {list(shape)}")
+
+
+def _shared(embedding: Tensor, output: Product) -> nn.Parameter:
+    """Return an embedding as a parameter: that of the output, where they are the same."""
+    if embedding.data_ptr() == output.weight.data_ptr():
+        return output.weight
+    return nn.Parameter(embedding, requires_grad=False)
 
 
 def _perturbed(perturbs: list[Any], site: str, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ dimensions, bytes), all names, all shapes, padding, and all values. Matrices in 
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import struct
 import zlib
@@ -28,7 +29,7 @@ MAX_NAME = 256  # bytes
 MAX_DIMENSIONS = 4
 FLOAT32, INT8_GEMM, TEXT = 0x404, 0x4101, 0x101
 OPTIONS = "special:model.yml"
-EMBEDDING = "Wemb"  # the only matrix in int8 that lies as its shape says
+EMBEDDING = "Wemb"  # the end of the names of embeddings, which lie as their shape says
 ALIGNMENT = "_QuantMultA"  # multipliers of activations, which only 8-bit arithmetic needs
 
 
@@ -54,7 +55,7 @@ def read_marian(path: Path) -> MarianFile:
     Raises:
         StorageError: the file cannot be read, is damaged, or holds types npad does not read.
     """
-    content = memoryview(_unpacked(path))
+    content = memoryview(read_unpacked(path, MAX_BYTES))
     try:
         items = _items(content)
     except (struct.error, UnicodeDecodeError, _DamagedError) as error:
@@ -76,18 +77,23 @@ class _DamagedError(Exception):
     """What is wrong with a file, in a few words."""
 
 
-def _unpacked(path: Path) -> bytes:
-    content = read_bytes(path, MAX_BYTES)
+def read_unpacked(path: Path, max_bytes: int) -> bytes:
+    """Read a file, and unpack it if it is compressed by gzip, as Mozilla's downloads may be.
+
+    Raises:
+        StorageError: the file cannot be read or unpacked, or holds more than `max_bytes`.
+    """
+    content = read_bytes(path, max_bytes)
     if content[:2] != b"\x1f\x8b":
         return content
     try:
-        with gzip.open(path) as file:
-            content = file.read(MAX_BYTES + 1)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            unpacked = file.read(max_bytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise StorageError(f"cannot unpack {path}: {error}") from error
-    if len(content) > MAX_BYTES:
-        raise StorageError(f"cannot unpack {path}: it holds more than {MAX_BYTES:,} bytes")
-    return content
+    if len(unpacked) > max_bytes:
+        raise StorageError(f"cannot unpack {path}: it holds more than {max_bytes:,} bytes")
+    return unpacked
 
 
 Item = tuple[int, tuple[int, ...], memoryview]  # type, shape, values
@@ -127,14 +133,14 @@ def _tensor(name: str, kind: int, shape: tuple[int, ...], values: memoryview) ->
     is_matrix = len(shape) == 2 and shape[0] > 1
     if kind == FLOAT32 and 0 < 4 * count <= len(values):
         tensor = torch.frombuffer(bytearray(values[: 4 * count]), dtype=torch.float32).view(shape)
-        transposed = is_matrix and name != EMBEDDING
-    elif kind == INT8_GEMM and 0 < count and count + 4 <= len(values):
+        transposed = is_matrix and not name.endswith(EMBEDDING)
+    elif kind == INT8_GEMM and count > 0 and count + 4 <= len(values):
         (factor,) = struct.unpack_from("<f", values, count)
         integers = torch.frombuffer(bytearray(values[:count]), dtype=torch.int8)
         if not (math.isfinite(factor) and factor > 0):
             raise _DamagedError(f"the factor of {brief(name)} is {factor}")
         tensor = integers.float().div_(factor)
-        tensor = tensor.view(shape if name == EMBEDDING else tuple(reversed(shape)))
+        tensor = tensor.view(shape if name.endswith(EMBEDDING) else tuple(reversed(shape)))
         transposed = False
     else:
         rule = "npad reads float32 and int8 (intgemm8), complete"
@@ -143,11 +149,11 @@ def _tensor(name: str, kind: int, shape: tuple[int, ...], values: memoryview) ->
         raise _DamagedError(f"{brief(name)} holds infinite or undefined numbers")
     if transposed:
         return tensor.T.contiguous()
-    return tensor if is_matrix or name == EMBEDDING else tensor.flatten()
+    return tensor if is_matrix or name.endswith(EMBEDDING) else tensor.flatten()
 
 
 def _options(text: bytes) -> dict[str, str]:
     """Return `key: value` lines at the top level; lists and nested keys are left out."""
     lines = text.rstrip(b"\0").decode("utf-8", "replace").splitlines()
-    pairs = (line.split(":", 1) for line in lines if ":" in line and not line[0] in " -#")
+    pairs = (line.split(":", 1) for line in lines if ":" in line and line[0] not in " -#")
     return {key.strip(): value.strip().strip('"') for key, value in pairs}
