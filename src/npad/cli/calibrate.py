@@ -1,4 +1,4 @@
-"""npad calibrate: which decoder for a model, a metric and a budget; or fit a model's confidence."""
+"""npad calibrate: which decoder for a model, a metric and a budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from npad.calibrate.report import (
     verdict,
 )
 from npad.calibrate.trials import Unit
-from npad.cli.confidence import write_confidence
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, Precision
@@ -67,7 +66,7 @@ DEFAULTS: dict[str, Any] = {
 CALLS = 100  # the budget without --calls and --milliseconds: a beam of 5 to 8 on short sentences
 
 
-@decodes(None, confidence="beam")
+@decodes(None)
 def command(
     source: Annotated[
         Path, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
@@ -132,14 +131,6 @@ def command(
             "--plot", help="Plot of quality against cost: .png, .svg, .pdf.", rich_help_panel=OUTPUT
         ),
     ] = None,
-    confidence: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REFERENCES",
-            help="Fit the model's confidence instead, to the chrF of its outputs against these "
-            "references, line by line; it is written into the model's folder.",
-        ),
-    ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
     as_json: Annotated[
@@ -150,7 +141,7 @@ def command(
     *,
     decoder: Decoder | None,
 ) -> None:
-    """Find the best decoder for a model, a metric and a budget; or fit the model's confidence.
+    """Find the best decoder for a model, a metric and a budget.
 
     Tries greedy, beam, diverse and steered search, samples, and NPAD with many settings and
     selectors: all on a few sentences, the better ones on twice as many, and so on. The best are
@@ -159,9 +150,6 @@ def command(
 
     With --decoder npad and its options, only σ₀ is searched, for that decoder.
 
-    With --confidence: the sentence chrF to expect of an output, by its log-probability per token,
-    from an isotonic regression on a validation set. `npad translate --json` then shows it.
-
     Examples:
 
         npad calibrate valid.en valid.de --calls 60
@@ -169,28 +157,7 @@ def command(
         npad calibrate valid.en valid.cs -m runs/en-cs --ms 20 --metric chrf --plot frontier.png
 
         npad calibrate valid.en -d npad --inner beam --width 5 --chains 10 --calls 1000
-
-        npad calibrate valid.en --confidence valid.cs -m runs/en-cs
     """
-    if confidence is not None:
-        values = {"--calls": calls, "--sigmas": sigmas, "--milliseconds": milliseconds}
-        for name, value in {**values, "--metric": metric, "REFERENCE": reference}.items():
-            if value is not None:
-                raise InvalidInput(
-                    f"{name} goes with the choice of a decoder, not with --confidence; "
-                    "leave one out"
-                )
-        assert decoder is not None
-        write_confidence(
-            model,
-            source,
-            confidence,
-            Decoding(decoder, max_length, max_rows),
-            device_named(device, "--device"),
-            precision,
-            as_json,
-        )
-        return
     budget, unit = _budget(calls, milliseconds)
     options = Options(budget, unit, metric, check_all, split_seed)
     if decoder is not None and not isinstance(decoder, NPAD):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.confidence import as_record, summary
+from npad.cli.fit_confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
 from npad.model import name_of

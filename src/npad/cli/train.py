@@ -190,8 +190,6 @@ def _plan(
         "optimiser": defaults.pop("optimiser"),
         "precision": "bfloat16" if device == "cuda" else "float32",
     }
-    if "noise" in noise:
-        noise["distribution"] = noise.pop("noise")
     recipe_options["noise"] = noise_from_names(**noise) if noise else None
     return defaults | model_options, Recipe(**recipe_defaults | recipe_options)
 

@@ -66,7 +66,7 @@ class Noise:
     )
     distribution: Distribution = field(
         default_factory=Gaussian,
-        metadata={"help": "the distribution of the noise", "option": "noise", "rule": RULE},
+        metadata={"help": "the distribution of the noise", "formerly": ("noise",), "rule": RULE},
     )
     site: str = field(
         default="hidden",

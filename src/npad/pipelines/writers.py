@@ -93,10 +93,11 @@ def as_vtt(number: int, source: str, output: Output, nbest: int) -> str:
 TRANSCRIPTS: dict[str, Writer] = {
     "text": as_text,
     "json": as_transcript,
+    "windows": as_windows,
     "srt": as_srt,
     "vtt": as_vtt,
 }
-SUFFIXES = {"text": ".txt", "json": ".json", "srt": ".srt", "vtt": ".vtt"}
+SUFFIXES = {"text": ".txt", "json": ".json", "windows": ".json", "srt": ".srt", "vtt": ".vtt"}
 
 
 def one_line(text: str) -> str:

@@ -69,7 +69,7 @@ def decoding_for(
         InvalidInput: there is no such option, it does not go with the decoder, or it breaks a rule.
     """
     known = decoder_options()
-    by_name = {option.name: option for option in known.values()} | known
+    by_name = {name: option for option in known.values() for name in option.names} | known
     given: dict[str, Any] = {"max_length": min(MAX_LENGTH, limits.max_length)}
     for name, value in options.items():
         if name not in by_name and name not in option_names():
