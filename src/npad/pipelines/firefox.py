@@ -47,11 +47,6 @@ class FirefoxFiles:
         )
 
 
-def is_firefox(folder: Path) -> bool:
-    """Return whether a folder looks like a model of Firefox."""
-    return any(folder.glob("model*.bin*")) and any(folder.glob("*vocab*.spm*"))
-
-
 def load_firefox(folder: Path, device: torch.device) -> Translator:
     """Load a model of Firefox; its float32 weights are those of the file, dequantised.
 

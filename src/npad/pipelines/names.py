@@ -42,6 +42,7 @@ ABOUT = {
 }
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
+FIREFOX = "firefox:"
 EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 # The languages that a name ends with: runs/en-cs, Helsinki-NLP/opus-mt-en-de, …:eng_Latn-deu_Latn.
 LANGUAGE = "([a-z]{2,3}(?:_[A-Za-z]{2,4})?)"
@@ -76,6 +77,7 @@ class ModelReference:
     name: str  # as the user wrote it
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
+    firefox: Path | None = None  # the folder of a translation model of Firefox
     chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
     python: PythonName | Plugin | None = None
 
@@ -83,7 +85,8 @@ class ModelReference:
     def parse(cls, name: str | Path) -> ModelReference:
         """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, `FILE.py:NAME`.
 
-        Anything else is the path of a folder.
+        Anything else is the path of a folder: one that npad trained, or one of Firefox, which may
+        also be written `firefox:FOLDER`.
 
         Raises:
             InvalidInput: `name` is not a path, or `hf:` or `chat:` is not followed by a name.
@@ -102,7 +105,11 @@ class ModelReference:
         python = PythonName.parse(text) if isinstance(name, str) else None
         if python is not None:
             return cls(text, python=python)
+        if text.startswith(FIREFOX):
+            return cls(text, firefox=Path(text.removeprefix(FIREFOX)))
         folder = SHIPPED.get(text, Path(name))
+        if any(folder.glob("*vocab*.spm*")):
+            return cls(text, firefox=folder)
         if os.path.lexists(folder):
             return cls(text, folder=folder)
         brought = plugins.installed(plugins.MODELS)
@@ -112,6 +119,13 @@ class ModelReference:
         if similar:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
+
+    @property
+    def foreign_folder(self) -> Path | None:
+        """The folder of a model that another program wrote; None if it is in no folder."""
+        if self.pretrained is not None and Path(self.pretrained).is_dir():
+            return Path(self.pretrained)
+        return self.firefox
 
     def require_folder(self, purpose: str) -> Path:
         """Return the folder of a model that npad trained.
