@@ -33,7 +33,7 @@ from runs import lines, npad, refused_here
             "--temperatures must be numbers separated by commas, not '0.2,hot'",
         ),
         ("prepare store a b --longest 0", "--longest must be a whole number of at least 1, not 0"),
-        ("translate --input nowhere danke", "give texts or --input, not both"),
+        ("translate --input nowhere danke", "or one file with --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),
         ("translate --json --moses danke", "choose one of --json and --moses"),
         ("translate -d npad --distribution dropout danke", "--distribution dropout is a share"),
@@ -91,6 +91,13 @@ def texts(tmp_path, monkeypatch):
     assert left == ["test.de", "test.en", "valid.de", "valid.en"]
 
 
+def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
+    name = "a\x1b[31m\r\u202e\udcff  é\u202fb"
+    command = ["translate", "-m", "toy", "-i", tmp_path / name]
+    shown = r"a\x1b[31m\r\u202e\udcff  é" + "\u202fb"
+    assert f"cannot read {tmp_path}/{shown}: No" in refused_here(capsys, monkeypatch, *command)
+
+
 @pytest.mark.parametrize("command", COMPUTING)
 @pytest.mark.parametrize("device", ["abacus", "meta", "", "cuda:", "cuda:99", "cuda"])
 @pytest.mark.usefixtures("texts")
@@ -132,7 +139,7 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
     files = (tmp_path / "a", tmp_path / "b")
     assert "a has 2 lines and" in here("prepare", tmp_path / "store", *files)
     assert "b has 1" in here("evaluate", *files, "-m", trained)
-    assert "b has 1 lines and" in here("score", *files, "-m", trained)
+    assert "b has 1 line and" in here("score", *files, "-m", trained)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "binary", "bytes"]
 
 

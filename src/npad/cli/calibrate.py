@@ -53,7 +53,7 @@ from npad.search.defaults import Defaults
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
-from npad.text.files import read_lines, read_pairs
+from npad.text.files import Lines, read_pairs
 from npad.validation import ensure_number
 
 # What the recommended command line leaves out.
@@ -69,10 +69,10 @@ CALLS = 100  # the budget without --calls and --milliseconds: a beam of 5 to 8 o
 @decodes(None)
 def command(
     source: Annotated[
-        Path, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
+        str, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
     ],
     reference: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             help="Their references, line by line; a wide beam's outputs if there are none."
         ),
@@ -99,10 +99,10 @@ def command(
         ),
     ] = None,
     held_out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Source lines to compare the best decoders on. [half of SOURCE]"),
     ] = None,
-    held_out_reference: Annotated[Path | None, typer.Option(help="Their references.")] = None,
+    held_out_reference: Annotated[str | None, typer.Option(help="Their references.")] = None,
     check_all: Annotated[
         bool,
         typer.Option(
@@ -216,7 +216,7 @@ def command(
 
 
 def _read_pairs(
-    source: Path, reference: Path | None, held_out: Path | None, held_out_reference: Path | None
+    source: str, reference: str | None, held_out: str | None, held_out_reference: str | None
 ) -> tuple[Pairs, Pairs | None]:
     """Return the sentences, and those to be held out if they have files of their own."""
     if held_out is None:
@@ -229,10 +229,10 @@ def _read_pairs(
     return _read_part(source, reference), held
 
 
-def _read_part(source: Path, reference: Path | None) -> Pairs:
+def _read_part(source: str, reference: str | None) -> Pairs:
     if reference is None:
-        return Pairs.checked(list(read_lines(source)), None)
-    return Pairs.checked(*read_pairs(source, reference))
+        return Pairs.checked(list(Lines.of_file(source)), None)
+    return Pairs.checked(*read_pairs(Lines.of_file(source), Lines.of_file(reference)))
 
 
 @contextmanager

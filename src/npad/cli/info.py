@@ -20,6 +20,7 @@ from npad.storage import checkpoint
 from npad.storage.actors import read_actor
 from npad.storage.confidence import Confidence
 from npad.training.recipe import LEARNING_RATES
+from npad.validation import counted
 
 
 def command(
@@ -134,7 +135,7 @@ def _training_rows(training: dict[str, Any]) -> dict[str, str]:
     recipe = {name: value for name, value in training["recipe"].items() if value is not None}
     pairs = training["data"]["train"]["kept"]
     return {
-        "trained on": f"{pairs:,} pairs, {training['update']:,} updates",
+        "trained on": f"{counted(pairs, 'pair')}, {counted(training['update'], 'update')}",
         "validation perplexity": f"{training['perplexity']:.3f}",
         "recipe": ", ".join(f"{name} {_format(value)}" for name, value in recipe.items()),
     }

@@ -217,5 +217,5 @@ def _discard_output() -> None:
 
 
 def _fail(message: str, code: int, notes: Sequence[str] = ()) -> int:
-    print(f"npad: {' '.join('; '.join((message, *notes)).split())}", file=sys.stderr)
+    note("; ".join((message, *notes)))
     return code

@@ -21,7 +21,7 @@ from npad.errors import InvalidInput, NpadError
 from npad.scale.units import Failed, Result, Unit, units_of
 from npad.scale.worker import CannotLoad, Died, Event, ModelSpec, NoMemory, Ready, Worker, run_unit
 from npad.search.request import Decoding
-from npad.validation import ensure_integer
+from npad.validation import counted, ensure_integer
 
 AHEAD = 4  # units per worker that are in flight or wait for an earlier unit's result
 DEATHS = 3  # workers that may die on a unit before it is halved, or given up if it cannot be
@@ -304,7 +304,7 @@ class Pool(Workers):
         self._remove(worker)
         if self.start_deaths >= START_DEATHS:
             raise WorkerError(
-                f"{self.start_deaths} workers in a row died while they loaded the model "
+                f"{counted(self.start_deaths, 'worker')} in a row died while loading the model "
                 f"({event.reason}); if memory is short, use fewer workers"
             )
         if assignment is None:

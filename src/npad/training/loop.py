@@ -33,6 +33,7 @@ from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sources import Index
 from npad.training.update import Updater
 from npad.training.validation import Validation, perplexity_of
+from npad.validation import counted
 
 WEIGHTS, OPTIMISER, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
 REPORT_INTERVAL = 10  # updates between reports, each of which synchronises with the GPU
@@ -131,11 +132,11 @@ class Loop:
         """Return the stopping criterion that holds, or an empty string."""
         progress, recipe = self.progress, self.recipe
         if progress.worse >= recipe.patience:
-            return f"{progress.worse} validations without a new best"
+            return f"{counted(progress.worse, 'validation')} without a new best"
         if recipe.updates is not None and progress.update >= recipe.updates:
-            return f"{recipe.updates:,} updates"
+            return counted(recipe.updates, "update")
         if progress.epoch >= recipe.epochs:
-            return f"{recipe.epochs} epochs"
+            return counted(recipe.epochs, "epoch")
         return OUT_OF_TIME if self.stop() else ""
 
     def report(self) -> None:
