@@ -14,7 +14,9 @@ import npad
 from firefox_cases import OPTIONS, TEXTS, save, vocabulary_bytes
 from npad.errors import InvalidInput, StorageError
 from npad.pipelines import fetching
+from npad.pipelines.loading import defaults_of
 from npad.scale.worker import fingerprint
+from npad.search.defaults import Defaults
 from npad.storage.regular import file_digest
 from npad.storage.wheels import Wheel
 
@@ -53,6 +55,10 @@ def test_compressed_downloads_give_the_same_answers(folder):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     assert outputs(npad.load(folder)) == expected
+
+
+def test_defaults_are_known_without_the_weights(folder):
+    assert defaults_of(folder) == Defaults.of(npad.load(folder).model) != Defaults()
 
 
 def test_workers_notice_another_model_in_the_folder(folder):

@@ -13,7 +13,7 @@ from npad.errors import InvalidInput, StorageError
 from npad.models.ssru import SSRUTransformer
 from npad.pipelines.translation import Translator
 from npad.storage.marian import read_marian, read_unpacked
-from npad.text.pieces import Pieces
+from npad.text.subwords import SentencePieces
 
 MAX_VOCABULARY_BYTES = 1 << 26  # of a .spm file; those of Firefox have less than 2**20
 LANGUAGES = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")
@@ -56,7 +56,7 @@ def load_firefox(folder: Path, device: torch.device) -> Translator:
     """
     files = FirefoxFiles.find(folder)
     source, target = (
-        Pieces.parse(read_unpacked(path, MAX_VOCABULARY_BYTES), path)
+        SentencePieces.parse(read_unpacked(path, MAX_VOCABULARY_BYTES), path)
         for path in (files.source, files.target)
     )
     content = read_marian(files.model)

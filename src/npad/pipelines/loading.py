@@ -15,7 +15,7 @@ from torch import Tensor
 
 from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
-from npad.models import toy
+from npad.models import ssru, toy
 from npad.models.cgru.fast import prepared
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.captioning import Captioner
@@ -148,6 +148,8 @@ def defaults_of(name: str | Path) -> Defaults:
         InvalidInput: the configuration of a Hugging Face model cannot be loaded safely.
     """
     reference = ModelReference.parse(name)
+    if reference.firefox is not None:
+        return Defaults.from_facts(ssru.RELATIVE_NOISE, open_ended=False)
     if reference.pretrained is None:
         return Defaults()
     from npad.models.huggingface.loading import continues_text  # needs the extra `hf`
