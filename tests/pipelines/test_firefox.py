@@ -92,6 +92,12 @@ def test_damaged_folders_get_one_line(folder, name, content, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_model_that_is_not_fetched_yet_names_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="`npad fetch firefox-en-pt` makes it"):
+        npad.load("firefox:firefox-en-pt")
+
+
 def test_a_self_attention_decoder_is_refused_with_the_file(tmp_path):
     path = save(tmp_path / "m", options=OPTIONS | {"transformer-decoder-autoreg": "self-attention"})
     with pytest.raises(InvalidInput, match=r"alphas\.bin: .* self-attention, not rnn"):
