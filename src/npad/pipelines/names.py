@@ -1,8 +1,8 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
-is asked through its chat template; anything else is a folder. `my.py:make` is from a Python file,
-which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
+is asked through its chat template, `firefox:FOLDER` is a translation model of Firefox; anything else
+is a folder. `my.py:make` is from a Python file, which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
 there: no file of a model, a run or a result names one. Installed packages may bring more names, by
 the entry points npad.models; a folder of the same name comes first.
 """
@@ -43,7 +43,12 @@ ABOUT = {
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
 FIREFOX = "firefox:"
-EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
+VOCABULARY = "*vocab*.spm*"  # in a folder of Firefox
+EXAMPLES = {
+    HUGGING_FACE: "facebook/bart-base",
+    CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct",
+    FIREFOX: "firefox-en-pt",
+}
 # The languages that a name ends with: runs/en-cs, Helsinki-NLP/opus-mt-en-de, …:eng_Latn-deu_Latn.
 LANGUAGE = "([a-z]{2,3}(?:_[A-Za-z]{2,4})?)"
 LANGUAGES = re.compile(f"(?:.*[/:\\\\])?(?:opus-mt-(?:.*-)?)?{LANGUAGE}-{LANGUAGE}", re.DOTALL)
@@ -92,7 +97,7 @@ class ModelReference:
             InvalidInput: `name` is not a path, `hf:` or `chat:` is not followed by a name, or the
                 model has not been fetched yet.
         """
-        from npad.pipelines.fetching import RELEASES, SEAL  # not needed to start a command
+        from npad.pipelines.fetching import RELEASES  # not needed to start a command
 
         ensure_path("name", name)
         text = str(name)
@@ -106,17 +111,21 @@ class ModelReference:
                     raise InvalidInput(f"{rule}, such as {prefix}{example}")
                 if pretrained in RELEASES and not os.path.lexists(pretrained):
                     raise _not_fetched(pretrained)
+                if prefix == FIREFOX:
+                    return cls(text, firefox=Path(pretrained))
                 return cls(text, pretrained=pretrained, chat=prefix == CHAT)
         python = PythonName.parse(text) if isinstance(name, str) else None
         if python is not None:
             return cls(text, python=python)
-        if text.startswith(FIREFOX):
-            folder = Path(text.removeprefix(FIREFOX))
-            if str(folder) in RELEASES and not os.path.lexists(folder):
-                raise _not_fetched(str(folder))
-            return cls(text, firefox=folder)
-        folder = SHIPPED.get(text, Path(name))
-        if any(folder.glob("*vocab*.spm*")):
+        return cls._of_folder(text)
+
+    @classmethod
+    def _of_folder(cls, text: str) -> ModelReference:
+        """Return the reference of a name without a prefix: a folder, or the model of a plug-in."""
+        from npad.pipelines.fetching import RELEASES, SEAL  # not needed to start a command
+
+        folder = SHIPPED.get(text, Path(text))
+        if any(folder.glob(VOCABULARY)):
             return cls(text, firefox=folder)
         if os.path.lexists(folder):
             fetched = (folder / SEAL).is_file()
