@@ -1,10 +1,11 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
-is asked through its chat template, `firefox:FOLDER` is a translation model of Firefox; anything else
-is a folder. `my.py:make` is from a Python file, which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
-there: no file of a model, a run or a result names one. Installed packages may bring more names, by
-the entry points npad.models; a folder of the same name comes first.
+is asked through its chat template, `firefox:FOLDER` is a translation model of Firefox; anything
+else is a folder. `my.py:make` is from a Python file, which is run as `python my.py` would run it,
+with the user's rights. Only a name that is typed leads there: no file of a model, a run or a result
+names one. Installed packages may bring more names, by the entry points npad.models; a folder of the
+same name comes first.
 """
 
 from __future__ import annotations
