@@ -13,6 +13,7 @@ import random
 import re
 import time
 from collections import Counter
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -85,7 +86,8 @@ class Httpx:
         async with asked as answer:
             return answer.status_code, await read(answer.aiter_raw(), pause)
 
-    close = property(lambda self: self.session.aclose)
+    async def close(self) -> None:
+        await self.session.aclose()
 
 
 class Aiohttp:
@@ -101,7 +103,8 @@ class Aiohttp:
         async with self.session.request(method, path, data=body, headers=headers) as answer:
             return answer.status, await read(answer.content.iter_any(), pause)
 
-    close = property(lambda self: self.session.close)
+    async def close(self) -> None:
+        await self.session.close()
 
 
 async def read(chunks, pause: float) -> bytes:
@@ -141,8 +144,9 @@ def memory(client) -> float:
 
 async def soak(client, alone: list[object]) -> tuple[Counter[str], float]:
     """What clients did, and by how much memory grew after a third of the time."""
-    address, seen = f"http://127.0.0.1:{client.port}", Counter()
-    sessions = [kind(address) for kind in [Httpx, Aiohttp] * (CLIENTS // 2)]
+    address = f"http://127.0.0.1:{client.port}"
+    seen: Counter[str] = Counter()
+    sessions: list[Any] = [kind(address) for kind in [Httpx, Aiohttp] * (CLIENTS // 2)]
     end = time.monotonic() + SECONDS
     try:
         async with asyncio.TaskGroup() as clients:
