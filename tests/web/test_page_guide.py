@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.etree import ElementTree
 
@@ -306,6 +307,7 @@ def test_pictures_and_data_are_saved(visit):
         words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
         assert "Regen" in words
         assert all("class" not in element.attrib for element in root.iter())
+        assert all(re.fullmatch("none|#[0-9a-f]{6}", shape.get("stroke")) for shape in shapes)
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save the {name} as PNG").click()
         content = saved.value.path().read_bytes()

@@ -50,7 +50,8 @@ export function showCaptions(decoder) {
 
 function lattice(decoder, row) {
   const prefix = (text) => term("prefix", text);
-  if (decoder === "greedy") return [term("greedy"), " has one branch: one token after another."];
+  if (decoder === "greedy")
+    return [term("greedy", "Greedy search"), " has one branch: one token after another."];
   if (BEAMS.includes(decoder))
     return [
       "Every ",

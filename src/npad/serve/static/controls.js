@@ -85,9 +85,10 @@ export class Controls {
 
   /** Explain the fields that were added, as the server describes its parameters. */
   explain(parameters) {
-    const described = parameters.filter(({ schema }) => schema?.description);
-    for (const { name, schema } of described.filter(({ name }) => this.added.includes(name))) {
-      define(name, spoken(name), `${schema.description}.`);
+    for (const { name, description, schema } of parameters ?? []) {
+      const meaning = description ?? schema?.description;
+      if (!meaning || !this.added.includes(name)) continue;
+      define(name, spoken(name), `${meaning}.`);
       rename(this.form.elements[name].closest("label"), name);
     }
   }
@@ -147,7 +148,6 @@ export class Controls {
   #change(field) {
     if (!this.state || field.name === "text") return;
     this.#take(field);
-    this.show(this.state);
     this.onChange(field.name);
   }
 

@@ -118,8 +118,10 @@ function onView(changes) {
   remember(state);
 }
 
-/** The user has changed the model, the decoder or an option. */
+/** The user has changed the model, the decoder or an option, and perhaps the text before. */
 function onControls(name) {
+  const typed = form.elements.text.value;
+  if (typed.trim() && typed !== state.text) Object.assign(state, { text: typed, part: null });
   if (name === "model") {
     const { model } = controls;
     const known = examplesOf(model);
@@ -154,17 +156,22 @@ function offerExamples() {
   if (focused >= 0) chips[focused]?.focus();
 }
 
-function tour(step) {
+async function tour(step) {
   if (step === null) state.tour = null;
   else state = stateOf(step);
   showTour(byId("tour"), step, tour);
   if (step === null) {
     remember(state, true);
     byId("take-tour").focus();
-  } else {
-    search({ entry: true });
-    lookAt(byId("tour"), step);
+    return;
   }
+  byId("tour").querySelector("h2").focus({ preventScroll: true });
+  byId("tour").scrollTop = 0;
+  const searching = search({ entry: true });
+  const { signal } = stopping;
+  lookAt(step);
+  await searching;
+  if (!signal.aborted) lookAt(step); // what stands above it has grown
 }
 
 /** Copy a text, and say so on the button for a while. */
@@ -219,7 +226,7 @@ async function begin() {
     state.text ??= firstText(controls.model);
     nameLanguages();
     offerExamples();
-    controls.explain((await get("openapi.json")).paths["/v1/decode/stream"].get.parameters);
+    controls.explain((await get("openapi.json")).paths["/v1/decode/stream"]?.get?.parameters);
   } catch (error) {
     fail(error);
     return;

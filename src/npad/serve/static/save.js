@@ -69,7 +69,7 @@ function opacityOf(element, picture) {
 const pixel = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
 const known = new Map();
 
-/** A colour as rgb(), which every program reads; null if it cannot be seen. */
+/** A colour as #rrggbbaa, whatever the style sheet mixed it from; null if it cannot be seen. */
 function colour(text, opacity) {
   if (text === "none") return null;
   if (!known.has(text)) {
@@ -79,8 +79,9 @@ function colour(text, opacity) {
     known.set(text, [...pixel.getImageData(0, 0, 1, 1).data]);
   }
   const [red, green, blue, alpha] = known.get(text);
-  const seen = (alpha / 255) * Number(opacity);
-  return seen ? `rgb(${red} ${green} ${blue} / ${Number(seen.toFixed(3))})` : null;
+  const seen = Math.round(alpha * Number(opacity));
+  const parts = [red, green, blue, seen].map((part) => part.toString(16).padStart(2, "0"));
+  return seen ? `#${parts.join("")}` : null;
 }
 
 const paper = () => colour(getComputedStyle(document.body).backgroundColor, 1);
@@ -90,12 +91,14 @@ function asSvg(picture, { title, description }) {
   const [width, height] = sizeOf(picture);
   const file = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
   file.append(svg("title", {}, title), svg("desc", {}, description));
-  file.append(svg("rect", { width, height, fill: paper() }));
+  const sheet = svg("rect", { width, height });
+  paintWith(sheet, "fill", paper());
+  file.append(sheet);
   for (const { element, style, fill, stroke, opacity } of shapes(picture)) {
     const copy = element.cloneNode(element.tagName === "text");
     for (const name of ["class", "visibility"]) copy.removeAttribute(name);
-    copy.setAttribute("fill", fill ?? "none");
-    if (stroke) copy.setAttribute("stroke", stroke);
+    paintWith(copy, "fill", fill);
+    paintWith(copy, "stroke", stroke);
     if (opacity < 1) copy.setAttribute("opacity", opacity);
     const names = element.tagName === "text" ? FONT : [];
     if (stroke) names.push("stroke-width", "stroke-dasharray", "stroke-linejoin");
@@ -103,6 +106,13 @@ function asSvg(picture, { title, description }) {
     file.append(copy);
   }
   return file;
+}
+
+/** Set a colour without alpha and its opacity, as programs that know no CSS 4 expect. */
+function paintWith(element, name, found) {
+  element.setAttribute(name, found?.slice(0, 7) ?? "none");
+  const opacity = found ? Number.parseInt(found.slice(7), 16) / 255 : 1;
+  if (opacity < 1) element.setAttribute(`${name}-opacity`, opacity.toFixed(3));
 }
 
 function asCanvas(picture) {
