@@ -57,6 +57,7 @@ BY_FOLDER = {
         "checkpoint": "checkpoint",
         "confidence": "confidence",
         "jsonl": "jsonl",
+        "marian": "marian",
         "regular": "regular files hostile_media checkpoint",
         "wheels": "fetch",
     },
@@ -73,6 +74,7 @@ BY_FOLDER = {
     "pipelines": {
         "captioning": "captioning",
         "fetching": "fetch",
+        "firefox": "firefox",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
         "names": "python_files translate",
@@ -104,6 +106,7 @@ BY_FOLDER = {
         "decoding": "serve_batching serve_routes",
         "events": "serve_stream serve_security",
         "limits": "serve_options serve_bad_input serve_security",
+        "metrics": "serve_routes",
         "model_thread": "serve_batching serve_routes",
         "models": "serve_routes serve_batching",
         "options": "serve_options serve_bad_input",
