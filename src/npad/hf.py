@@ -80,7 +80,7 @@ def generate(
     persist: bool = True,
     **inputs: Tensor,
 ) -> Generated:
-    """Decode the inputs that a tokenizer or processor returned with one of npad's decoders.
+    """Decode the inputs that a tokenizer or processor returned with an npad decoder.
 
     Args:
         model: a `PreTrainedModel` that generates.

@@ -225,11 +225,11 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
     seen = {}
 
     def iterate(searched, state, frontier, problems, rows):
-        steps, told = (
+        steps, status = (
             shared.Steps(searched, len(problems) * rows, 1),
             torch.zeros(3, dtype=torch.bool, device=device),
         )
-        state, frontier, told = steps(3, state, frontier, told)
+        state, frontier, status = steps(3, state, frontier, status)
         seen["width"] = frontier.tokens.shape
         raise StopIteration
 

@@ -69,7 +69,7 @@ MaxLength = Annotated[
     int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]
 MaxSource = Annotated[
-    int, typer.Option(help="Tokens a source may have; the model's own limit holds, too.", min=1)
+    int, typer.Option(help="Tokens a source may have; the model's own limit also applies.", min=1)
 ]
 MaxRows = Annotated[
     int,

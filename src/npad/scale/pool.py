@@ -248,7 +248,7 @@ class Pool(Workers):
             self.starting.add(self.crew.start())
 
     def _ensure_starting(self) -> None:
-        """Refuse to wait for ever while there is no worker at all."""
+        """Refuse to wait forever while there is no worker at all."""
         if self.ready:
             self.alone_since = None
             return

@@ -45,7 +45,7 @@ export class Controls {
     this.curve = curve;
     this.onChange = onChange;
     this.models = [];
-    this.added = []; // names of options that the server has told of
+    this.added = []; // names of the options that the server offers
     this.state = null;
     form.addEventListener("input", (event) => this.#input(event.target));
     form.addEventListener("change", (event) => this.#change(event.target));
@@ -74,7 +74,7 @@ export class Controls {
     return this.models.find((model) => model.id === this.state?.model) ?? this.models[0];
   }
 
-  /** Show a state in the form. Only what a user touches changes the state, to the digit. */
+  /** Show a state in the form. Only what a user touches changes the state. */
   show(state) {
     this.state = state;
     if (state === null) return;

@@ -21,7 +21,7 @@ export const STEPS = [
     title: "Greedy search",
     paragraphs: [
       "Take the most probable word, again and again: i, understand, only, station.",
-      "0.44 × 0.52 × 0.60 × 0.40 = 0.055. It costs five model calls, one a word and one for the end, and there is no way back: once “i” is chosen, “it” is out of reach.",
+      "0.44 × 0.52 × 0.60 × 0.40 = 0.055. It costs five model calls, one per word and one for the end, and there is no way back: once “i” is chosen, “it” is out of reach.",
     ],
     state: { decoder: "greedy", options: {} },
     look: "lattice",
