@@ -9,8 +9,9 @@ NpadError
 ├── StorageError    (an OSError)      a file could not be written, or a stored file is damaged
 └── TrainingError   (a RuntimeError)  training cannot continue
 
-There are two warnings. MemoryWarning: the work did not fit at once and runs in halves.
-PluginWarning: a decoder of an installed package cannot be used, and is left out.
+There are three warnings. MemoryWarning: the work did not fit at once and runs in halves.
+PluginWarning: a decoder of an installed package cannot be used, and is left out. WaitingWarning:
+a worker takes long to start, and is waited for.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class MemoryWarning(UserWarning):
 
 class PluginWarning(UserWarning):
     """A part of an installed package cannot be used; it is left out of a list of all parts."""
+
+
+class WaitingWarning(UserWarning):
+    """A worker takes long to start; it is waited for."""
 
 
 class StorageError(NpadError, OSError):

@@ -198,6 +198,9 @@ class Capabilities:
     # reserve(state, steps) -> state with room for so many steps since the start, whose shapes stay;
     # needed only where the state grows with every step
     reserve: Callable[[Any, int], Any] | None = None
+    # widen(state, rows) -> state before any step that ends in copies of its first sentence, all
+    # rows of which follow `rows`: captured steps have few shapes if few numbers of sentences occur
+    widen: Callable[[Any, Tensor], Any] | None = None
     # step_pair(state, tokens) -> logits of the noisy rows and of their clean pairs (PairedClean)
     step_pair: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None
     # σ₀ of NPAD's noise by default, as a share of the RMS of what it perturbs; None: npad's own,
@@ -233,6 +236,7 @@ class Capabilities:
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),
             reserve=_method(model, "reserve"),
+            widen=_method(model, "widen"),
             relative_noise=getattr(model, "relative_noise", None),
             open_ended=bool(getattr(model, "open_ended", False)),
             normalised=bool(getattr(model, "normalised", False)),
@@ -297,6 +301,7 @@ class Wrapper(Generic[State]):
             rekey=None,
             start_search=None,
             reserve=None,
+            widen=None,
             step_pair=None,
         )
 

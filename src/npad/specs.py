@@ -152,7 +152,8 @@ class Registry:
         Raises:
             InvalidInput: it is no such class, is abstract, or a field has no default.
         """
-        own = isinstance(kind, type) and issubclass(kind, self.base)
+        is_protocol = getattr(self.base, "_is_protocol", False)  # of which no class need derive
+        own = isinstance(kind, type) and (is_protocol or issubclass(kind, self.base))
         if not own or not is_dataclass(kind) or inspect.isabstract(kind):
             methods = getattr(self.base, "__abstractmethods__", ())
             missing = "".join(f", with a method `{name}`" for name in methods)

@@ -17,7 +17,7 @@ import torch
 
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
-from runs import lines, npad, refused_here
+from runs import heed_signals, lines, npad, refused_here
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,6 @@ def test_streams_that_fail_are_named(redirect, message):
     assert message in done.stderr
 
 
-def heed_interrupts():
-    """Undo the SIG_IGN that a shell gives its background jobs, and their children inherit."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("delay", [0.05, 0.2, 0.6, 1.2, 2.4])
 def test_an_interrupt_is_one_line_at_any_time(delay):
     """From the first line of npad on; the interpreter's own start is beyond it."""
@@ -188,7 +183,7 @@ def test_an_interrupt_is_one_line_at_any_time(delay):
     )
     pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, **pipes, preexec_fn=heed_interrupts) as process:
+    with subprocess.Popen(command, **pipes, preexec_fn=heed_signals) as process:
         assert process.stdout.readline() == b"begun\n"
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
@@ -200,7 +195,7 @@ def test_an_interrupt_names_what_was_written_so_far(tmp_path):
     command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
     command += ["-o", str(tmp_path / "out")]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stderr=pipe, preexec_fn=heed_interrupts) as process:
+    with subprocess.Popen(command, stdin=pipe, stderr=pipe, preexec_fn=heed_signals) as process:
         process.stdin.write(b"danke\n")
         process.stdin.flush()
         while not any(path.stat().st_size for path in tmp_path.iterdir()):

@@ -218,18 +218,22 @@ def test_steered_search_runs_as_graphs_alone_and_is_not_re_scored(monkeypatch):
     model.actor = actor_for(model)
     fast, called = Prepared(model), []
     for _ in range(2):
-        decode(fast, SOURCE, SteeredSearch(), 8)
+        decode(fast, SOURCE[:4], SteeredSearch(), 8)
     call = GraphCache.call
 
     def spied(self, *arguments, **options):
         found = call(self, *arguments, **options)
-        called.append((arguments[2][0], isinstance(self.last, Graph)))
+        called.append((arguments[2], isinstance(self.last, Graph)))
         return found
 
     monkeypatch.setattr(GraphCache, "call", spied)
     monkeypatch.setattr("npad.rescoring.strategies.read_rectangle", None)
-    decode(fast, SOURCE, SteeredSearch(), 8)
-    assert {name for name, _ in called} == {"start steered", Steps}
+    decode(fast, SOURCE[:4], SteeredSearch(), 8)
+    assert {key if key == "begin" else key[0] for key, _ in called} == {
+        "begin",
+        "start steered",
+        Steps,
+    }
     assert all(replayed for _, replayed in called)
 
 

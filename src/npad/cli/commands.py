@@ -121,8 +121,8 @@ class LazyGroup(typer.core.TyperGroup):
         own = files or installed(DECODERS)
         if name is not None and own and not ctx.resilient_parsing:  # no file is run to complete it
             with importing():
-                from npad.cli.own_decoders import register_own_decoders
-            register_own_decoders(arguments)
+                from npad.cli.own_parts import register_own_parts
+            register_own_parts(arguments)
         return name, stub if name is None else build(name), arguments
 
 

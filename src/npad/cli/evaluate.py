@@ -187,7 +187,7 @@ def command(
 
         npad evaluate images.tar test.tsv.xz -m runs/caption -d npad --chains 20
 
-        npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
+        npad evaluate recordings.txt transcripts.txt -m whisper-tiny.en
     """
     files = EvaluationFiles.read(source, reference, model, are_texts)
     if files.kind is not Translator and where.engine is not None:

@@ -72,7 +72,7 @@ def command(
 
         npad serve --open
 
-        npad serve --model runs/en-cs --model hf:openai/whisper-tiny.en --port 9000
+        npad serve --model runs/en-cs --model whisper-tiny.en --port 9000
 
         npad serve --model runs/mine --languages en-cs
 

@@ -128,8 +128,8 @@ def command(
 ) -> None:
     """Train the paper's model to translate, to caption pictures or to transcribe speech.
 
-    An interrupted run loses at most the updates since its last checkpoint, and
-    `npad train FOLDER --resume` continues it, bit-identically. On several GPUs:
+    Ctrl-C writes a checkpoint after the current update; a killed run loses the updates since its
+    last one. `npad train FOLDER --resume` continues, bit-identically. On several GPUs:
     `torchrun --nproc-per-node 4 -m npad train …`.
 
     Examples:

@@ -38,8 +38,8 @@ def command(
         typer.Option(
             "--model",
             "-m",
-            help="Whisper model of Hugging Face, `hf:NAME_OR_PATH`, or a folder of "
-            "`npad train --task speech`.",
+            help="`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
+            "of Hugging Face, or a folder of `npad train --task speech`.",
         ),
     ],
     language: Annotated[
@@ -82,9 +82,9 @@ def command(
 
         npad transcribe --model hf:openai/whisper-tiny.en talk.wav
 
-        npad transcribe --model hf:whisper-tiny.en lecture.wav --format srt -o lecture.srt
+        npad transcribe --model whisper-tiny.en lecture.wav --format srt -o lecture.srt
 
-        npad transcribe --model hf:whisper-tiny.en *.wav --format vtt -o subtitles/
+        npad transcribe --model whisper-tiny.en *.wav --format vtt -o subtitles/
 
         npad transcribe -m runs/digits digits.wav --overlay attention.png
 

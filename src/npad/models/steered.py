@@ -6,14 +6,14 @@ it finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
-from npad.model import Perturb, ensure_model, name_of
+from npad.model import Capabilities, Perturb, ensure_model, name_of
 from npad.models.actors import Actor, ActorState, Push
 from npad.models.clean import Judged, WrappingState
 from npad.validation import brief
@@ -61,6 +61,12 @@ class Steered(Judged):
     def _identity(self) -> tuple[Any, ...]:
         return self.model, self.actor, self.actor.weight.data_ptr()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        inner = Capabilities.of(self.model)
+        widen = None if inner.widen is None else self.widen
+        return replace(super().capabilities, widen=widen)
+
     def wrapped(self, inner: Any, source: Any) -> SteeredState:
         return self.attach(inner, len(source))
 
@@ -77,5 +83,12 @@ class Steered(Judged):
         return logits, SteeredState(inner, remembered, state.pushed)
 
     def select(self, state: SteeredState, rows: Tensor) -> SteeredState:
+        return self._at(state, rows, self.model.select(state.inner, rows))
+
+    def widen(self, state: SteeredState, rows: Tensor) -> SteeredState:
+        """Return a state that ends in copies of its first sentence, whose rows are `rows`."""
+        return self._at(state, rows, self.model.widen(state.inner, rows))
+
+    def _at(self, state: SteeredState, rows: Tensor, inner: Any) -> SteeredState:
         remembered, pushed = tree_map(lambda x: x[rows], (state.actor, state.pushed))
-        return SteeredState(self.model.select(state.inner, rows), remembered, pushed)
+        return SteeredState(inner, remembered, pushed)

@@ -83,11 +83,14 @@ class ModelReference:
     def parse(cls, name: str | Path) -> ModelReference:
         """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, `FILE.py:NAME`.
 
-        Anything else is the path of a folder.
+        Anything else is the path of a folder; one that `npad fetch` wrote needs no prefix.
 
         Raises:
-            InvalidInput: `name` is not a path, or `hf:` or `chat:` is not followed by a name.
+            InvalidInput: `name` is not a path, `hf:` or `chat:` is not followed by a name, or the
+                model has not been fetched yet.
         """
+        from npad.pipelines.fetching import RELEASES, SEAL  # not needed to start a command
+
         ensure_path("name", name)
         text = str(name)
         if text == TOY:
@@ -98,17 +101,22 @@ class ModelReference:
                 if not pretrained:
                     rule = f"{prefix} needs a model's name or folder"
                     raise InvalidInput(f"{rule}, such as {prefix}{example}")
+                if pretrained in RELEASES and not os.path.lexists(pretrained):
+                    raise _not_fetched(pretrained)
                 return cls(text, pretrained=pretrained, chat=prefix == CHAT)
         python = PythonName.parse(text) if isinstance(name, str) else None
         if python is not None:
             return cls(text, python=python)
         folder = SHIPPED.get(text, Path(name))
         if os.path.lexists(folder):
-            return cls(text, folder=folder)
+            fetched = (folder / SEAL).is_file()
+            return cls(text, pretrained=text) if fetched else cls(text, folder=folder)
+        if text in RELEASES:
+            raise _not_fetched(text)
         brought = plugins.installed(plugins.MODELS)
         if text in brought:
             return cls(text, python=brought[text])
-        similar = get_close_matches(text, (*SHIPPED, TOY, *brought), 1)
+        similar = get_close_matches(text, (*SHIPPED, TOY, *RELEASES, *brought), 1)
         if similar:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
@@ -126,6 +134,10 @@ class ModelReference:
             trained = f"{', '.join(SHIPPED)} or a folder that npad train wrote"
             raise InvalidInput(f"{self.name} cannot {purpose}; give {trained}")
         return self.folder
+
+
+def _not_fetched(name: str) -> InvalidInput:
+    return InvalidInput(f"there is no folder {name} here; `npad fetch {name}` makes it")
 
 
 @dataclass(frozen=True)

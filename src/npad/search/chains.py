@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from npad.engine.cuda_graphs import graphs_of
+from npad.engine.cuda_graphs import bucket, graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.hypotheses import Hypotheses, join
@@ -110,7 +110,8 @@ class ChainRunner:
             to_device(chains.sigma, device),
         )
         with graphs_of(noisy) as graphs:
-            if graphs is None or rows > CAPTURED_ROWS:
+            few_shapes = bucket(len(problems)) == len(problems)
+            if graphs is None or rows > CAPTURED_ROWS or not few_shapes:
                 noisy_state, ids, numbers_of_rows = start(*arguments)
             else:
                 key = "start chains", problems.per_sentence

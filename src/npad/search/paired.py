@@ -57,6 +57,7 @@ class PairedClean(Wrapper[State]):
             super().capabilities,
             step_pair=self.step_pair,
             reserve=None if inner.reserve is None else self.reserve,
+            widen=None if inner.widen is None else self.widen,
             steer=None if inner.steer is None else self.steer,
             capturable=inner.capturable,
         )
@@ -66,6 +67,14 @@ class PairedClean(Wrapper[State]):
         make_room = Capabilities.of(self.model).reserve
         assert make_room is not None
         return replace(state, inner=make_room(state.inner, steps))
+
+    def widen(self, state: PairedState, rows: Tensor) -> PairedState:
+        """Return a state that ends in copies of its first sentence, whose rows are `rows`."""
+        widen_inner = Capabilities.of(self.model).widen
+        assert widen_inner is not None
+        layout = Layout(len(rows) // state.layout.each, state.layout.each)
+        inner = widen_inner(state.inner, with_pairs(rows, state.layout, layout))
+        return PairedState(inner, layout)
 
     def steer(
         self, state: PairedState, rows: int, pushed: Tensor | None = None

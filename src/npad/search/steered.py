@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from npad.engine.cuda_graphs import graphs_of
+from npad.engine.cuda_graphs import bucket, graphs_of
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Layout, Model
@@ -64,7 +64,7 @@ class SteeredSearch(Decoder):
             if plain and pairs_pay(capabilities, len(problems) * self.inner.rows):
                 layout = Layout(len(problems) // problems.per_sentence, problems.per_sentence)
                 start = partial(steered_pairs, model, layout)
-                if graphs is None:
+                if graphs is None or bucket(layout.sentences) != layout.sentences:
                     steered = start(state)
                 else:
                     key = "start steered", layout
