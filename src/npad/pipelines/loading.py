@@ -215,7 +215,13 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
     def encode_message(text: str) -> list[int]:
         message = {"role": "user", "content": text}
         options = {"add_generation_prompt": True, "return_dict": True}
-        return list(tokenizer.apply_chat_template([message], **options)["input_ids"])
+        try:
+            return list(tokenizer.apply_chat_template([message], **options)["input_ids"])
+        except Exception as error:  # a template is a program, of strangers
+            raise InvalidInput(
+                f"the chat template of {name} fails with {brief(error)}; write hf:{name}, and the "
+                "prompt as the model expects it"
+            ) from error
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         if chat:

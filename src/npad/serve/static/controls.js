@@ -148,7 +148,6 @@ export class Controls {
   #change(field) {
     if (!this.state || field.name === "text") return;
     this.#take(field);
-    this.show(this.state);
     this.onChange(field.name);
   }
 

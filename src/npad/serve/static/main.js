@@ -118,8 +118,10 @@ function onView(changes) {
   remember(state);
 }
 
-/** The user has changed the model, the decoder or an option. */
+/** The user has changed the model, the decoder or an option, and perhaps the text before. */
 function onControls(name) {
+  const typed = form.elements.text.value;
+  if (typed.trim() && typed !== state.text) Object.assign(state, { text: typed, part: null });
   if (name === "model") {
     const { model } = controls;
     const known = examplesOf(model);
