@@ -161,7 +161,7 @@ def memory(
 
 
 def by_sentences(sizes: Sequence[int]) -> Table:
-    table = Table("sentences", "seconds", "ms a sentence", title="npad translate, two chains")
+    table = Table("sentences", "seconds", "ms per sentence", title="npad translate, two chains")
     times = []
     with tempfile.TemporaryDirectory() as folder:
         model, text = Path(folder) / "model", Path(folder) / "text"
