@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -166,8 +167,10 @@ def _show(
         for done, measured in enumerate(speeds, start=1):
             progress(f"{measured.strategy} is done", done, len(names))
             rows.append(measured)
+            if not sys.stderr.isatty():  # where there is no bar
+                note(f"{done} of {len(names)} done: {measured.strategy}")
             if as_json:
-                print(json.dumps(asdict(measured) | settings))
+                print(json.dumps(asdict(measured) | settings), flush=True)
     if as_json:
         return
     shares = all(row.share is not None for row in rows)

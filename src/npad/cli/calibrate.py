@@ -24,13 +24,14 @@ from npad.calibrate.report import (
     LEVEL,
     Data,
     as_record,
-    by_name,
+    cheaper,
     header,
     method,
     plot,
     summary,
     table_rows,
     verdict,
+    with_cost,
 )
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
@@ -81,7 +82,7 @@ def command(
     calls: Annotated[
         float | None,
         typer.Option(
-            help=f"Budget: model calls a sentence, re-scoring included. [{CALLS}]", metavar="N"
+            help=f"Budget: model calls per sentence, re-scoring included. [{CALLS}]", metavar="N"
         ),
     ] = None,
     milliseconds: Annotated[
@@ -89,7 +90,7 @@ def command(
         typer.Option(
             "--milliseconds",
             "--ms",
-            help="Budget: milliseconds a sentence on this machine, when it is idle.",
+            help="Budget: milliseconds per sentence on this machine, when it is idle.",
             metavar="N",
         ),
     ] = None,
@@ -280,14 +281,12 @@ def _print(data: Data) -> None:
     out.print("\n".join(summary(data)), "", sep="\n")
     out.print(table, "", sep="\n")
     out.print(LEGEND.format(level=LEVEL))
-    out.print(f"Recommended: {data['winner']}")
-    out.print(f"  {data['command']['best']}", soft_wrap=True)
     for sentence in [*verdict(data), method()]:
         out.print(sentence)
+    out.print(f"\nRecommended: {with_cost(data, data['winner'])}")
+    out.print(f"  {data['command']['best']}", soft_wrap=True)
+    out.print(cheaper(data))
     if data["cheaper"] is not None:
-        held = by_name(data)[data["cheaper"]]["held_out"]
-        cost = f"{held['cost']:.1f} {data['unit']} a sentence"
-        out.print(f"\nThe cheapest that it beats on neither part: {data['cheaper']}, {cost}")
         out.print(f"  {data['command']['cheaper']}", soft_wrap=True)
 
 

@@ -78,8 +78,9 @@ def command(
 
         NPAD_TOKEN=$(openssl rand -hex 16) npad serve --host 0.0.0.0
     """
-    for library in ("starlette", "uvicorn", "python_multipart"):
+    for library in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(library) is None:
+            library = library.replace("_", "-")
             raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
     from npad.pipelines.loading import load
     from npad.pipelines.translation import Translator

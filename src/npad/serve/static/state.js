@@ -35,7 +35,7 @@ export function toRequest(state) {
   const query = toSearch({ ...state, text: parts[part].text });
   const wide = { npad: "chains", sampling: "samples" }[state.decoder ?? "npad"];
   const count = Math.min(state.options[wide] ?? 50, MOST);
-  if (wide && count > 0) query.set("nbest", count); // else the server says what is wrong with it
+  if (wide && count > 0) query.set("nbest", count); // otherwise the server names the mistake
   return query;
 }
 
