@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,7 +16,7 @@ import torch
 import typer
 from rich.table import Table
 
-from npad.cli.decoder_options import flag_of
+from npad.cli.decoder_options import complete_decoder, flag_of
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
@@ -24,7 +25,6 @@ from npad.pipelines.loading import defaults_of, load
 from npad.reproduce import speed
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
-from npad.search.registry import DECODERS
 from npad.search.request import Decoding, decoding_from
 from npad.text.files import read_lines
 from npad.validation import counted, ensure_choice, ensure_integer
@@ -55,8 +55,9 @@ def command(
             "--decoder",
             "-d",
             metavar="NAME",
-            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.names())}; or "
-            "with its fields, as beam(width=3). May be given several times.",
+            help="Decoder to time, instead of the usual ones, by name or with its fields, as "
+            "beam(width=3). May be given several times.",
+            autocompletion=complete_decoder,
         ),
     ] = None,
     model: Annotated[
@@ -166,8 +167,10 @@ def _show(
         for done, measured in enumerate(speeds, start=1):
             progress(f"{measured.strategy} is done", done, len(names))
             rows.append(measured)
+            if not sys.stderr.isatty():  # where there is no bar
+                note(f"{done} of {len(names)} done: {measured.strategy}")
             if as_json:
-                print(json.dumps(asdict(measured) | settings))
+                print(json.dumps(asdict(measured) | settings), flush=True)
     if as_json:
         return
     shares = all(row.share is not None for row in rows)

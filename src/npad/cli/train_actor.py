@@ -28,13 +28,15 @@ from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_a
 RECIPE_OPTIONS = ("learning_rate", "batch", "epochs", "patience", "precision", "seed")
 
 
-def _actor(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The actor")
+def _actor(help: str, hidden: bool = False) -> Any:
+    return typer.Option(help=help, rich_help_panel="The actor", hidden=hidden)
 
 
 @with_options(
-    *field_parameters(ActorPlan, "What to learn", ("width", "criterion", "dropout")),
-    *field_parameters(ACTOR_RECIPE, "The recipe", RECIPE_OPTIONS),
+    *field_parameters(
+        ActorPlan, "What to learn", ("width", "criterion", "dropout"), everyday=("width",)
+    ),
+    *field_parameters(ACTOR_RECIPE, "The recipe", RECIPE_OPTIONS, everyday=("batch", "epochs")),
 )
 def command(
     folder: Annotated[
@@ -65,12 +67,12 @@ def command(
     device: Device = "auto",
     kind: Annotated[str, _actor("`feed-forward`, `gated` or `gru`.")] = "feed-forward",
     units: Annotated[int, _actor("Units of its hidden layer.")] = 512,
-    layers: Annotated[int, _actor("Hidden layers, except for a gru.")] = 1,
+    layers: Annotated[int, _actor("Hidden layers, except for a gru.", hidden=True)] = 1,
     inputs: Annotated[
-        str, _actor("What it reads, with commas: state, embedding, source.")
+        str, _actor("What it reads, with commas: state, embedding, source.", hidden=True)
     ] = "state",
     sites: Annotated[
-        str, _actor("Where it pushes, with commas: sites of the model's noise.")
+        str, _actor("Where it pushes, with commas: sites of the model's noise.", hidden=True)
     ] = "hidden",
     **settings: Any,
 ) -> None:

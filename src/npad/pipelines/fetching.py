@@ -15,7 +15,7 @@ from npad.errors import InvalidInput, StorageError
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest, seal, unseal
 from npad.storage.wheels import Wheel, collect
-from npad.validation import as_list, brief, ensure_choice, ensure_path
+from npad.validation import as_list, brief, did_you_mean, ensure_choice, ensure_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,7 +142,8 @@ def fetch(
         StorageError: a file cannot be downloaded, read or written, or is damaged.
     """
     if not isinstance(name, str) or name not in RELEASES:
-        raise InvalidInput(f"cannot fetch {brief(name)}; choose one of {', '.join(RELEASES)}")
+        choice = did_you_mean(str(name), RELEASES) or f"; choose one of {', '.join(RELEASES)}"
+        raise InvalidInput(f"cannot fetch {brief(name)}{choice}")
     folder = name if folder is None else folder
     files = as_list("files", files, "a list of paths")
     for option, path in (("folder", folder), *(("files", path) for path in files)):

@@ -18,7 +18,7 @@ from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected, with_selector
 from npad.specs import default_of, label, name_of_kind, parse_value
-from npad.validation import brief, ensure_fields
+from npad.validation import brief, did_you_mean, ensure_fields
 
 MAX_LENGTH = 200
 MAX_ROWS = 1024
@@ -182,7 +182,8 @@ class _Builder:
         kind = DECODERS.kind_of(name)
         if kind is None:
             names = ", ".join(DECODERS.names())
-            raise InvalidInput(f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}")
+            rule = f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}"
+            raise InvalidInput(rule + did_you_mean(name, DECODERS.names()))
         values, seed = self._fill(kind), given.get("seed")  # the seed is an inner decoder's, too
         types = _types_of(kind)
         own = fields(kind)
