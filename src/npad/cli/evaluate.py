@@ -271,7 +271,7 @@ def _rows(report: Report) -> dict[str, str]:
     rows |= {
         "unique hypotheses": f"{report.unique:.1f} per {unit}",
         "finished": f"{report.finished:.1%}",
-        **{name: f"{n / size:,.1f} a {unit}, {n:,} in all" for name, n in calls.items()},
+        **{name: f"{n / size:,.1f} per {unit}, {n:,} in total" for name, n in calls.items()},
         "time": f"{report.seconds:.1f} s, {size / report.seconds:,.1f} {unit}s per second",
         **_times(report),
         "decoding": report.signature,

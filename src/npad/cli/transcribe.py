@@ -156,7 +156,7 @@ def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path
     if output is not None and output.is_dir():
         return files_in(output, files, SUFFIXES[form])
     if form in ("srt", "vtt") and len(files) > 1:
-        rule = f"{form} has one recording a file, and there are {len(files)}"
+        rule = f"{form} holds one recording per file, and there are {len(files)}"
         raise InvalidInput(f"{rule}; name an existing folder with -o")
     return None
 
