@@ -74,6 +74,7 @@ BY_FOLDER = {
     "pipelines": {
         "captioning": "captioning",
         "fetching": "fetch",
+        "ffmpeg": "ffmpeg",
         "firefox": "firefox",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
