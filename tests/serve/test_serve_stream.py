@@ -1,4 +1,4 @@
-"""The stream of a search: its events, their order, and that they repeat to the digit."""
+"""The stream of a search: its events, their order, and that they repeat exactly."""
 
 from __future__ import annotations
 

@@ -156,7 +156,8 @@ def blank(browser, server):
     ],
 )
 def test_texts_that_the_model_does_not_know_get_a_warning(visit, text, warned):
-    page = visit(f"/?model=en-de&decoder=greedy&text={quote(text)}")
+    page = visit(f"/?model=en-de&decoder=greedy&text={quote(text)}", settled=False)
+    page.locator("#n-best-rows tr").first.wait_for()
     warning = page.locator("#warning")
     assert warning.is_visible() == (warned is not None)
     if warned:

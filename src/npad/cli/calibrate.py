@@ -35,7 +35,16 @@ from npad.calibrate.report import (
 )
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, Precision
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    Device,
+    MaxLength,
+    MaxRows,
+    ModelName,
+    Precision,
+    completing,
+)
 from npad.cli.terminal import bar, console
 from npad.engine.cost import Unit
 from npad.engine.devices import device_named
@@ -103,17 +112,24 @@ def command(
             help=f"{', '.join(metric_names())}. [bleu; wer for recordings; logprob without "
             "references]",
             metavar="NAME",
+            autocompletion=completing(*metric_names()),
         ),
     ] = None,
     held_out: Annotated[
         str | None,
-        typer.Option(help="Source lines to compare the best decoders on. [half of SOURCE]"),
+        typer.Option(
+            help="Source lines to compare the best decoders on. [half of SOURCE]", hidden=True
+        ),
     ] = None,
-    held_out_reference: Annotated[str | None, typer.Option(help="Their references.")] = None,
+    held_out_reference: Annotated[
+        str | None, typer.Option(help="Their references.", hidden=True)
+    ] = None,
     check_all: Annotated[
         bool,
         typer.Option(
-            "--check-all", help="Compare all decoders in the budget on the held-out lines; slow."
+            "--check-all",
+            help="Compare all decoders in the budget on the held-out lines; slow.",
+            hidden=True,
         ),
     ] = False,
     sigmas: Annotated[
@@ -123,7 +139,8 @@ def command(
         ),
     ] = None,
     split_seed: Annotated[
-        int, typer.Option(help="Seed of the split and of the order of the lines.", min=0)
+        int,
+        typer.Option(help="Seed of the split and of the order of the lines.", min=0, hidden=True),
     ] = 0,
     records: Annotated[
         Path | None,

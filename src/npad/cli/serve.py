@@ -63,7 +63,7 @@ def command(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Serve models over HTTP, with a page that shows how they decode.
+    """Serve models over HTTP, with a page that shows them decode.
 
     Needs the extra `serve`. The API is that of LibreTranslate, and one of its own with a stream of
     the search's steps: docs/serving.md.

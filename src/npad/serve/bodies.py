@@ -101,7 +101,7 @@ async def body_parameters(request: Request, limits: Limits) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise InvalidInput("the body must be UTF-8") from None
     if kind == FORM:
-        if text.lstrip().startswith("{"):  # curl -d says so unless it is told otherwise
+        if text.lstrip().startswith("{"):  # the default of curl -d
             raise RequestRefused(415, f"the body is JSON: send Content-Type: {JSON}, not {FORM}")
         return dict(_pairs(text))
     try:
