@@ -417,3 +417,8 @@ def test_ray_data_has_the_defaults_of_a_model_and_a_request():
     }.items():
         for name in names:
             assert parameters[name].default == signature(kind).parameters[name].default
+
+
+def test_a_corpus_is_written_as_lines_of_the_best_by_default(tmp_path):
+    assert Corpus(tmp_path / "in", tmp_path / "out").form == "text, 1 best"
+    assert Corpus(tmp_path / "in", tmp_path / "out.jsonl", nbest=2).form == "json, 2 best"
