@@ -17,12 +17,12 @@ PYTHON  ?= python3
 BIN     := .venv/bin
 PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 LOWEST  := .venv-lowest
-# The torch that test-lowest installs: the lower bound of pyproject.toml, unless told.
+# The torch that test-lowest installs: by default the lower bound of pyproject.toml.
 TORCH_LOWEST ?=
 POCKETSPHINX := pocketsphinx==5.1.1
 POCKETSPHINX_SHA256 := 675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355
 AXE_CORE := axe-core@4.14.0
-# Old libraries use what newer ones deprecate; that is not npad's to mend.
+# Old libraries use what newer ones deprecate, which npad cannot fix.
 OLD     := -W ignore::DeprecationWarning
 
 .PHONY: demo serve test fuzz test-real test-scale test-web test-lowest mutants lint types house unit coverage docs dist hooks format benchmark clean
@@ -71,7 +71,7 @@ test-web: .venv/.browser
 # transformers asks for newer tokenizers and safetensors than npad itself, so the extra hf is tested after the rest.
 test-lowest:
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(PYTHON) .ci/lowest.py --torch "$(TORCH_LOWEST)" core plot caption serve > $(LOWEST)/core.txt
+	$(PYTHON) .ci/lowest.py --torch "$(TORCH_LOWEST)" core plot caption serve firefox > $(LOWEST)/core.txt
 	$(PYTHON) .ci/lowest.py hf > $(LOWEST)/hf.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/core.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
@@ -83,7 +83,7 @@ test-lowest:
 fuzz: .venv/.ready
 	NPAD_FUZZ=1 $(BIN)/pytest tests/storage/test_damage.py
 
-# Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts anew.
+# Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts from scratch.
 mutants: .venv/.ready
 	$(BIN)/python tests/helpers/mutants.py $(MUTANTS)
 

@@ -115,7 +115,7 @@ def test_a_device_that_is_not_there_is_one_line(command, device, capsys, monkeyp
 def test_a_precision_that_there_is_not_is_one_line(command, capsys, monkeypatch):
     line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--precision", "int4")
     assert line.startswith("precision must be one of 'float32', 'bfloat16'")
-    assert line.endswith(", not 'int4'")
+    assert ", not 'int4'" in line
 
 
 @pytest.mark.parametrize("command", [one for one in PRECISE if one != "train"])

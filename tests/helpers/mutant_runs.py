@@ -77,7 +77,7 @@ class Watch:
 def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: int) -> int:
     """Run the tests of a mutant's area in this process, which is a fork made for it."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.setsid()  # so that a timeout ends the processes of its tests, too
+    os.setsid()  # so that a timeout also ends the processes of its tests
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""check_model finds each way of breaking the contract, and says which in words."""
+"""check_model finds each way of breaking the contract, and describes it."""
 
 from __future__ import annotations
 

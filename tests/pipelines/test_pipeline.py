@@ -193,7 +193,7 @@ def test_what_is_no_source_is_refused(pipeline, sources, wrong):
 
 @pytest.fixture(scope="module", params=["picture", "sound"])
 def folder(request, tmp_path_factory):
-    """The folder of an untrained model of npad's own."""
+    """The folder of an untrained npad model."""
     return random_model(tmp_path_factory.mktemp("model"), request.param)
 
 

@@ -361,3 +361,16 @@ def test_a_run_is_not_trained_with_noise_of_a_file(noise_file, tmp_path, capsys,
     line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *files, *noise)
     assert line.startswith("a run can be resumed only with a schedule and a distribution that npad")
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_decoder_of_a_file_is_explained_as_others_are(file, npad_here):
+    name = f"{file}:Twice"
+    shown = npad_here("decoders", name).stdout
+    assert "A beam of twice the given width." in shown.splitlines()[0]
+    assert "--half N  Half the width. [2]" in shown
+    assert f"--decoder {name} " in " ".join(shown.split())
+    assert "Documentation" not in shown
+    assert "--half N" in npad_here("translate", "-d", name, "--help-all").stdout
+    assert npad_here("decoders", f"{file}:ready").stdout.startswith(
+        f"{file}:ready: Run noisy chains"
+    )

@@ -51,7 +51,7 @@ def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
 
 @pytest.mark.parametrize("finish", RULES)
 def test_it_is_its_plain_transcription_with_many_tokens(finish):
-    """With more tokens than the width, one prefix's children may fill the beam, and end, too."""
+    """With more tokens than the width, one prefix's children may fill the beam, and end as well."""
     draw = random.Random(finish)
     for seed in range(300):
         model = TableModel.random(draw.randint(4, 8), draw.randint(2, 3), seed, dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
     truth = sorted(
         model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True
     )
-    width = len(truth) + 1  # above the vocabulary, too
+    width = len(truth) + 1  # larger than the vocabulary
     found = decode(model, [0], Beam(width, finish, nbest=width), max_length)[0]
     assert [one.finished for one in found] == [one.finished for one in truth]
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in truth])

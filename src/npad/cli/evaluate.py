@@ -25,6 +25,7 @@ from npad.cli.options import (
     ModelName,
     Precision,
     WithTime,
+    completing,
 )
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
@@ -165,6 +166,7 @@ def command(
             help=f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
             "recordings wer; of pictures bleu4, cider]",
             metavar="NAME",
+            autocompletion=completing(*metric_names()),
         ),
     ] = None,
     max_rows: MaxRows = 1024,
@@ -174,11 +176,12 @@ def command(
     *,
     decoder: Decoder,
 ) -> None:
-    """Decode a test set and measure NLL, BLEU, chrF or other metrics, lengths, calls and time.
+    """Measure quality and cost of a decoder on a test set.
 
-    If SOURCE is a folder or tar, caption or transcribe the files that a manifest names and measure
-    BLEU-4 and CIDEr-D of captions, or word error rate; if every source line is the path of a WAV
-    file, transcribe these.
+    Prints NLL, BLEU, chrF or other metrics, lengths, model calls and time. If SOURCE is a folder or
+    tar, caption or transcribe the files that a manifest names and measure BLEU-4 and CIDEr-D of
+    captions, or word error rate; if every source line is the path of a WAV file, transcribe
+    these.
 
     Examples:
 
@@ -266,7 +269,7 @@ def _rows(report: Report) -> dict[str, str]:
     rows |= {
         "unique hypotheses": f"{report.unique:.1f} per {unit}",
         "finished": f"{report.finished:.1%}",
-        **{name: f"{n / size:,.1f} a {unit}, {n:,} in all" for name, n in calls.items()},
+        **{name: f"{n / size:,.1f} per {unit}, {n:,} in total" for name, n in calls.items()},
         "time": f"{report.seconds:.1f} s, {size / report.seconds:,.1f} {unit}s per second",
         **_times(report),
         "decoding": report.signature,

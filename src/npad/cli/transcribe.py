@@ -12,7 +12,7 @@ import typer
 from torch import Tensor
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device
+from npad.cli.options import OUTPUT, Device, complete_model, completing
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -38,6 +38,8 @@ def command(
         typer.Option(
             "--model",
             "-m",
+            metavar="NAME",
+            autocompletion=complete_model,
             help="`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
             "of Hugging Face, or a folder of `npad train --task speech`.",
         ),
@@ -57,6 +59,8 @@ def command(
             "--format",
             help="`text`, a line each; `json`, an object each with times; `windows`, an object per "
             "window with scores; `srt` or `vtt`.",
+            metavar="NAME",
+            autocompletion=completing(*TRANSCRIPTS),
             rich_help_panel=OUTPUT,
         ),
     ] = "text",
@@ -72,7 +76,7 @@ def command(
     *,
     decoding: Decoding,
 ) -> None:
-    """Transcribe recordings with a speech model such as Whisper, one line each.
+    """Transcribe recordings with a speech model such as Whisper.
 
     Recordings longer than the model's input (Whisper: 30 seconds) are cut at pauses; windows of all
     recordings are decoded together. Silence has an empty transcript. json, srt and vtt have the
@@ -148,7 +152,7 @@ def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path
     if output is not None and output.is_dir():
         return files_in(output, files, SUFFIXES[form])
     if form in ("srt", "vtt") and len(files) > 1:
-        rule = f"{form} has one recording a file, and there are {len(files)}"
+        rule = f"{form} holds one recording per file, and there are {len(files)}"
         raise InvalidInput(f"{rule}; name an existing folder with -o")
     return None
 

@@ -95,15 +95,16 @@ async def body_parameters(request: Request, limits: Limits) -> dict[str, Any]:
     """
     kind = content_type(request)
     if kind not in (JSON, FORM):
-        raise RequestRefused(
-            415, f"send {JSON} or {FORM}, not {brief(kind, 60) if kind else 'nothing'}"
-        )
+        found = f"it is {brief(kind, 60)}" if kind else "it is missing"
+        raise RequestRefused(415, f"send Content-Type: {JSON} with JSON, or {FORM}; {found}")
     body = b"".join([chunk async for chunk in read_body(request, limits, limits.body)])
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidInput("the body must be UTF-8") from None
     if kind == FORM:
+        if text.lstrip().startswith("{"):  # the default of curl -d
+            raise RequestRefused(415, f"the body is JSON: send Content-Type: {JSON}, not {FORM}")
         return dict(_pairs(text))
     try:
         content = json.loads(text)

