@@ -41,9 +41,16 @@ NEAR = {"bleu": 0.1, "wer": 0.3}  # what still counts as equally good
 LEGEND = (
     "`ms` are milliseconds per sentence: the median of the rounds in which all decoders took "
     "turns, and in brackets the fastest and the slowest round. `calls` are model calls per "
-    "sentence, re-scoring included. Scores of decoders with a seed are means over the seeds; ± is "
-    "half of the 95 % interval of a bootstrap over sentences. `ln`: the candidate with the best "
-    "length-normalised log-probability is chosen; without it, the most probable one."
+    "sentence, re-scoring included. Scores of decoders with a seed are means over the seeds; "
+    "differences have 95 % intervals of a paired bootstrap over sentences, as the bars in the "
+    "plot. `ln`: the candidate with the best length-normalised "
+    "log-probability is chosen; without it, the most probable one."
+)
+
+BASELINE = "greedy"
+BUSY = (
+    "Other programs ran on this machine meanwhile. Times are therefore the processor time of one "
+    "thread, which still varies with the caches that programs share."
 )
 
 
@@ -104,11 +111,6 @@ class Results:
         """1 if a higher score is better, else −1."""
         return -1 if self.metric.lower_is_better else 1
 
-    def interval(self, name: str) -> Difference:
-        """Return the score of a decoder with its interval, over the seeds."""
-        texts = self.rows[name].texts
-        return paired(self.metric, texts, [1 / len(texts)] * len(texts))
-
     def _compare(self, name: str, other: str) -> Difference:
         """Return the score of a decoder minus that of another."""
         own, others = self.rows[name].texts, self.rows[other].texts
@@ -144,10 +146,11 @@ def findings(results: Results) -> Iterator[str]:
             if row.family in BEAMS and row.times[batch].milliseconds <= limit
         ]
         better = [name for name in faster if _is_better(results, results.compare(name, npad))]
-        words = "no beam is" if not better else f"{', '.join(better)} is"
+        beaten = [name for name in faster if _is_better(results, results.compare(npad, name))]
         yield (
-            f"**{alone.capitalize()}**, the best NPAD is {npad} ({limit:.1f} ms); {words} both as "
-            f"fast and better by an interval above zero. Beams that are as fast: {len(faster)}."
+            f"**{alone.capitalize()}**, the best NPAD is {npad} ({limit:.1f} ms). "
+            f"Of {len(faster)} beams that are as fast, {len(better)} are better and {len(beaten)} "
+            "worse by an interval that excludes zero."
         )
         small = next((name for name in results.rows if name.startswith("beam ")), None)
         best = results.best(["beam ln"], batch)
@@ -186,16 +189,15 @@ def _is_better(results: Results, difference: Difference) -> bool:
 def table(results: Results) -> str:
     """Return the table of all decoders."""
     metrics = [METRICS[name] for name in results.about["metrics"]]
-    header = ["decoder", *(m.title for m in metrics), "calls"]
+    header = ["decoder", *(m.title for m in metrics), f"{metrics[0].title} − greedy's", "calls"]
     header += [f"ms, batch {batch}" for batch in results.batches]
     return markdown_table(header, _cells(results))
 
 
 def _cells(results: Results) -> Iterator[list[str]]:
     for name, row in results.rows.items():
-        score = results.interval(name)
-        cells = [name, f"{score.value:.2f} ± {(score.high - score.low) / 2:.2f}"]
-        cells += [f"{row.scores[m]:.1f}" for m in results.about["metrics"][1:]]
+        cells = [name, *(f"{row.scores[m]:.2f}" for m in results.about["metrics"])]
+        cells.append("" if name == BASELINE else str(results.compare(name, BASELINE)))
         cells.append(f"{row.calls:,.0f}")
         for batch in results.batches:
             timing = row.times[batch]
@@ -207,7 +209,7 @@ def _cells(results: Results) -> Iterator[list[str]]:
 def plot(results: Results, path: Path) -> None:
     """Draw quality against each cost: model calls, and the time at every batch size."""
     better = "lower" if results.metric.lower_is_better else "higher"
-    y = f"{results.metric.title} ({better} is better)"
+    y = f"{results.metric.title} minus greedy search's ({better} is better)"
     panels = [Panel("model calls per sentence", y, _curves(results, None), log=True)]
     for batch in results.batches:
         if batch == 1:
@@ -223,7 +225,7 @@ def _curves(results: Results, batch: int | None) -> dict[str, Curve]:
     """Return the curves of all families against a cost: calls if `batch` is None."""
     points: dict[str, list[Point]] = {}
     for name, row in results.rows.items():
-        score, cost = results.interval(name), row.calls
+        score, cost = results.compare(name, BASELINE), row.calls
         if batch is not None:
             timing = row.times[batch]
             cost = timing.milliseconds if batch == 1 else timing.per_second
@@ -247,6 +249,7 @@ def page(results: Results) -> str:
         f"{about['npad']}. Chosen on the validation set: σ₀ = {chosen['sigma']:g}, schedule "
         f"{chosen['schedule']}, length normalisation α = {chosen['alpha']['NPAD']:g} for NPAD and "
         f"{chosen['alpha']['beam']:g} for beams. A time holds for this machine alone.",
+        *([BUSY] if about["machine"].endswith("process time") else []),
         "![quality against each cost](frontier.png)",
         "".join(f"- {finding}\n" for finding in findings(results)).strip(),
         table(results).strip(),
