@@ -32,7 +32,10 @@ MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 @decodes(limits={"max_rows": Transcriber.max_rows})
 def command(
-    file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
+    file: Annotated[
+        list[Path],
+        typer.Argument(help="WAV files of any sampling rate; mp3, m4a and others through ffmpeg."),
+    ],
     model: Annotated[
         str,
         typer.Option(
@@ -107,7 +110,8 @@ def command(
     targets = _targets(file, output, form)
     if overlay is not None and len(file) > 1:
         raise InvalidInput(f"--overlay shows one recording, and there are {len(file)}")
-    total = math.ceil(sum(_present_seconds(path) for path in file))
+    length_known = sum(_present_seconds(path) for path in file)
+    total = math.ceil(length_known) if math.isfinite(length_known) else 0
     on, times = device_named(device, "--device"), form not in ("text", "windows")
     transcriber = load_as(Transcriber, model, on, language=language, timestamps=times)
     seconds = 0.0
@@ -126,7 +130,7 @@ def command(
                 common.write(text)
                 common.flush()
             seconds += found.windows[-1].end
-            decoded.reach(min(total, round(seconds)))
+            decoded.reach(min(total or round(seconds), round(seconds)))
             if overlay is not None:
                 _draw(transcriber, path, found, overlay)
 
