@@ -17,7 +17,7 @@ from mutants_tables import AREAS, EQUIVALENT, LEFT_OUT
 def changes(source: str) -> set[tuple[str, str]]:
     return {
         (mutations.shown(node), mutations.shown(wrong))
-        for node, _, boolean in mutations.visited(ast.parse(source))
+        for node, _, boolean, _ in mutations.visited(ast.parse(source))
         for wrong in mutations.wrong_versions(node, boolean)
     }
 

@@ -330,3 +330,10 @@ def test_pictures_and_data_are_saved(visit):
     assert len(data["chains"]) == 20
     assert data["signature"].startswith("npad|")
     assert {"steps", "options", "source", "compared", "address"} <= set(data)
+
+
+def test_the_foot_of_the_page_leads_to_the_api(visit):
+    page = visit(CHAINS)
+    page.get_by_role("link", name="API of this server").click()
+    page.wait_for_url("**/docs")
+    page.get_by_text("/v1/decode/stream", exact=False).first.wait_for()

@@ -70,6 +70,7 @@ async function search({ entry = false } = {}) {
 /** Read the events of a run's search. */
 async function receive(run, signal, onStart) {
   for await (const [event, data] of events(toRequest(run.state), signal)) {
+    signal.throwIfAborted();
     run.receive(event, data);
     if (event === "start") onStart?.(data);
     view.changed();
