@@ -171,7 +171,7 @@ class Registry:
         Args:
             text: the part.
             fill: returns other defaults for fields that are left out, by the part's class; for the
-                parts within it, too.
+                parts within it as well.
 
         Raises:
             InvalidInput: no part or field has that name, or a value is of another type.

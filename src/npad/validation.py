@@ -191,7 +191,7 @@ def ensure_fields(value: Any, owned: bool = False) -> None:
 
     Args:
         value: the dataclass.
-        owned: whether messages name the class, too: "Power's p must be …".
+        owned: whether messages also name the class: "Power's p must be …".
 
     Raises:
         InvalidInput: names the field, the rule and the value.

@@ -1,7 +1,7 @@
 """Help that fits on a screen: usage, options in groups and examples as plain text.
 
-`--help` shows the options that a user of the command needs, and `--help-all` those that are
-`hidden`, too.
+`--help` shows the options that a user of the command needs; `--help-all` also shows those that are
+`hidden`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from npad.cli import startup
 
 if startup.is_command():
-    startup.begin()  # before the slow imports, so that an interrupt of those is one line, too
+    startup.begin()  # before the slow imports, so that interrupting them also prints one line
 
 import io
 import os
@@ -119,7 +119,9 @@ def _report(error: BaseException) -> int:
             return _fail("out of memory; process less at a time", 1, notes)
         case RecursionError() if "JSON" in str(error):
             return _fail(
-                "a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes
+                "a JSON file is nested too deeply; npad writes no such file, so it is damaged",
+                1,
+                notes,
             )
         case BrokenPipeError():  # the reader of our output has exited
             _discard_output()
