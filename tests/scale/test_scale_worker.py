@@ -1,4 +1,4 @@
-"""A worker: the outcomes of units that fail, and what is counted."""
+"""A worker: what happens to units that fail, and what is counted."""
 
 from __future__ import annotations
 
