@@ -65,6 +65,26 @@ def test_batches_cross_recordings_and_have_at_most_sixteen_windows():
     assert max(sizes) == 16
 
 
+@pytest.mark.parametrize(
+    "recording",
+    [
+        torch.zeros(0),
+        torch.zeros(5, 2),
+        torch.zeros(5, dtype=torch.long),
+        torch.tensor([0.1, math.nan]),
+        torch.tensor([0.1, -math.inf]),
+        [0.1, 0.2],
+        "talk.wav",
+    ],
+    ids=str,
+)
+def test_a_recording_is_finite_samples(recording):
+    rule = "recording 2 must be a tensor of samples: at least one, real and finite"
+    for read in (transcriber().transcribe, lambda found: list(transcriber().stream(iter(found)))):
+        with pytest.raises(InvalidInput, match=rule):
+            read([*noises(0.5), recording])
+
+
 def test_silence_is_not_decoded():
     def deaf(windows):
         raise AssertionError("a silent window was decoded")
