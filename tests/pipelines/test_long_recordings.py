@@ -256,7 +256,7 @@ def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, mo
 def test_a_bad_file_is_refused_before_any_is_transcribed(tmp_path):
     (tmp_path / "no.wav").write_bytes(b"RIFF\x00\x00\x00\x00WAVE")
     for path, rule in (
-        (tmp_path / "no.wav", "is no WAV file of integer samples"),
+        (tmp_path / "no.wav", "is not a WAV file of integer samples"),
         (tmp_path, "cannot read"),
         (tmp_path / "none.wav", "there is no file"),
     ):

@@ -281,7 +281,7 @@ def test_the_class_for_pipelines_adds_its_columns():
     batch = translate({"de": ["danke", None, "na ja"], "line": [7, 8, 9]})
     assert list(batch["en"]) == ["thanks", "", "well yes"]
     assert batch["line"] == [7, 8, 9]
-    assert list(batch["en_error"]) == ["", "it is no text", ""]
+    assert list(batch["en_error"]) == ["", "it is not text", ""]
     assert [score < 0 for score in batch["en_log_prob"]] == [True, False, True]
     with pytest.raises(InvalidInput, match="no column 'de'; it has en"):
         translate({"en": ["a"]})
@@ -387,7 +387,7 @@ def test_a_corpus_without_line_ends_is_no_text(tmp_path, pack):
     path.write_bytes(pack(b"danke\n" + bytes(files.MAX_SKIPPED_BYTES + 2**21)))
     if pack is bytes:
         os.truncate(path, 1 << 40)  # a sparse file
-    rule = "in, line 2 has more than 67,108,864 bytes; this is no text file"
+    rule = "in, line 2 has more than 67,108,864 bytes; this is not a text file"
     with limited(20), pytest.raises(InvalidInput, match=rule):
         run(path, tmp_path / "out")
 

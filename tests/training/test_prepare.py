@@ -189,9 +189,9 @@ def test_a_damaged_store_is_named(tmp_path):
         (tmp_path / "store/store.json").write_text(content)
         with pytest.raises(StorageError, match=message):
             Store.open(tmp_path / "store")
-    with pytest.raises(StorageError, match=r"is no token store"):
+    with pytest.raises(StorageError, match=r"is not a token store"):
         Store.open(tmp_path / "store/store.json")
-    with pytest.raises(StorageError, match=r"is no token store: it has no store.json"):
+    with pytest.raises(StorageError, match=r"is not a token store: it has no store.json"):
         Store.open(tmp_path)
 
 
