@@ -166,7 +166,7 @@ def test_the_usual_strategies_have_the_models_defaults():
         (["--precision=int4"], "precision must be"),
         (["--rows=0"], "rows"),
         (["--model", "toy", "--units", 8], "--units is of the untrained model; leave it out"),
-        (["--input", "lines"], "--input is for one's own model: give --model, too"),
+        (["--input", "lines"], "--input needs a model of your own: add --model"),
         (["--model", "toy", "--input", "blank"], "there is nothing to translate in blank"),
         (["--model", "toy", "--length", 0], "length must be a whole number of at least 1"),
     ],

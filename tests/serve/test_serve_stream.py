@@ -1,4 +1,4 @@
-"""The stream of a search: its events, their order, and that they repeat to the digit."""
+"""The stream of a search: its events, their order, and that they repeat exactly."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_repeated_stream_is_equal_to_the_digit(client, options):
         assert sorted(c for p in step["prefixes"] for c in p["chains"]) == [0, 1, 2, 3]
 
 
-def test_streams_are_equal_to_the_digit_under_load():
+def test_streams_are_equal_under_load():
     """Those of a model that has just been loaded, and those among many other requests."""
     texts = [TEXT, "How are you?"]
     with serving(serve("en-de", npad.load("en-de"), Limits())) as client:

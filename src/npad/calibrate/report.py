@@ -145,7 +145,7 @@ def header(data: Data) -> list[str]:
 
 
 def table_rows(data: Data) -> list[list[str]]:
-    """Return the cells of the table, one line a decoder."""
+    """Return the cells of the table, one line per decoder."""
     rows, lines = by_name(data), []
     for name in shown(data):
         row = rows[name]

@@ -41,7 +41,7 @@ share        of the rate of a large matrix product at its fastest; operations
              raise it above 100 %
 """
 SIZES = speed.Workload()  # of the untrained model
-MODEL_LENGTH = 200  # tokens of an output of one's own model, at most, as in `npad translate`
+MODEL_LENGTH = 200  # tokens of an output of a given model, at most, as in `npad translate`
 
 
 def _size(help: str) -> Any:
@@ -100,7 +100,7 @@ def command(
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.
 
-    The model is untrained and all outputs have the same length; with --model it is one's own, and
+    The model is untrained and all outputs have the same length; with --model it is yours, and
     its outputs end where they end. Every strategy is warmed up, then timed several times; medians
     are shown. The table's legend explains its columns.
 
@@ -131,7 +131,7 @@ def command(
             if sizes[name] is not None:
                 raise InvalidInput(f"--{name} is of the untrained model; leave it out with --model")
     elif input is not None:
-        raise InvalidInput("--input is for one's own model: give --model, too")
+        raise InvalidInput("--input needs a model of your own: add --model")
     chosen = {name: defaults[name] if value is None else value for name, value in sizes.items()}
     for name, value in chosen.items():
         ensure_integer(name, value, 2 if name == "vocabulary" else 1)

@@ -49,7 +49,7 @@ def command(
     overlay: Annotated[
         Path | None,
         typer.Option(
-            help="Image file for the attention over the picture, one panel a word; or a folder, "
+            help="Image file for the attention over the picture, one panel per word; or a folder, "
             "a file each.",
             rich_help_panel=OUTPUT,
         ),

@@ -35,6 +35,7 @@ from npad.evaluate.report import NLL, Report, evaluate, with_times
 from npad.metrics.metric import Metric, Reference
 from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
+from npad.pipelines.ffmpeg import SUFFIXES
 from npad.pipelines.loading import load_as, source_of
 from npad.pipelines.manifests import holds_files, read_files, read_manifest
 from npad.pipelines.names import ModelReference
@@ -89,7 +90,8 @@ class EvaluationFiles:
         sources, references = read_pairs(*sides)
         if not are_recordings(sources):
             return cls(Translator, references, lambda pipeline: (sources, len(sources)))
-        seconds = math.ceil(sum(length(path).present for path in sources))
+        present = sum(length(path).present for path in sources)
+        seconds = math.ceil(present) if math.isfinite(present) else 0
 
         def recordings(pipeline: Transcriber) -> tuple[Iterable[Any], int]:
             return (read(path, pipeline.rate) for path in sources), seconds
@@ -124,8 +126,8 @@ class EvaluationFiles:
 
 
 def are_recordings(sources: Sequence[str]) -> bool:
-    """Return whether the lines of a file are paths of WAV files."""
-    return bool(sources) and all(source.lower().endswith(".wav") for source in sources)
+    """Return whether the lines of a file are paths of recordings."""
+    return bool(sources) and all(source.lower().endswith(SUFFIXES) for source in sources)
 
 
 @decodes()
@@ -269,7 +271,7 @@ def _rows(report: Report) -> dict[str, str]:
     rows |= {
         "unique hypotheses": f"{report.unique:.1f} per {unit}",
         "finished": f"{report.finished:.1%}",
-        **{name: f"{n / size:,.1f} a {unit}, {n:,} in all" for name, n in calls.items()},
+        **{name: f"{n / size:,.1f} per {unit}, {n:,} in total" for name, n in calls.items()},
         "time": f"{report.seconds:.1f} s, {size / report.seconds:,.1f} {unit}s per second",
         **_times(report),
         "decoding": report.signature,

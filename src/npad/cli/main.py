@@ -10,7 +10,7 @@ from __future__ import annotations
 from npad.cli import startup
 
 if startup.is_command():
-    startup.begin()  # before the slow imports, so that an interrupt of those is one line, too
+    startup.begin()  # before the slow imports, so that interrupting them also prints one line
 
 import io
 import os
@@ -39,7 +39,7 @@ INSTEAD = {
     **dict.fromkeys(
         ("--beam", "--beams", "--beam-size", "--num-beams"), "--width, and --decoder beam"
     ),
-    **dict.fromkeys(("--n-best", "--n"), "--nbest"),
+    **dict.fromkeys(("--n-best", "--n", "-n"), "--nbest"),
     **dict.fromkeys(("--batch-size", "--batch"), "--max-rows"),
     **dict.fromkeys(("--max-new-tokens", "--max-len"), "--max-length"),
 }
@@ -119,7 +119,9 @@ def _report(error: BaseException) -> int:
             return _fail("out of memory; process less at a time", 1, notes)
         case RecursionError() if "JSON" in str(error):
             return _fail(
-                "a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes
+                "a JSON file is nested too deeply; npad writes no such file, so it is damaged",
+                1,
+                notes,
             )
         case BrokenPipeError():  # the reader of our output has exited
             _discard_output()
@@ -188,7 +190,7 @@ def _usage_message(error: Any) -> str:
     if message.startswith("Missing command"):
         names = ", ".join(context.command.list_commands(context))
         return f"{context.command_path} needs the name of a command: {names}"
-    if message.startswith("Missing argument"):
+    if message.startswith("Missing"):
         path = context.command_path if context is not None else "npad"
         return f"{message.rstrip('.')}; {path} --help shows examples"
     value = _typed_value(getattr(getattr(error, "param", None), "opts", []))

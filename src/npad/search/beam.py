@@ -1,6 +1,6 @@
 """Beam search: keep the `width` best prefixes (Cho, 2016, section 3.2).
 
-Three rules say what becomes of finished hypotheses: shrink, compete and pool.
+Three rules decide what happens to finished hypotheses: shrink, compete and pool.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class Decoder(ABC):
         return self
 
     def with_seed(self, seed: int) -> Decoder:
-        """Return this decoder with another seed, in its parts, too; itself if it has none."""
+        """Return this decoder with another seed, also in its parts; itself if it has no seed."""
         changes: dict[str, Any] = {}
         own: tuple[Field[Any], ...] = fields(self)  # type: ignore[arg-type]
         for field in own:

@@ -30,7 +30,7 @@ from npad.serve.bodies import (
     query_parameters,
 )
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
-from npad.serve.limits import Limits, RequestRefused, busy
+from npad.serve.limits import CLIENT_GONE, Limits, RequestRefused, busy
 from npad.serve.metrics import Metrics
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import START_SPEECH, ServedModel
@@ -40,7 +40,6 @@ from npad.validation import brief
 log = logging.getLogger("npad.serve")
 
 PIECE = 65_536  # bytes of an answer that are handed to the connection at a time
-CLIENT_GONE = 499  # nginx's status for a client that closed the connection
 Answer = Response | EventStream
 Handler = Callable[["Service", "CheckedRequest"], Awaitable[Answer]]
 

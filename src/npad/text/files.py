@@ -210,7 +210,7 @@ def _stdin() -> Any:
 
 
 def display_name(path: str | Path) -> str:
-    """Return what an error message calls a file: its path, or standard input."""
+    """Return what error messages call a file: its path, or standard input."""
     return "standard input" if str(path) == "-" else str(path)
 
 

@@ -50,7 +50,7 @@ class PreparedState:
 
     hidden: Tensor  # [layers, rows, units]
     keys: Tensor  # [sentences, length, 2 · units], 2 (U h_i + b), once per sentence
-    values: Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, likewise
+    values: Tensor  # [sentences, length, 3 · units + embedding], the same for W₂ h_i and L₃ h_i
     mask: Tensor  # [sentences, length], true at padding
     layout: Layout
     weights: Tensor  # [rows, length], the attention of the last step
