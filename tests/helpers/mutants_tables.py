@@ -57,6 +57,7 @@ BY_FOLDER = {
         "checkpoint": "checkpoint",
         "confidence": "confidence",
         "jsonl": "jsonl",
+        "marian": "marian",
         "regular": "regular files hostile_media checkpoint",
         "wheels": "fetch",
     },
@@ -72,6 +73,7 @@ BY_FOLDER = {
     },
     "pipelines": {
         "captioning": "captioning",
+        "firefox": "firefox",
         "fetching": "fetch",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
