@@ -67,7 +67,7 @@ def test_the_line_runs_as_printed(few, options, capsys, monkeypatch):
         assert data["winner"] == "greedy"
 
 
-def test_it_prints_the_frontier_the_line_and_what_it_beats(few, capsys, monkeypatch):
+def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, capsys, monkeypatch):
     options = ["few.de", *QUICK, "--records", "kept.jsonl", "--plot", "frontier.png"]
     done = command("calibrate", *options)
     shown = done.stdout
@@ -197,7 +197,7 @@ def test_the_last_sentence_says_what_a_cheaper_decoder_saves(cost, words):
     assert words in cheaper(data)
 
 
-def test_what_is_printed_fits_80_columns(few, capsys, monkeypatch):
+def test_calibrate_output_fits_80_columns(few, capsys, monkeypatch):
     """But for the command lines, which are to be copied."""
     done = command("calibrate", "few.de", *QUICK, env={"COLUMNS": "80"})
     lines = [line for line in done.stdout.splitlines() if not line.startswith("  npad ")]

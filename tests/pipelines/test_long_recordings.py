@@ -130,7 +130,7 @@ class Impatient:
         return state[rows]
 
 
-def test_what_follows_the_last_timestamp_is_transcribed_again():
+def test_sound_after_the_last_timestamp_is_transcribed_in_another_window():
     heard = Transcriber(Impatient(), hear, str, SLOW, 30.0, Timestamps(10))
     recordings = noises(3.5, 0.6)
     recordings.append(torch.cat([recordings[0][: 2 * SLOW], torch.zeros(9 * SLOW)]))

@@ -151,7 +151,9 @@ def test_compare_takes_decoders_of_a_file(file, chosen, title, npad_here):
         ("FILE:Plain", None, "derives from npad.Decoder, with a method `search`"),
     ],
 )
-def test_what_cannot_be_made_is_one_line(name, as_model, as_decoder, file, capsys, monkeypatch):
+def test_an_unusable_name_in_a_file_is_a_one_line_error(
+    name, as_model, as_decoder, file, capsys, monkeypatch
+):
     name = name.replace("FILE", str(file))
     if as_model is not None:
         line = refused_here(capsys, monkeypatch, "translate", "-m", name, TEXT)
@@ -223,7 +225,7 @@ def test_an_engine_refuses_a_decoder_of_a_file(file, capsys, monkeypatch, tmp_pa
         ("neighbour", "neighbour.py", "raised OverflowError in line 5: too far"),
     ],
 )
-def test_what_a_users_file_raises_is_said_to_be_in_that_file(
+def test_an_exception_in_a_users_file_names_the_file_and_line(
     how, name, message, file, capsys, monkeypatch
 ):
     monkeypatch.chdir(file.parent)
@@ -236,9 +238,7 @@ def test_what_a_users_file_raises_is_said_to_be_in_that_file(
 
 
 @pytest.mark.parametrize(("how", "where"), [("npad", " in line "), ("nothing", ": ")])
-def test_what_npad_raises_for_a_users_file_may_be_due_to_either(
-    how, where, file, capsys, monkeypatch
-):
+def test_a_bug_under_a_users_file_names_the_file_and_npad(how, where, file, capsys, monkeypatch):
     monkeypatch.chdir(file.parent)
     options = ["translate", "-m", "toy", "-d", f"my.py:Failing(how={how})", TEXT]
     line = refused_here(capsys, monkeypatch, *options, code=70)

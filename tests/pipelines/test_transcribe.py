@@ -38,7 +38,7 @@ def test_another_rate_is_the_same_sound(before, after):
     assert torch.allclose(found[middle], expected[middle], atol=0.01)
 
 
-def test_what_the_slower_rate_cannot_hold_is_left_out():
+def test_resampling_removes_frequencies_above_the_new_limit():
     assert audio.resample(tone(7000, 1.0, RATE), RATE, 8000)[800:-800].abs().max() < 0.01
 
 

@@ -62,7 +62,9 @@ def test_an_output_is_complete_or_absent(tmp_path):
 def test_whatever_is_cut_off_is_done_again(tmp_path, file):
     begin(tmp_path / "whole", 4)
     size = (tmp_path / f"whole{file.removeprefix('out')}").stat().st_size
-    first = len((tmp_path / "whole.manifest.jsonl").read_bytes().splitlines()[0]) + 1
+    header = (tmp_path / "whole.manifest.jsonl").read_bytes().splitlines()[0]
+    assert header.startswith(b'{"npad": 2, "identity": {"an input')
+    first = len(header) + 1
     for length in range(first if "manifest" in file else 0, size + 1):
         folder = tmp_path / f"{length}"
         folder.mkdir()

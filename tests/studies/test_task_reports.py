@@ -205,7 +205,7 @@ def test_selected_outputs_are_among_the_candidates(captioned):
         assert (row["calls"], row["seconds"]) == (plain["calls"], plain["seconds"])
 
 
-def test_what_was_not_decoded_is_not_measured(captioned, tmp_path):
+def test_undecoded_outputs_cannot_be_measured(captioned, tmp_path):
     bench = bench_of(captioned, CAPTION)
     with pytest.raises(NotMeasured, match=r"h.jsonl.gz has no outputs of .*; decode it first"):
         bench.row("test", Exact(7))

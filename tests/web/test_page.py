@@ -98,7 +98,7 @@ def test_steps_grow_the_tree(visit):
     assert "at=" in page.url
 
 
-def test_it_plays_and_pauses(visit):
+def test_play_and_pause_control_the_step_in_view(visit):
     page = visit(CHAINS)
     page.get_by_label("Speed").select_option("4")
     page.get_by_role("button", name="Play").click()

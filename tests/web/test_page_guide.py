@@ -162,6 +162,7 @@ def test_texts_that_the_model_does_not_know_get_a_warning(visit, text, warned):
     assert warning.is_visible() == (warned is not None)
     if warned:
         assert warned in warning.inner_text()
+        assert warned in page.locator("#announcement").inner_text()
 
 
 def test_after_an_error_nothing_of_the_old_output_stays(visit):
@@ -204,6 +205,11 @@ def test_technical_words_explain_themselves_to_pointer_and_keyboard(visit):
         assert tip.is_visible(), name
         page.keyboard.press("Escape")
         assert tip.is_hidden(), name
+    word = page.locator("#translation-facts dfn").first
+    word.focus()
+    page.locator("#n-best-rows button").first.dispatch_event("click")  # draws all again
+    settle(page)
+    assert word.evaluate("element => element.isConnected")
     sigma = page.get_by_role("slider", name="Noise σ₀")
     page.keyboard.press("Tab")
     sigma.focus()

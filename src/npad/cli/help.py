@@ -107,7 +107,9 @@ def help_of(command: Any, ctx: Any, besides: Collection[str] = ()) -> str:
     if listed:
         page.paragraphs([f"{path} COMMAND --help shows the options of a command, with examples."])
     if any(option.name == "decoder" for option in options):
-        page.paragraphs(["npad decoders lists the decoders; npad decoders beam has its options."])
+        page.paragraphs(
+            ["npad decoders lists the decoders; npad decoders beam shows the options of one."]
+        )
     return str(page)
 
 

@@ -57,7 +57,7 @@ async def read_body(request: Request, limits: Limits, limit: int) -> AsyncGenera
                 chunk = await anext(stream, None)
         except TimeoutError:
             seconds = limits.receive_seconds + received / SLOWEST
-            raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
+            raise RequestRefused(408, f"the body did not arrive within {seconds:.3g} s") from None
         except ClientDisconnect:
             raise RequestRefused(CLIENT_GONE, "the client closed the connection") from None
         if chunk is None:
