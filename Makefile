@@ -11,6 +11,7 @@
 #   make coverage      the tests, and the lines that none of them reached
 #   make fuzz          damaged folders, seven times as many as in make test
 #   make mutants       small wrong changes to central modules, and which of them no test notices
+#   make dist          the files of a release, in dist/, if it is ready to be released
 #   make hooks         lint and types before every commit, by pre-commit
 PYTHON  ?= python3
 BIN     := .venv/bin
@@ -24,7 +25,7 @@ AXE_CORE := axe-core@4.14.0
 # Old libraries use what newer ones deprecate; that is not npad's to mend.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo serve test fuzz test-real test-scale test-web test-lowest mutants lint types house unit coverage docs hooks format benchmark clean
+.PHONY: demo serve test fuzz test-real test-scale test-web test-lowest mutants lint types house unit coverage docs dist hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -90,6 +91,10 @@ docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html, or serve it: $(BIN)/mkdocs serve"
 
+dist: .venv/.ready
+	$(BIN)/python .ci/release.py $(TAG)
+	$(BIN)/python -m hatchling build
+
 hooks: .venv/.ready
 	$(PIP) pre-commit
 	$(BIN)/pre-commit install
@@ -141,4 +146,4 @@ benchmark: .venv/.ready
 	touch $@
 
 clean:
-	rm -rf .venv $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* site
+	rm -rf .venv $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* site dist

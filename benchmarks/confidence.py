@@ -85,7 +85,7 @@ def main() -> None:
     translator = npad.load(options.model)
     fit = translator.confidence
     if not isinstance(fit, Confidence):
-        raise SystemExit(f"{options.model} has no confidence; see npad calibrate --confidence")
+        raise SystemExit(f"{options.model} has no confidence; see npad fit-confidence")
     sources, references = lines(options.data, "test.en"), lines(options.data, "test.de")
     out = Console(width=130)
     out.print(f"npad {npad.__version__}, model {options.model}, {len(sources):,} test sentences")

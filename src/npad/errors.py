@@ -3,12 +3,15 @@
 NpadError
 ├── InvalidInput    (a ValueError)    a value given to npad is invalid; the message names the rule
 ├── ModelError      (a RuntimeError)  a model broke its contract while decoding
-│   └── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
+│   ├── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
+│   └── NoiseTooStrong (an InvalidInput too)  noise has made its logits NaN or infinite
 ├── OutOfMemory     (a MemoryError)   the work does not fit; the message says what to lower
 ├── StorageError    (an OSError)      a file could not be written, or a stored file is damaged
 └── TrainingError   (a RuntimeError)  training cannot continue
 
-There is one warning, MemoryWarning: the work did not fit at once and runs in halves.
+There are three warnings. MemoryWarning: the work did not fit at once and runs in halves.
+PluginWarning: a decoder of an installed package cannot be used, and is left out. WaitingWarning:
+a worker takes long to start, and is waited for.
 """
 
 from __future__ import annotations
@@ -30,12 +33,24 @@ class ContractError(ModelError, AssertionError):
     """`check_model` found a broken contract."""
 
 
+class NoiseTooStrong(ModelError, InvalidInput):
+    """Noise has made a model's logits NaN or infinite."""
+
+
 class OutOfMemory(NpadError, MemoryError):
     """The work does not fit in memory; the message says what to lower."""
 
 
 class MemoryWarning(UserWarning):
     """The work does not fit in memory at once; it runs in halves, with the same results."""
+
+
+class PluginWarning(UserWarning):
+    """A part of an installed package cannot be used; it is left out of a list of all parts."""
+
+
+class WaitingWarning(UserWarning):
+    """A worker takes long to start; it is waited for."""
 
 
 class StorageError(NpadError, OSError):

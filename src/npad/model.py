@@ -188,8 +188,9 @@ class Capabilities:
     judge: Model[Any] | None = None
     # low_precision(state) -> (model, state): a faster copy for noisy chains, which are re-scored
     low_precision: Callable[[Any], tuple[Model[Any], Any]] | None = None
-    # steer(state, rows) -> (model, state): the model with its actor, from a state before any step
-    steer: Callable[[Any, int], tuple[Model[Any], Any]] | None = None
+    # steer(state, rows, pushed=None) -> (model, state): the model with its actor, from a state
+    # before any step; pushed [rows] leaves out rows that stay clean
+    steer: Callable[..., tuple[Model[Any], Any]] | None = None
     # rekey(state, ids [rows]) -> state with noise keyed by these sentence ids
     rekey: Callable[[Any, Tensor], Any] | None = None
     # start_search(source) -> state: `start` of a search, which calls `reserve` before it steps
@@ -197,6 +198,9 @@ class Capabilities:
     # reserve(state, steps) -> state with room for so many steps since the start, whose shapes stay;
     # needed only where the state grows with every step
     reserve: Callable[[Any, int], Any] | None = None
+    # widen(state, rows) -> state before any step that ends in copies of its first sentence, all
+    # rows of which follow `rows`: captured steps have few shapes if few numbers of sentences occur
+    widen: Callable[[Any, Tensor], Any] | None = None
     # step_pair(state, tokens) -> logits of the noisy rows and of their clean pairs (PairedClean)
     step_pair: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None
     # σ₀ of NPAD's noise by default, as a share of the RMS of what it perturbs; None: npad's own,
@@ -232,6 +236,7 @@ class Capabilities:
             rekey=_method(model, "rekey"),
             start_search=_method(model, "start_search"),
             reserve=_method(model, "reserve"),
+            widen=_method(model, "widen"),
             relative_noise=getattr(model, "relative_noise", None),
             open_ended=bool(getattr(model, "open_ended", False)),
             normalised=bool(getattr(model, "normalised", False)),
@@ -296,6 +301,7 @@ class Wrapper(Generic[State]):
             rekey=None,
             start_search=None,
             reserve=None,
+            widen=None,
             step_pair=None,
         )
 

@@ -48,6 +48,12 @@ def rows_of(groups: Tensor, width: int) -> Tensor:
     return (groups[:, None] * width + torch.arange(width, device=groups.device)).flatten()
 
 
+def with_copies(count: int, total: int, device: torch.device) -> Tensor:
+    """Return an index of `total` that ends in copies of the first of `count`: 0 1 2 0 0 …"""
+    index = torch.arange(total, device=device)
+    return index.masked_fill(index >= count, 0)
+
+
 def rows_from(parents: Tensor, width: int) -> Tensor:
     """Return the rows of parents [groups, k], numbered within groups of `width`: [groups · k]."""
     first = torch.arange(parents.shape[0], device=parents.device)[:, None] * width

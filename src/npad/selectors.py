@@ -16,7 +16,7 @@ from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypotheses, Hypothesis
-from npad.metrics.registry import METRICS, utility_names
+from npad.metrics.registry import is_utility, metric_named, utility_names
 from npad.validation import brief, ensure_callable, ensure_fields
 
 FIRST_LETTER = 0x20000  # plane 2 of Unicode, which has neither spaces nor upper and lower case
@@ -121,7 +121,7 @@ class MBR:
     text: Callable[[tuple[int, ...]], str] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.utility, str) or self.utility not in utility_names():
+        if not isinstance(self.utility, str) or not is_utility(self.utility):
             rule = f"{', '.join(map(repr, utility_names()))} or a function of two texts"
             ensure_callable("utility", self.utility, rule)
         if self.text is not None:
@@ -152,7 +152,7 @@ class MBR:
         if callable(self.utility):
             utilities = [[self.utility(text, other) for other in references] for text in texts]
         else:
-            metric = METRICS[self.utility].of_tokens()
+            metric = metric_named(self.utility).of_tokens()
             utilities = metric.utilities(texts, references).tolist()
         return [_weighted_mean(row, weights) for row in utilities]
 

@@ -6,14 +6,17 @@ A `Registry` knows the parts of one kind. A part may hold parts of other kinds:
 
 from __future__ import annotations
 
+import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, PluginWarning
+from npad.plugins import installed
 
 
 def label(value: Any) -> str:
@@ -78,12 +81,13 @@ class Registry:
         noun: what error messages call a part.
         base: the type that fields for such a part have.
         kinds: dataclasses.
+        group: of the entry points by which installed packages bring more parts; none by default.
     """
 
     by_base: ClassVar[dict[Any, Registry]] = {}
 
-    def __init__(self, noun: str, base: Any, *kinds: type) -> None:
-        self.noun, self.base = noun, base
+    def __init__(self, noun: str, base: Any, *kinds: type, group: str = "") -> None:
+        self.noun, self.base, self.group = noun, base, group
         self.by_base[base] = self
         self.kinds: dict[str, type] = {}
         for kind in kinds:
@@ -110,9 +114,55 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return name in self.kinds
 
-    def kind_of(self, text: str) -> type | None:
-        """Return the class of a part as `label` writes it; None if there is no such part."""
-        return self.kinds.get(_split_call(text)[0])
+    def names(self) -> list[str]:
+        """Return the names of all parts, with those of installed packages, which stay unloaded."""
+        return [*self.kinds, *(name for name in installed(self.group) if name not in self.kinds)]
+
+    def kind_of(self, text: str) -> Any:
+        """Return the class of a part as `label` writes it; None if there is no such part.
+
+        Raises:
+            InvalidInput: an installed package has the part, and it cannot be used.
+        """
+        name = _split_call(text)[0]
+        plugin = installed(self.group).get(name) if name not in self.kinds else None
+        if plugin is not None:
+            kind = self.usable(plugin.load(), str(plugin))
+            if name_of_kind(kind) != name:
+                rule = f"is called {name_of_kind(kind)}; give the class label = {name!r}"
+                raise InvalidInput(f"{plugin} {rule}")
+            self.add(kind)
+        return self.kinds.get(name)
+
+    def load_all(self) -> None:
+        """Load the parts of all installed packages; warn of those that cannot be used."""
+        for name in self.names():
+            try:
+                self.kind_of(name)
+            except InvalidInput as error:
+                warnings.warn(str(error), PluginWarning, stacklevel=2)
+
+    def usable(self, kind: Any, source: str) -> Any:
+        """Return a class that is not npad's own, if it can be a part.
+
+        Args:
+            kind: the class.
+            source: where it is from, for error messages.
+
+        Raises:
+            InvalidInput: it is no such class, is abstract, or a field has no default.
+        """
+        is_protocol = getattr(self.base, "_is_protocol", False)  # of which no class need derive
+        own = isinstance(kind, type) and (is_protocol or issubclass(kind, self.base))
+        if not own or not is_dataclass(kind) or inspect.isabstract(kind):
+            methods = getattr(self.base, "__abstractmethods__", ())
+            missing = "".join(f", with a method `{name}`" for name in methods)
+            rule = f"must be a dataclass that derives from npad.{self.base.__name__}"
+            raise InvalidInput(f"{source} {rule}{missing}")
+        for field in fields(kind):
+            if field.init and default_of(field) is MISSING:
+                raise InvalidInput(f"{source} needs a default for its field {field.name!r}")
+        return kind
 
     def parse(self, text: str, fill: Fill | None = None) -> Any:
         """Return the part that `label` writes so; fields left out have their defaults.
@@ -126,9 +176,11 @@ class Registry:
             InvalidInput: no part or field has that name, or a value is of another type.
         """
         name, inside = _split_call(text)
-        if name not in self.kinds:
-            raise InvalidInput(f"{self.noun} must be one of {', '.join(self.kinds)}, not {text!r}")
-        kind = self.kinds[name]
+        kind = self.kind_of(text)
+        if kind is None:
+            raise InvalidInput(
+                f"{self.noun} must be one of {', '.join(self.names())}, not {text!r}"
+            )
         types = get_type_hints(kind)
         field_types = {field.name: types[field.name] for field in fields(kind)}
         texts: dict[str, str] = {}

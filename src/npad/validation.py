@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -14,12 +16,28 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from npad.errors import InvalidInput
 
 MAX_INTEGER = 2**63 - 1  # the largest integer that torch stores
+EMBEDDINGS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # of Unicode
 MAX_SEED = 2**64 - 1  # the largest seed or sentence id, as an unsigned 64-bit pattern
 
 
 def one_line(path: object) -> str:
     """Return a path as text, or as a Python literal if it has unprintable characters."""
     return str(path) if str(path).isprintable() else repr(str(path))
+
+
+def printable(text: str) -> str:
+    r"""Return a text in one line, with what a terminal would obey as Python writes it: \x1b.
+
+    Names of files and messages of libraries may hold such characters: control characters, half
+    surrogates, and those that change the direction of writing.
+    """
+    line = re.sub(r"\s*\n\s*", " ", text)
+    return "".join(c.encode("unicode_escape").decode() if _is_obeyed(c) else c for c in line)
+
+
+def _is_obeyed(character: str) -> bool:
+    kind, direction = unicodedata.category(character), unicodedata.bidirectional(character)
+    return kind in ("Cc", "Cs", "Zl", "Zp") or direction in EMBEDDINGS
 
 
 def brief(value: object, limit: int = 200) -> str:
@@ -29,6 +47,11 @@ def brief(value: object, limit: int = 200) -> str:
     except Exception:  # an integer of too many digits, or a repr that fails
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 worker, 2,000 workers."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def ensure_integer(

@@ -109,7 +109,7 @@ def test_killed_and_started_again_it_gives_the_same_answer(few, capsys, monkeypa
 
 
 def test_sigma_alone_is_searched_for_a_given_npad(few, capsys, monkeypatch):
-    chosen = ["-M", 6, "--relative", "--inner", "beam(width=1)", "--noise", "laplace"]
+    chosen = ["-M", 6, "--relative", "--inner", "beam(width=1)", "--distribution", "laplace"]
     options = ["few.de", "-m", "toy", "--sigmas", "0.2,2", "-d", "npad", *chosen]
     data = recorded(capsys, monkeypatch, *options)
     assert {row["name"] for row in data["decoders"]} == {"without noise", "σ₀ = 0.2", "σ₀ = 2"}

@@ -43,7 +43,8 @@ def test_the_best_is_so_in_the_models_order(capsys):
     for open_ended in (False, True):
         toy = library.load("toy")
         vars(toy.model)["open_ended"] = open_ended
-        console().print(compare._table(toy, "na ja", decodings))
-        rows = rows_of(capsys.readouterr().out)
-        stars.append([name for name, log_prob in rows.items() if "*" in log_prob])
+        rows = dict(compare._translated(toy, "na ja", decodings))
+        console().print(compare._table(toy, "na ja", rows))
+        shown = rows_of(capsys.readouterr().out)
+        stars.append([name for name, log_prob in shown.items() if "*" in log_prob])
     assert stars == [["beam"], ["greedy, cut"]]

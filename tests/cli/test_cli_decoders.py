@@ -94,7 +94,7 @@ class Shortest:
     ("registry", "kind", "flag", "spec"),
     [
         (SCHEDULES, Early, "--schedule", "early(floor=0.5)"),
-        (DISTRIBUTIONS, Coin, "--noise", "coin(size=2.0)"),
+        (DISTRIBUTIONS, Coin, "--distribution", "coin(size=2.0)"),
         (SELECTORS, Shortest, "--selector", "shortest(weight=3.0)"),
     ],
     ids=["schedule", "distribution", "selector"],
@@ -111,7 +111,7 @@ def test_a_part_of_npad_added_at_run_time_is_an_option(
 
 
 def test_several_decoders_are_named_with_commas(capsys, monkeypatch):
-    command = ("translate", "-m", "toy", "-d", "best-of", "--decoders", "greedy,beam(width=3)")
+    command = ("translate", "-m", "toy", "-d", "best-of", "--inner", "greedy,beam(width=3)")
     record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "danke"))
     decoder = package.BestOf((package.Greedy(), package.Beam(3)))
     expected = package.load("toy").translate(["danke"], decoder)[0]

@@ -17,7 +17,7 @@ import torch
 
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
-from runs import lines, npad, refused_here
+from runs import heed_signals, lines, npad, refused_here
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ from runs import lines, npad, refused_here
             "--temperatures must be numbers separated by commas, not '0.2,hot'",
         ),
         ("prepare store a b --longest 0", "--longest must be a whole number of at least 1, not 0"),
-        ("translate --input nowhere danke", "give texts or --input, not both"),
+        ("translate --input nowhere danke", "or one file with --input, not both"),
         ("translate --input nowhere", "cannot read nowhere: No such file or directory"),
         ("translate --json --moses danke", "choose one of --json and --moses"),
-        ("translate -d npad --noise dropout danke", "--noise dropout is a share of what it"),
+        ("translate -d npad --distribution dropout danke", "--distribution dropout is a share"),
         (["translate", "d\udcffnke"], "holds half a surrogate pair"),
         ("translate --output . danke", "it is a folder"),
         (["translate", "-m", "toy", "--output", "n" * 256, "danke"], "File name too long"),
         (["translate", "-m", "toy", "--input", "n" * 256], "File name too long"),
         (["info", "n" * 256], "File name too long"),
         ("compare ' '", "the text is blank"),
-        ("compare --decoders greedy danke", "--decoders does not go with the compared"),
+        ("compare --pseudo-references greedy danke", "--pseudo-references does not go with the"),
         ("translate -m toy -d 'beam(width=3,width=4)' danke", "beam has its field 'width' twice"),
         ("train run --resume --preset paper", "--preset is fixed for a run and cannot change"),
         ("score - -", "cannot both be standard input"),
@@ -91,6 +91,13 @@ def texts(tmp_path, monkeypatch):
     assert left == ["test.de", "test.en", "valid.de", "valid.en"]
 
 
+def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
+    name = "a\x1b[31m\r\u202e\udcff  é\u202fb"
+    command = ["translate", "-m", "toy", "-i", tmp_path / name]
+    shown = r"a\x1b[31m\r\u202e\udcff  é" + "\u202fb"
+    assert f"cannot read {tmp_path}/{shown}: No" in refused_here(capsys, monkeypatch, *command)
+
+
 @pytest.mark.parametrize("command", COMPUTING)
 @pytest.mark.parametrize("device", ["abacus", "meta", "", "cuda:", "cuda:99", "cuda"])
 @pytest.mark.usefixtures("texts")
@@ -132,7 +139,7 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
     files = (tmp_path / "a", tmp_path / "b")
     assert "a has 2 lines and" in here("prepare", tmp_path / "store", *files)
     assert "b has 1" in here("evaluate", *files, "-m", trained)
-    assert "b has 1 lines and" in here("score", *files, "-m", trained)
+    assert "b has 1 line and" in here("score", *files, "-m", trained)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "binary", "bytes"]
 
 
@@ -166,11 +173,6 @@ def test_streams_that_fail_are_named(redirect, message):
     assert message in done.stderr
 
 
-def heed_interrupts():
-    """Undo the SIG_IGN that a shell gives its background jobs, and their children inherit."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("delay", [0.05, 0.2, 0.6, 1.2, 2.4])
 def test_an_interrupt_is_one_line_at_any_time(delay):
     """From the first line of npad on; the interpreter's own start is beyond it."""
@@ -181,7 +183,7 @@ def test_an_interrupt_is_one_line_at_any_time(delay):
     )
     pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, **pipes, preexec_fn=heed_interrupts) as process:
+    with subprocess.Popen(command, **pipes, preexec_fn=heed_signals) as process:
         assert process.stdout.readline() == b"begun\n"
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
@@ -193,7 +195,7 @@ def test_an_interrupt_names_what_was_written_so_far(tmp_path):
     command = [sys.executable, "-m", "npad", "translate", "-m", "toy", "--window", "1"]
     command += ["-o", str(tmp_path / "out")]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stderr=pipe, preexec_fn=heed_interrupts) as process:
+    with subprocess.Popen(command, stdin=pipe, stderr=pipe, preexec_fn=heed_signals) as process:
         process.stdin.write(b"danke\n")
         process.stdin.flush()
         while not any(path.stat().st_size for path in tmp_path.iterdir()):

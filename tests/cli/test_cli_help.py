@@ -64,7 +64,7 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("npad tran", {"translate", "transcribe"}), ("npad calibrate --conf", {"--confidence"})],
+    [("npad tran", {"translate", "transcribe"}), ("npad calibrate --che", {"--check-all"})],
 )
 def test_a_shell_completes_commands_and_options(words, expected):
     """As bash asks for it: the words typed so far, and the number of the last one."""
@@ -86,7 +86,7 @@ def test_the_completion_of_a_shell_is_shown():
         ("train", "[adam 0.001, adadelta 1, sgd 0.1]"),
         ("train-actor", "annealed to zero"),
         ("translate", "One JSON object per source: outputs"),
-        ("transcribe", "One JSON object per window"),
+        ("transcribe", "an object each with times"),
     ],
 )
 def test_help_says_what_an_option_takes_and_writes(command, text, capsys, monkeypatch):

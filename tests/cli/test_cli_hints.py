@@ -52,6 +52,43 @@ def test_hints_name_options_that_exist(capsys, monkeypatch):
         assert f" {option} " not in shown
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "warning"),
+    [
+        (
+            ["translate", "-d", "npad", "--noise", "laplace", "-M", "2"],
+            ["translate", "-d", "npad", "--distribution", "laplace", "-M", "2"],
+            "--noise is now --distribution",
+        ),
+        (
+            ["translate", "-d", "npad", "--noise=laplace", "-M", "2"],
+            ["translate", "-d", "npad", "--distribution=laplace", "-M", "2"],
+            "--noise is now --distribution",
+        ),
+        (
+            ["translate", "-d", "best-of", "--decoders", "greedy,beam"],
+            ["translate", "-d", "best-of", "--inner", "greedy,beam"],
+            "--decoders is now --inner",
+        ),
+    ],
+    ids=" ".join,
+)
+def test_an_old_spelling_works_with_a_warning(old, new, warning, npad_here):
+    rest = ["-m", "toy", "--json", "danke", "--", "na ja"]
+    done, expected = npad_here(*old, *rest), npad_here(*new, *rest)
+    assert done.stdout == expected.stdout
+    assert expected.stderr == ""
+    assert done.stderr.startswith(f"npad: warning: {warning}")
+
+
+def test_calibrate_confidence_is_a_command_of_its_own(tmp_path, npad_here):
+    for option in (["--confidence", tmp_path / "b"], [f"--confidence={tmp_path / 'b'}"]):
+        done = npad_here("calibrate", *option, tmp_path / "a", "-m", "toy", code=2)
+        warning, refusal = done.stderr.splitlines()
+        assert "is now npad fit-confidence SOURCE REFERENCE" in warning
+        assert "toy cannot keep a confidence" in refusal
+
+
 def test_info_shows_the_default_model_its_languages_and_whom_to_credit(capsys, monkeypatch):
     shown = printed_here(capsys, monkeypatch, "info")
     assert all(part in shown for part in ("en-de", "English to German", "Tatoeba", "CC BY 2.0 FR"))

@@ -8,7 +8,7 @@ import pytest
 
 import npad as package
 from cases import counting_tokeniser
-from runs import lines, printed_here, refused_here
+from runs import lines, printed_here
 
 
 def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path, npad_here):
@@ -28,8 +28,3 @@ def test_score_tokenises_every_source_once(tmp_path, capsys, monkeypatch):
     (tmp_path / "b").write_text("thanks\nwell yes\n")
     printed_here(capsys, monkeypatch, "score", tmp_path / "a", tmp_path / "b")
     assert sorted(read) == ["danke", "na ja"]
-
-
-def test_texts_without_text_name_the_option(capsys, monkeypatch):
-    line = refused_here(capsys, monkeypatch, "score", "-m", "toy", "danke", "thanks")
-    assert line == "cannot read danke: No such file; for a text and its translation, add --text"

@@ -222,18 +222,3 @@ def test_output_is_utf_8_whatever_the_locale():
     done = npad("translate", "-m", "toy", "--json", "danke", env=latin)
     assert "thanks" in done.stdout
     assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout
-
-
-def test_the_name_of_a_file_given_as_a_text_is_translated_with_a_note(
-    tmp_path, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "danke").write_text("na ja\n")
-    monkeypatch.setattr("sys.argv", ["npad", "translate", "-m", "toy", "danke", "x" * 9999])
-    with pytest.raises(SystemExit):
-        main()
-    out, err = capsys.readouterr()
-    assert out.startswith("thanks\n")
-    assert err.splitlines()[0] == (
-        "npad: danke is a file, but its name is translated; for its lines: npad translate -i danke"
-    )

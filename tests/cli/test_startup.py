@@ -35,7 +35,7 @@ def test_bench_says_how_threads_wait(npad_here, monkeypatch):
         monkeypatch.delenv(name)
     sizes = ["--units", "8", "--embedding", "4", "--vocabulary", "20", "--sentences", "1"]
     done = npad_here("bench", "-d", "greedy", *sizes, "--source", "3", "--length", "3")
-    assert "CPU, 1 threads, GOMP_SPINCOUNT=1000; float32 chains" in done.stderr
+    assert "CPU, 1 thread, GOMP_SPINCOUNT=1000; float32 chains" in done.stderr
 
 
 def test_translating_imports_no_compiler():

@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from attention_cases import SOURCE, build
-from cases import EVERY, assert_same, tokens, with_decoders
-from npad import NPAD, Beam, BestOf, Exact, Greedy, Noise, Sampling, decode
+from cases import EVERY, assert_same, counted, tokens, with_decoders
+from npad import NPAD, Beam, BestOf, Exact, Greedy, Noise, Sampling, SteeredSearch, decode
 from npad.distributions import Antithetic, Fixed, Orthogonal
-from npad.engine.cuda_graphs import Graph
+from npad.engine.cuda_graphs import Graph, GraphCache, bucket
 from npad.engine.pytree import tree_leaves
 from npad.models.cgru.fast import Prepared
+from npad.search.loop import Steps
+from steered_cases import actor_for, ending, random_sources
 
 
 @pytest.fixture
@@ -136,6 +138,56 @@ def test_other_weights_are_other_graphs(fast):
     )
 
 
+def test_sizes_that_are_captured_are_few_and_rise():
+    sizes = sorted({bucket(size) for size in range(1, 1025)})
+    assert sizes[:8] == [1, 2, 4, 8, 12, 16, 24, 32]
+    assert len(sizes) == 18
+    assert all(size <= bucket(size) == bucket(bucket(size)) for size in range(1, 1025))
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        Greedy(),
+        Beam(3),
+        Sampling(2),
+        NPAD(Greedy(), 4, Noise(0.4)),
+        NPAD(Beam(2), 3, Noise(0.4)),
+        SteeredSearch(),
+        NPAD(SteeredSearch(), 3, Noise(0.4)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("pairs", [0, 256])
+def test_batches_of_all_sizes_and_lengths_find_the_same_by_few_graphs(decoder, pairs, monkeypatch):
+    """Sources and sentences are padded, and done sentences kept, up to sizes that are few."""
+    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 0)
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 4)
+    monkeypatch.setattr("npad.search.paired.MAX_PAIRED_ROWS", pairs)
+    captures, capture = [], GraphCache._capture
+    monkeypatch.setattr(
+        GraphCache, "_capture", lambda *given: captures.append(given[2]) or capture(*given)
+    )
+    plain = ending().double()
+    plain.actor = actor_for(plain)
+    fast = Prepared(plain)
+    sources, counts = random_sources(400), [5, 7, 2, 8, 3, 6, 1, 4, 8]
+    with_calls = []
+    for request in range(2):
+        captures.clear()
+        for i, count in enumerate(counts):
+            part = sources[8 * i : 8 * i + count]
+            expected, calls = counted(decode, plain, part, decoder, 12)
+            found, captured_calls = counted(decode, fast, part, decoder, 12)
+            assert_same(found, expected)
+            with_calls.append((calls.search, captured_calls.search))
+        steps = [key for key in captures if key[0] is Steps]
+        # Of 1, 2, 4 or 8 sentences, the first window apart, and once in place of other windows.
+        assert len(steps) <= (12 if request == 0 else 0), steps
+    assert all(few <= many for few, many in with_calls)
+
+
 def test_only_so_many_are_kept(fast, monkeypatch):
     monkeypatch.setattr("npad.engine.cuda_graphs.MAX_GRAPHS", 3)
     for length in range(1, 9):
@@ -146,7 +198,7 @@ def test_only_so_many_are_kept(fast, monkeypatch):
 def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
     monkeypatch.setattr("npad.search.loop.CAPTURED_ROWS", 2)
     decode_to_capture(fast, Beam(3))
-    assert not graphs(fast)
+    assert all(graph.key == "begin" for graph in graphs(fast))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +206,7 @@ def test_many_rows_are_stepped_as_they_are(fast, monkeypatch):
 )
 def test_noise_that_asks_the_host_is_not_captured(fast, kind):
     decode_to_capture(fast, NPAD(Greedy(), 4, Noise(0.3, distribution=kind)))
-    assert not hasattr(fast, "_graphs") or not graphs(fast)
+    assert all(graph.key == "begin" for graph in graphs(fast))
 
 
 def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):

@@ -9,12 +9,15 @@ import torch
 
 from attention_cases import SOURCE, build
 from cases import EVERY, by_name, recurrent, summaries, tokens
-from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator, decode, score
+from npad import NPAD, Beam, Greedy, Noise, Sampling, SteeredSearch, Translator, decode, score
 from npad.distributions import Dropout, Gaussian, Laplace, Orthogonal, StudentT
+from npad.engine.cuda_graphs import Graph
 from npad.errors import MemoryWarning
 from npad.models.cgru.fast import Prepared
 from npad.noise.random import Keys
 from npad.reproduce.speed import untrained
+from npad.search.loop import Steps
+from steered_cases import actor_for
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a GPU to compare the CPU with"
@@ -31,6 +34,22 @@ def test_decoding_gives_the_same_tokens_as_on_the_cpu(decoder):
     on_gpu, on_cpu = (score(model.to(d), source.to(d), targets) for d in ("cuda", "cpu"))
     for a, b in zip(on_gpu, on_cpu, strict=True):
         assert a == pytest.approx(b, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [SteeredSearch(), SteeredSearch(Beam(3)), NPAD(SteeredSearch(), 4, Noise(0.4))],
+    ids=repr,
+)
+def test_steered_search_is_captured_and_gives_the_same_tokens_as_on_the_cpu(decoder):
+    model = build(torch.float32)
+    model.actor = actor_for(model)
+    expected = tokens(decode(model, SOURCE, decoder, 8))
+    fast = Prepared(model).cuda()
+    for _ in range(6):
+        assert tokens(decode(fast, SOURCE, decoder, 8)) == expected
+    graphs = [key for key, entry in fast._graphs.entries.items() if isinstance(entry, Graph)]
+    assert any(key[0][0] is Steps for key in graphs)
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,13 @@ def test_compare_shows_differences_to_the_first_decoder(files):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["-i", "FILE"], "--input needs --reference"),
-        (["-i", "FILE", "--reference", "FILE", "danke"], "give texts or --input, not both"),
-        ([], "there is nothing to compare: give texts"),
-        (["--json", "danke"], "--json needs a test set"),
+        (["-i", "FILE", "--reference", "FILE", "danke"], "or a file with --input, not both"),
+        (["FILE", "FILE"], "and others; for references: --reference FILE"),
+        (["FILE", "--metric", "bleu"], "bleu compares outputs with references"),
+        (["danke", "--metric", "bleu"], "--metric is of a file"),
     ],
 )
-def test_half_a_test_set_is_refused(given, message, files, capsys, monkeypatch):
+def test_sources_that_cannot_be_measured_are_refused(given, message, files, capsys, monkeypatch):
     given = [files[0] if word == "FILE" else word for word in given]
     assert message in refused_here(capsys, monkeypatch, "compare", "-m", "toy", *given)
 

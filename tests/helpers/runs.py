@@ -107,18 +107,31 @@ def pair_options(folder: Path) -> list[object]:
     return ["--train", *files[:2], "--valid", *files[2:]]
 
 
+def heed_signals() -> None:
+    """Undo the SIG_IGN that a shell gives its background jobs, and their children inherit."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def begun(*arguments: object) -> subprocess.Popen:
+    """The command as a process that runs."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "npad", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=heed_signals,
+    )
+
+
 def kill_when(reached: Callable[[], bool], *arguments: object, delay: float = 0.0) -> None:
     """Start the command as a process, and kill it once something has been reached."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "npad", *map(str, arguments)],
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    process = begun(*arguments)
     while process.poll() is None and not reached():
         time.sleep(0.001)
     time.sleep(delay)
     process.kill()
-    assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it was done before it could be killed"
 
 
 def log_without_time(folder: Path) -> list[dict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList
 
 from hf_cases import CONFIGS, beams, build, tensors
 from npad import InvalidInput, hf
@@ -41,6 +40,7 @@ def trimmed(sequences, prefix, model):
 
 
 @OWN_GENERATE
+@pytest.mark.filterwarnings("ignore:num_return_sequences is 3, but the search found only")
 def test_with_noise_it_finds_more_probable_sequences_that_obey(kind):
     model, given = build(kind), tensors(kind)
     how = {"max_new_tokens": 8, "do_sample": False, "suppress_tokens": [4, 5]}
@@ -61,32 +61,16 @@ def test_with_noise_it_finds_more_probable_sequences_that_obey(kind):
     assert len(set(texts)) == 3
 
 
-class AfterThree(StoppingCriteria):
-    def __init__(self, prefix):
-        self.prefix = prefix
-
-    def __call__(self, input_ids, scores, **kwargs):
-        return torch.full((len(input_ids),), input_ids.shape[1] - self.prefix >= 3)
-
-
-def test_stopping_criteria_stop():
-    model, given = build("llama"), tensors("llama")
-    prefix = given["input_ids"].shape[1]
-    criteria = StoppingCriteriaList([AfterThree(prefix)])
-    how = {"max_new_tokens": 9, "do_sample": False, "stopping_criteria": criteria}
-    expected = model.generate(**given, **how)
-    found = model.generate(**given, **how, custom_generate=hf.npad, npad_sigma=0.0, npad_chains=1)
-    assert found[:, : prefix + 3].tolist() == expected[:, : prefix + 3].tolist()
-    assert found.shape[1] <= prefix + 4  # and the end token
-
-
 @pytest.mark.parametrize(
     ("how", "message"),
     [
         ({"do_sample": True}, "do_sample does not go with npad.hf.npad"),
+        ({"max_time": 3.0}, "max_time does not go with a search"),
+        ({"guidance_scale": 2.0}, "guidance_scale does not go with a search"),
+        ({"output_logits": True}, "output_logits does not go with npad.hf.npad"),
         ({"npad_site": "layer"}, "no noise site 'layer'; it offers 'hidden'"),
     ],
-    ids=["sampling", "site"],
+    ids=["sampling", "time", "guidance", "logits", "site"],
 )
 def test_unsupported_options_are_refused(how, message):
     model, given = build("llama"), tensors("llama")

@@ -35,21 +35,24 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "way_out"),
     [
-        ({"max_length": 9}, "max_length is no argument.*; set max_new_tokens"),
-        ({"num_beams": 4}, r"num_beams is no argument.*; pass decoder=Beam\(5\)"),
+        ({"num_beams": 4}, r"num_beams is no argument.*; pass decoder=Beam\(5, 'pool'\)"),
         ({"temperature": 0.5}, "temperature is no argument.*; pass decoder=Sampling"),
         ({"num_beam_groups": 2}, "num_beam_groups is no argument.*; pass decoder=Diverse"),
-        ({"repetition_penalty": 2.0}, "repetition_penalty is no.*custom_generate=npad.hf.npad"),
-        ({"streamer": print}, "streamer is no argument.*; the output is chosen among whole"),
+        ({"repetition_penalty": -2.0}, "LlamaForCausalLM.generate refuses this: .*penalty"),
+        ({"streamer": print}, "streamer goes with decoder=Greedy.* alone"),
         ({"assistant_model": print}, "assistant_model is no argument.*; leave it out"),
-        ({"logits_processor": []}, "logits_processor is no.*custom_generate=npad.hf.npad"),
+        ({"guidance_scale": 2.0}, "guidance_scale does not go with a search"),
+        ({"max_time": 2.0}, "max_time is no argument.*; leave it out, or see npad.anytime"),
+        ({"output_scores": True}, "output_scores is no argument.*; leave it out"),
+        ({"inputs_embeds": torch.ones(1, 2, 16)}, "inputs_embeds is no argument.*; pass input_ids"),
+        ({"token_type_ids": torch.ones(1, 2)}, "token_type_ids is not read.*leave it out"),
         ({"pixels": 3}, "pixels must be a tensor"),
     ],
     ids=str,
 )
 def test_options_of_generate_name_what_takes_their_place(options, way_out):
     with pytest.raises(InvalidInput, match=way_out):
-        hf.generate(build("llama"), input_ids=PROMPT, **options)
+        hf.generate(build("llama"), input_ids=PROMPT, max_new_tokens=3, **options)
 
 
 def test_inputs_have_names():
@@ -72,7 +75,7 @@ def test_inside_generate_other_searches_are_refused_not_ignored(options):
 def test_a_model_without_keys_and_values_is_refused():
     config = MambaConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, state_size=4)
     with pytest.raises(InvalidInput, match="MambaForCausalLM keeps a recurrent state"):
-        hf.generate(MambaForCausalLM(config), input_ids=PROMPT)
+        hf.generate(MambaForCausalLM(config), input_ids=PROMPT, max_new_tokens=3)
 
 
 def test_a_folder_without_its_prefix_is_recognised(folder, capsys, monkeypatch):
@@ -101,6 +104,7 @@ def test_a_chat_needs_a_template(folder):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
 def test_wrong_models_and_inputs_are_named(saved, capsys, monkeypatch):
     model = build("llama")
+    model.generation_config.max_new_tokens = 20
     with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
         HuggingFace(model.model)
     with pytest.raises(

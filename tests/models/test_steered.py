@@ -37,10 +37,12 @@ from npad import (
     decode,
     signature,
 )
+from npad.engine.cuda_graphs import Graph, GraphCache
 from npad.model import Capabilities
 from npad.models.actors import INPUTS, KINDS, Trajectory
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
+from npad.search.loop import Steps
 from npad.testing import check_model
 from steered_cases import actor_for, steered
 
@@ -114,10 +116,16 @@ def test_a_prepared_model_is_steered_alike(decoder, actor):
     assert_same(decode(Steered(Prepared(model), actor), SOURCE, decoder, 8), expected)
 
 
-@with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
-def test_captured_steps_find_the_same(decoder, steps, monkeypatch):
+@pytest.fixture
+def captured(monkeypatch):
+    """Prepared models whose steps may be captured, at the second time they are met."""
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
     monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+
+
+@pytest.mark.usefixtures("captured")
+@with_decoders("steps", {"1": 1, "3": 3}, fully=["3"])
+def test_captured_steps_find_the_same(decoder, steps, monkeypatch):
     monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: steps)
     model = build()
     actor = actor_for(model)
@@ -129,9 +137,8 @@ def test_captured_steps_find_the_same(decoder, steps, monkeypatch):
         assert any(not isinstance(entry, int) for entry in fast._graphs.entries.values())
 
 
-def test_two_actors_never_share_a_graph(monkeypatch):
-    monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
-    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
+@pytest.mark.usefixtures("captured")
+def test_two_actors_never_share_a_graph():
     model = build()
     fast, both = Prepared(model), [actor_for(model), actor_for(model, seed=6)]
     for _ in range(3):
@@ -180,6 +187,54 @@ def test_npad_over_the_steered_search_is_npad_over_the_steered_model(name):
     over = replace(decoder, inner=SteeredSearch(decoder.inner))
     expected = decode(Steered(model, model.actor), SOURCE, decoder, 8)
     assert_same(decode(model, SOURCE, over, 8), expected)
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("name", NOISY)
+def test_captured_npad_over_the_steered_search_finds_the_same(name):
+    """Where steps are captured, each steered and noisy row has a clean pair."""
+    decoder = NOISY[name]
+    model = build()
+    model.actor = actor_for(model)
+    decoder = replace(decoder, inner=SteeredSearch(decoder.inner))
+    expected, fast = decode(model, SOURCE, decoder, 8), Prepared(model)
+    for _ in range(3):
+        assert_same(decode(fast, SOURCE, decoder, 8), expected)
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("decoder", **by_name(PLAIN))
+def test_captured_steered_search_finds_the_same(decoder):
+    model = build()
+    model.actor = actor_for(model, sites=("hidden", "output"))
+    expected, fast = decode(model, SOURCE, SteeredSearch(decoder), 8), Prepared(model)
+    for _ in range(3):
+        assert_same(decode(fast, SOURCE, SteeredSearch(decoder), 8), expected)
+
+
+@pytest.mark.usefixtures("captured")
+def test_steered_search_runs_as_graphs_alone_and_is_not_re_scored(monkeypatch):
+    model = build()
+    model.actor = actor_for(model)
+    fast, called = Prepared(model), []
+    for _ in range(2):
+        decode(fast, SOURCE[:4], SteeredSearch(), 8)
+    call = GraphCache.call
+
+    def spied(self, *arguments, **options):
+        found = call(self, *arguments, **options)
+        called.append((arguments[2], isinstance(self.last, Graph)))
+        return found
+
+    monkeypatch.setattr(GraphCache, "call", spied)
+    monkeypatch.setattr("npad.rescoring.strategies.read_rectangle", None)
+    decode(fast, SOURCE[:4], SteeredSearch(), 8)
+    assert {key if key == "begin" else key[0] for key, _ in called} == {
+        "begin",
+        "start steered",
+        Steps,
+    }
+    assert all(replayed for _, replayed in called)
 
 
 def test_chains_of_lower_precision_are_steered_too():

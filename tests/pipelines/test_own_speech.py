@@ -44,22 +44,22 @@ def test_a_stereo_recording_of_a_higher_rate_is_converted(folder, tmp_path, caps
     assert shown == f"{window.text}\n"
 
 
-@pytest.mark.parametrize("output", ["--json", "--format=json", "--format=text", "--format=vtt"])
-def test_a_folder_gets_a_file_per_recording_in_every_format(folder, tmp_path, npad_here, output):
+@pytest.mark.parametrize("form", ["windows", "json", "text", "vtt"])
+def test_a_folder_gets_a_file_per_recording_in_every_format(folder, tmp_path, npad_here, form):
     quiet = record(tmp_path / "quiet.wav", torch.zeros(RATE), RATE)
     loud = record(tmp_path / "loud.wav", tone(500, 0.5, RATE), RATE)
     (tmp_path / "out").mkdir()
-    base = ("transcribe", "-m", folder, "--max-length", 9, output)
+    base = ("transcribe", "-m", folder, "--max-length", 9, "--format", form)
     assert npad_here(*base, quiet, loud, "-o", tmp_path / "out").stdout == ""
     written = {path.stem: path.read_text() for path in (tmp_path / "out").iterdir()}
     assert written.keys() == {"quiet", "loud"}
-    together = "" if "vtt" in output else npad_here(*base, quiet, loud).stdout
+    together = "" if form == "vtt" else npad_here(*base, quiet, loud).stdout
     for name, path in (("quiet", quiet), ("loud", loud)):
         alone = npad_here(*base, path).stdout
-        if output == "--json":
+        if form == "windows":
             assert json.loads(alone)["source"] == str(path)
         assert written[name].replace('{"id": 1,', '{"id": 0,') == alone
-    if together and output != "--json":
+    if together and form != "windows":
         assert together == written["quiet"] + written["loud"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import npad as library
 from npad import InvalidInput
-from npad.cli.own_decoders import register_own_decoders
+from npad.cli.own_parts import register_own_parts
 from npad.pipelines.names import ModelReference, PythonName
 from npad.search.registry import DECODERS
 from runs import npad, refused_here
@@ -147,7 +148,7 @@ def test_compare_takes_decoders_of_a_file(file, chosen, title, npad_here):
         ("FILE:fails", "raised ValueError in line 23: no weights", None),
         ("FILE:number", "gave 3, and must give an npad.Translator", "is 3, and must be a decoder"),
         ("FILE:Required", None, "needs a default for its field 'other'"),
-        ("FILE:Plain", None, "must be a dataclass with a method `search`"),
+        ("FILE:Plain", None, "derives from npad.Decoder, with a method `search`"),
     ],
 )
 def test_what_cannot_be_made_is_one_line(name, as_model, as_decoder, file, capsys, monkeypatch):
@@ -186,9 +187,9 @@ def test_names_of_other_models_run_nothing(tmp_path, monkeypatch):
 def test_only_the_options_of_decoders_run_a_file(file):
     name = f"{file}:Twice"
     for arguments in (["translate", name], ["-o", name], ["--", "-d", name], [f"--text={name}"]):
-        register_own_decoders(arguments)
+        register_own_parts(arguments)
     assert name not in DECODERS
-    register_own_decoders(["-d", name])
+    register_own_parts(["-d", name])
     assert name in DECODERS
 
 
@@ -243,3 +244,120 @@ def test_what_npad_raises_for_a_users_file_may_be_due_to_either(
     line = refused_here(capsys, monkeypatch, *options, code=70)
     assert line.startswith("this is a bug in my.py, or in npad; NPAD_TRACEBACK=1 shows")
     assert where in line.partition("the traceback: ")[2]
+
+
+NOISE = """
+from dataclasses import dataclass
+
+from npad import NPAD, Noise
+from npad.distributions import Distribution, Uniform
+
+
+@dataclass(frozen=True)
+class Signs(Distribution):
+    scale: float = 1.0
+
+    def unit(self, keys, width):
+        return self.scale * Uniform().unit(keys, width).sign()
+
+
+class Plain(Distribution):
+    def unit(self, keys, width):
+        return Uniform().unit(keys, width).sign()
+
+
+@dataclass(frozen=True)
+class Slow:
+    p: float = 0.5
+
+    def __call__(self, step, entropy):
+        return step**-self.p
+
+
+@dataclass(frozen=True)
+class Bare:
+    p: float
+
+    def __call__(self, step, entropy):
+        return step
+
+
+def late(step, entropy):
+    return (step > 1) / step
+
+
+def shortest(candidates):
+    return -candidates.lengths.float()
+
+
+ready, number = Signs(2.0), 3
+"""
+
+
+@pytest.fixture
+def noise_file(tmp_path):
+    path = tmp_path / "noises.py"
+    path.write_text(NOISE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "noise"),
+    [
+        (["--distribution", "F:Signs"], "distribution=Signs()"),
+        (["--noise", "F:Signs(scale=0.5)"], "distribution=Signs(0.5)"),
+        (["--distribution=F:Plain"], "distribution=Plain()"),
+        (["--distribution=F:ready"], "distribution=ready"),
+        (["--schedule", "F:late"], "schedule=late"),
+        (["--schedule", "F:Slow(p=2)"], "schedule=Slow(2.0)"),
+    ],
+)
+def test_noise_of_a_file_is_the_noise_of_python(noise_file, options, noise, npad_here):
+    """The same draws, so the same log-probabilities; fields are given in brackets."""
+    options = [option.replace("F:", f"{noise_file}:") for option in options]
+    common = ("-m", "toy", "-d", "npad", "--chains", 3, "--sigma", 0.9)
+    shown = npad_here("translate", *common, *options, "--nbest", 3, "--json", TEXT).stdout
+    names = PythonName(noise_file, "late").load().__globals__
+    decoder = eval(f"NPAD(chains=3, noise=Noise(0.9, {noise}))", dict(names))
+    expected = library.load("toy").translate([TEXT], decoder)[0]
+    record = json.loads(shown)
+    assert record["log_prob"] == pytest.approx(expected.log_prob)
+    assert [r["text"] for r in record["alternatives"]] == [o.text for o in expected.alternatives]
+    assert record["noisy_log_prob"] == pytest.approx(expected.hypothesis.noisy_log_prob)
+
+
+def test_parts_of_a_file_may_be_within_brackets(noise_file, npad_here):
+    fixed = f"fixed(base={noise_file}:Signs)"
+    noise = f"noise(sigma=0.5,schedule={noise_file}:late,distribution={fixed})"
+    inside = f"npad(chains=2,noise={noise},selector={noise_file}:shortest)"
+    shown = npad_here("translate", "-m", "toy", "-d", inside, "--json", TEXT).stdout
+    signature = json.loads(shown)["signature"]
+    assert "schedule:late|noise:fixed(base=signs(scale=1.0))" in signature
+    assert "selector:shortest" in signature
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--schedule", "F:number"], "is 3, and must be a schedule or its class"),
+        (["--selector", "F:number"], "is 3, and must be a selector or its class"),
+        (["--distribution", "F:number"], "must be a distribution, its class, or a function that"),
+        (["--schedule", "F:Bare"], "needs a default for its field 'p'"),
+        (["--schedule", "F:shortest"], "schedule must be a function of step and entropy"),
+        (["--distribution", "F:nothing"], "has no 'nothing'; it has "),
+    ],
+)
+def test_noise_that_cannot_be_is_one_line(noise_file, options, message, capsys, monkeypatch):
+    options = [option.replace("F:", f"{noise_file}:") for option in options]
+    asked = ("translate", "-m", "toy", "-d", "npad", *options, TEXT)
+    assert message in refused_here(capsys, monkeypatch, *asked)
+
+
+def test_a_run_is_not_trained_with_noise_of_a_file(noise_file, tmp_path, capsys, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("na ja\n")
+    files = ("--train", tmp_path / "a", tmp_path / "b", "--valid", tmp_path / "a", tmp_path / "b")
+    noise = ("--sigma", 0.1, "--distribution", f"{noise_file}:Signs")
+    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *files, *noise)
+    assert line.startswith("a run can be resumed only with a schedule and a distribution that npad")
+    assert not (tmp_path / "run" / "run.json").exists()

@@ -120,7 +120,7 @@ def test_bad_recordings_and_languages_are_named(whisper, tmp_path, capsys, monke
     (tmp_path / "none.wav").touch()
     assert "it ends early" in refused_here(capsys, monkeypatch, *model, tmp_path / "none.wav")
     silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
-    assert "0 bytes of samples" in refused_here(capsys, monkeypatch, *model, silent)
+    assert "it has 0 samples of 16 bits" in refused_here(capsys, monkeypatch, *model, silent)
     for sound in (torch.zeros(0), torch.ones(5, dtype=torch.int16), torch.tensor([0.0, torch.nan])):
         with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
             load_as(Transcriber, f"hf:{whisper}").transcribe([sound])

@@ -53,7 +53,7 @@ CENTRAL = [
 # entry that covers it: `engine.memory` before `engine`.
 LAYERS = [
     ["errors", "version"],
-    ["validation"],
+    ["validation", "plugins"],
     ["text.english", "metrics"],
     ["specs", "kernels", "engine.pytree"],
     ["model", "engine.memory", "engine.devices"],

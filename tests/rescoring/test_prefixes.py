@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from attention_cases import SOURCE, build
 from cases import counted
 from npad import InvalidInput, score
-from npad.engine.cuda_graphs import Graph
+from npad.engine.cuda_graphs import Graph, bucket
 from npad.errors import MemoryWarning, OutOfMemory
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
-from npad.rescoring.by_prefix import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS, rounded
+from npad.rescoring.by_prefix import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS
 from npad.rescoring.plan import group_size, read_steps, spans
 
 
@@ -63,9 +63,9 @@ def test_every_hypothesis_goes_through_its_own_prefixes(
 
 @given(st.integers(1, 5000))
 def test_captured_rows_are_of_few_sizes_that_groups_divide(rows):
-    assert rows <= rounded(rows) <= max(LEAST_ROWS, 1.5 * rows)
-    assert rounded(rows) % group_size(100) == 0
-    assert rounded(rounded(rows)) == rounded(rows)
+    captured = bucket(max(LEAST_ROWS, rows))
+    assert rows <= captured <= max(LEAST_ROWS, 1.5 * rows)
+    assert captured % group_size(100) == 0
 
 
 @pytest.mark.parametrize("hypotheses", [1, 3, 40])

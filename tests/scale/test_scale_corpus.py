@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 
 import npad as package
 from cases import Small, one_warning
+from damage import limited
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.scale import (
     Corpus,
@@ -21,10 +23,12 @@ from npad.scale import (
     ModelSpec,
     Translate,
     Unit,
+    formats,
     translate_corpus,
 )
 from npad.scale.worker import Worker, fingerprint
 from npad.search.registry import DECODERS
+from npad.text import files
 from runs import lines, printed_here, refused_here
 
 SPEC = ModelSpec("toy", "cpu")
@@ -328,7 +332,7 @@ def test_options_that_do_not_go_together(source, tmp_path, options, rule, capsys
 
 def test_an_engine_needs_files(source, capsys, monkeypatch):
     text = ("translate", "-m", "toy", "danke", "--engine", "local")
-    assert "give --input and --output" in refused_here(capsys, monkeypatch, *text)
+    assert "give one, and --output" in refused_here(capsys, monkeypatch, *text)
     device = command("/dev/null", source.parent / "out", "--engine", "local")
     assert "a corpus must be a file" in refused_here(capsys, monkeypatch, *device)
 
@@ -359,3 +363,46 @@ def test_evaluate_on_an_engine_measures_the_same(source, tmp_path, capsys, monke
     for name in ("nll", "bleu", "chrf", "unique", "signature", "sentences"):
         assert plain[name] == there[name]
     assert there["calls"] > 0
+
+
+@pytest.mark.parametrize("name", ["in", "in.jsonl", "in.parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "nothing"])
+def test_a_corpus_is_a_regular_file(tmp_path, name, kind):
+    path = tmp_path / name
+    {
+        "pipe": lambda: os.mkfifo(path),
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "folder": path.mkdir,
+        "nothing": lambda: None,
+    }[kind]()
+    with limited(5), pytest.raises(InvalidInput, match=r"cannot read .*; a corpus must be a file$"):
+        run(path, tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_corpus_without_line_ends_is_no_text(tmp_path, pack):
+    path = tmp_path / "in"
+    path.write_bytes(pack(b"danke\n" + bytes(files.MAX_SKIPPED_BYTES + 2**21)))
+    if pack is bytes:
+        os.truncate(path, 1 << 40)  # a sparse file
+    rule = "in, line 2 has more than 67,108,864 bytes; this is no text file"
+    with limited(20), pytest.raises(InvalidInput, match=rule):
+        run(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("blocks", [b"a\nbb\nccc", b"\n\na", b"a", b"aaaaaaaa\nb"])
+def test_texts_are_counted_as_they_are_read(tmp_path, monkeypatch, blocks, end):
+    (tmp_path / "in").write_bytes(blocks + end)
+    for size in range(1, 12):
+        monkeypatch.setattr(formats, "BLOCK_BYTES", size)
+        monkeypatch.setattr(formats, "MAX_SKIPPED_BYTES", 8)  # a line of so many is read
+        assert formats.count_texts(tmp_path / "in") == len(
+            list(formats.read_texts(tmp_path / "in"))
+        )
+    monkeypatch.setattr(formats, "MAX_SKIPPED_BYTES", 7)
+    monkeypatch.setattr(formats, "BLOCK_BYTES", 1)
+    if b"a" * 8 in blocks:
+        with pytest.raises(InvalidInput, match="line 1 has more than 7 bytes"):
+            formats.count_texts(tmp_path / "in")

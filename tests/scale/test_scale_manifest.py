@@ -11,7 +11,8 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
-from npad.scale.manifest import continued
+from npad.scale.manifest import COUNTS, continued
+from npad.storage.regular import seal
 
 IDENTITY = {"an input of digest": "1" * 64, "the decoder": "greedy"}
 UNITS = [b"eins\n", b"zwei\ndrei\n", b"", "vier über\n".encode()]
@@ -29,14 +30,14 @@ def write(manifest, units):
 
 def begin(output, units):
     """Write some units and die."""
-    with suppress(Killed), continued(output, IDENTITY) as manifest:
+    with suppress(Killed), continued(output, IDENTITY, 4) as manifest:
         write(manifest, slice(units))
         raise Killed
 
 
 def finish(output):
     """Continue, and return how many texts had been done."""
-    with continued(output, IDENTITY) as manifest:
+    with continued(output, IDENTITY, 4) as manifest:
         begun = manifest.texts
         write(manifest, slice(next(i for i in range(5) if sum(TEXTS[:i]) == begun), None))
     assert (manifest.texts, manifest.failed, manifest.near_ties) == (4, 1, 4)
@@ -44,7 +45,7 @@ def finish(output):
 
 
 def resume(output, identity=IDENTITY):
-    with continued(output, identity) as manifest:
+    with continued(output, identity, 4) as manifest:
         manifest.append(b"x\n", 1)
 
 
@@ -92,12 +93,114 @@ def test_another_input_model_or_decoder_is_refused(tmp_path, name):
     assert finish(tmp_path / "out") == 3
 
 
-def test_a_damaged_header_is_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (b"{}", "line 1, is damaged or was edited: it has no digest"),
+        (b"[]", "line 1, is damaged: it holds no JSON object"),
+        (b'{"npad": 1, "identity": {}}', "out was begun by an earlier version of npad"),
+        (json.dumps(seal({"npad": 99})).encode(), "is damaged or of another version"),
+    ],
+)
+def test_a_damaged_header_is_one_line(tmp_path, header, reason):
     begin(tmp_path / "out", 1)
-    for header in ("{}\n", "[]\n", json.dumps({"npad": 99}) + "\n"):
-        (tmp_path / "out.manifest.jsonl").write_text(header)
-        with pytest.raises(StorageError, match="damaged or of another version; to begin anew"):
-            resume(tmp_path / "out")
+    (tmp_path / "out.manifest.jsonl").write_bytes(header + b"\n")
+    with pytest.raises(StorageError, match=f"{reason}.*; to begin anew, delete .*out.manifest"):
+        resume(tmp_path / "out")
+
+
+def test_a_header_without_its_end_is_refused(tmp_path):
+    begin(tmp_path / "out", 0)
+    journal = tmp_path / "out.manifest.jsonl"
+    journal.write_bytes(journal.read_bytes().removesuffix(b"\n"))
+    with pytest.raises(StorageError, match="damaged or of another version; to begin anew"):
+        resume(tmp_path / "out")
+
+
+def outcome_of(output):
+    """How a run of all units ends: what it wrote, or why it was refused."""
+    try:
+        finish(output)
+    except (StorageError, InvalidInput) as error:
+        assert output.exists() is False
+        return str(error)
+    return output.read_bytes()
+
+
+def test_every_flipped_bit_of_a_manifest_is_refused_or_changes_nothing(tmp_path):
+    begin(tmp_path / "whole", 4)
+    journal = (tmp_path / "whole.manifest.jsonl").read_bytes()
+    content = (tmp_path / "whole.part").read_bytes()
+    refused = 0
+    for place in range(len(journal)):
+        damaged = bytearray(journal)
+        damaged[place] ^= 1 << place % 8
+        (tmp_path / "out.manifest.jsonl").write_bytes(damaged)
+        (tmp_path / "out.part").write_bytes(content)
+        outcome = outcome_of(tmp_path / "out")
+        (tmp_path / "out").unlink(missing_ok=True)
+        if isinstance(outcome, str):
+            assert "\n" not in outcome
+            assert "begin anew" in outcome
+            refused += 1
+        else:
+            assert outcome == b"".join(UNITS)
+    assert refused > len(journal) - 10  # the last line may be cut off
+
+
+@pytest.mark.parametrize("change", ["swapped", "deleted", "doubled"])
+def test_lines_in_another_order_are_refused(tmp_path, change):
+    begin(tmp_path / "out", 4)
+    path = tmp_path / "out.manifest.jsonl"
+    header, *entries = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(
+        header
+        + {
+            "swapped": b"".join([entries[1], entries[0], *entries[2:]]),
+            "deleted": b"".join(entries[1:]),
+            "doubled": b"".join([entries[0], *entries]),
+        }[change]
+    )
+    rule = r"line \d, is damaged: it begins with text \d, and \d come before it; delete this line"
+    with pytest.raises(StorageError, match=rule) as caught:
+        resume(tmp_path / "out")
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("key", COUNTS)
+@pytest.mark.parametrize("value", [None, -1, 1.0, True, "1"])
+def test_a_sealed_line_without_its_numbers_is_refused(tmp_path, key, value):
+    begin(tmp_path / "out", 1)
+    path = tmp_path / "out.manifest.jsonl"
+    header, entry = path.read_text().splitlines()
+    changed = {k: v for k, v in json.loads(entry).items() if k != "digest"} | {key: value}
+    if value is None:
+        del changed[key]
+    path.write_text(f"{header}\n{json.dumps(seal(changed))}\n")
+    with pytest.raises(StorageError, match="line 2, is damaged: it must have the numbers"):
+        resume(tmp_path / "out")
+
+
+def test_following_the_way_out_continues_before_the_damage(tmp_path):
+    begin(tmp_path / "out", 4)
+    path = tmp_path / "out.manifest.jsonl"
+    sound = path.read_bytes().splitlines(keepends=True)[:3]
+    path.write_bytes(b"".join(sound))
+    assert finish(tmp_path / "out") == 3
+    assert (tmp_path / "out").read_bytes() == b"".join(UNITS)
+
+
+@pytest.mark.parametrize("units", [3, 5])
+def test_an_output_with_lost_or_doubled_texts_is_never_complete(tmp_path, units):
+    def run():
+        with continued(tmp_path / "out", IDENTITY, 4) as manifest:
+            for _ in range(units):
+                manifest.append(b"x\n", 1)
+
+    rule = rf"out would have {units} of 4 texts: the input has changed .*begin anew"
+    with pytest.raises(StorageError, match=rule):
+        run()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_npad_did_not_write_is_not_overwritten(tmp_path):
@@ -117,11 +220,11 @@ def test_an_output_that_was_just_completed_begins_anew(tmp_path):
 
 
 def test_two_drivers_of_one_output_are_refused(tmp_path):
-    with continued(tmp_path / "out", IDENTITY) as manifest:
+    with continued(tmp_path / "out", IDENTITY, 0) as manifest:
         manifest.append(b"", 0)
         code = (
             "from npad.scale.manifest import continued; from pathlib import Path\n"
-            f"with continued(Path({str(tmp_path / 'out')!r}), {IDENTITY!r}): pass"
+            f"with continued(Path({str(tmp_path / 'out')!r}), {IDENTITY!r}, 0): pass"
         )
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = second.stderr.splitlines()[-1]
@@ -131,12 +234,12 @@ def test_two_drivers_of_one_output_are_refused(tmp_path):
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(StorageError, match=r"cannot write .*out: "):
-        resume(tmp_path / "out")
+        finish(tmp_path / "out")
 
 
 def test_an_interrupted_run_says_how_to_continue(tmp_path):
     def interrupted():
-        with continued(tmp_path / "o", {}) as manifest:
+        with continued(tmp_path / "o", {}, 1) as manifest:
             manifest.append(b"x\n", 1)
             raise KeyboardInterrupt
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import warnings
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,11 @@ from hypothesis import strategies as st
 
 from cases import one_warning
 from npad import InvalidInput
-from npad.errors import MemoryWarning
+from npad.errors import MemoryWarning, WaitingWarning
 from npad.scale.pool import AHEAD, DEATHS, START_DEATHS, Crew, Pool, WorkerError
+from npad.scale.ray_cluster import RayCrew, Remote
 from npad.scale.units import Failed
-from npad.scale.worker import CannotLoad, Died, NoMemory, Ready
+from npad.scale.worker import CannotLoad, Died, ModelSpec, NoMemory, Ready
 from scale_cases import DECODING, echo
 
 
@@ -50,6 +53,9 @@ class Fake(Crew):
             else:
                 events.append((worker, self.fate(unit) or echo(unit)))
         return events
+
+    def is_starting(self, worker):
+        return False
 
     def stop(self, worker):
         del self.work[worker]
@@ -182,6 +188,94 @@ def test_a_cluster_without_room_is_not_waited_for_for_ever():
 
     with Pool(Full(), 2) as pool, pytest.raises(WorkerError, match="--gpus-per-worker"):
         list(pool.run(["a"], DECODING, 1))
+
+
+def test_a_worker_that_is_being_started_is_waited_for(monkeypatch):
+    """Slow is not dead: with one message per `start_seconds`."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr("npad.scale.pool.time.monotonic", lambda: float(next(clock)))
+
+    class Slow(Fake):
+        start_seconds = 10.0
+        looks = 0
+
+        def wait(self, workers, seconds):
+            self.looks += 1
+            return super().wait(workers, seconds) if self.looks > 35 else []
+
+        def is_starting(self, worker):
+            assert self.work[worker] == "loading"
+            return worker == 2
+
+    with Pool(Slow(), 2) as pool, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pool.start()
+        assert texts(pool.run(["a"], DECODING, 1)) == ["a 0"]
+    assert [str(warning.message) for warning in caught] == [
+        f"no worker is ready after {seconds} s; one is being started: waiting for it"
+        for seconds in (10, 20, 30)
+    ]
+    assert {warning.category for warning in caught} == {WaitingWarning}
+
+
+def test_patience_begins_anew_when_all_workers_are_lost(monkeypatch):
+    clock = iter(range(10**6))
+    monkeypatch.setattr("npad.scale.pool.time.monotonic", lambda: float(next(clock)))
+
+    class Slow(Fake):
+        start_seconds = 10.0
+        looks = 0
+
+        def wait(self, workers, seconds):
+            self.looks += 1
+            if self.looks < 15 or self.work.get(2) == "loading":
+                return []
+            return super().wait(workers, seconds)
+
+        def is_starting(self, worker):
+            return worker == 1
+
+    crew = Slow(lambda unit: Died("exit code -9"))
+    with Pool(crew, 1) as pool:
+        with pytest.warns(WaitingWarning):
+            pool.start()
+        with pytest.raises(WorkerError, match="no worker started within 10 s"):
+            list(pool.run(["a"], DECODING, 1))
+    assert crew.looks <= 15 + 1 + 11  # of the first worker, its unit, and the second worker
+
+
+@pytest.mark.parametrize(
+    ("pid", "here", "total", "available", "gpus", "starting"),
+    [
+        (7, False, {}, {}, 1.0, True),  # it has a process
+        (0, True, {"CPU": 2.0}, {}, 0.0, True),  # there is room: its process is being started
+        (0, True, {"CPU": 1.0}, {"CPU": 2.0}, 0.0, False),  # two CPUs are needed
+        (0, True, {"CPU": 2.0}, {}, 0.5, False),
+        (0, True, {"CPU": 2.0, "GPU": 0.5}, {}, 0.5, True),
+        (0, False, {"CPU": 8.0}, {"CPU": 1.0}, 0.0, False),  # of a cluster that others use
+        (0, False, {"CPU": 8.0}, {"CPU": 2.0}, 0.0, True),
+        (None, True, {"CPU": 2.0}, {}, 0.0, True),  # Ray does not say
+        (None, True, {}, {}, 0.0, False),
+    ],
+)
+def test_ray_starts_what_has_a_process_or_room(pid, here, total, available, gpus, starting):
+    def actors(name):
+        assert name == "abc"
+        return {"State": "PENDING_CREATION", "Pid": pid}
+
+    crew: Any = RayCrew.__new__(RayCrew)
+    crew.spec, crew.gpus, crew.resources, crew.started_here = (
+        ModelSpec("toy", threads=2),
+        gpus,
+        total,
+        here,
+    )
+    private = SimpleNamespace(state=SimpleNamespace(actors=actors))
+    crew.ray = SimpleNamespace(available_resources=lambda: available)
+    if pid is not None:
+        crew.ray._private = private
+    actor = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: "abc"))
+    assert crew.is_starting(Remote(actor, None)) is starting
 
 
 def test_a_long_run_may_lose_all_its_workers(monkeypatch):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from npad import InvalidInput
+from npad.errors import WaitingWarning
 from npad.scale import Failed, ModelSpec, RayCluster, Translate, WorkerError
 from npad.scale.ray_cluster import connect, import_ray
 from runs import ROOT, lines, refused
@@ -148,9 +149,17 @@ def test_a_model_that_no_actor_can_load_is_one_line(cluster, tmp_path):
 
 def test_actors_that_find_no_room_are_one_line(cluster):
     with RayCluster(SPEC, cluster, 1, gpus_per_worker=1) as workers:
-        workers.crew.start_seconds = 2.0
+        workers.crew.start_seconds = workers.patience = 2.0
         with pytest.raises(WorkerError, match="no worker started within 2 s"):
             workers.start()
+
+
+def test_actors_that_are_slow_to_start_are_waited_for(cluster):
+    with RayCluster(SPEC, cluster, 1) as workers:
+        workers.crew.start_seconds = workers.patience = 0.2
+        with pytest.warns(WaitingWarning, match=r"one is being started: waiting for it"):
+            workers.start()
+        assert translations(workers, ["water"], 1) == expected(["water"], 1)
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])

@@ -225,11 +225,9 @@ def test_steps_never_ask_the_host(inner, outer, monkeypatch):
     seen = {}
 
     def iterate(searched, state, frontier, problems, rows):
-        steps, told = (
-            shared.Steps(searched, len(problems) * rows, 1),
-            torch.zeros(3, dtype=torch.bool, device=device),
-        )
-        state, frontier, told = steps(3, state, frontier, told)
+        steps = shared.Steps(searched, len(problems) * rows, 1)
+        idle = torch.zeros(len(problems), dtype=torch.bool, device=device)
+        state, frontier, *_ = steps(3, state, frontier, idle, torch.zeros(2, device=device))
         seen["width"] = frontier.tokens.shape
         raise StopIteration
 

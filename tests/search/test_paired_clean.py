@@ -11,7 +11,7 @@ from npad.engine.cost import count_calls
 from npad.models.low_precision import LowPrecision
 from npad.rescoring import strategies
 from npad.search import chains
-from npad.search.chains import PairedClean
+from npad.search import paired as pairs
 from npad.selectors import GNMTLength
 
 PAIRED = {name: decoder for name, decoder in NOISY.items() if "tight" not in name}
@@ -28,7 +28,7 @@ def paired(monkeypatch):
         monkeypatch.setattr(chains, "graphs_of", no_graphs)
         monkeypatch.setattr("npad.search.loop.graphs_of", no_graphs)
         monkeypatch.setattr(strategies, "read_rectangle", read)
-        monkeypatch.setattr(chains, "MAX_PAIRED_ROWS", 10**6)
+        monkeypatch.setattr(pairs, "MAX_PAIRED_ROWS", 10**6)
         return model
 
     return make
@@ -43,8 +43,8 @@ class no_graphs:  # noqa: N801
 @pytest.fixture
 def attached(monkeypatch):
     """The arguments of every call that pairs rows."""
-    calls, attach = [], PairedClean.attach
-    monkeypatch.setattr(PairedClean, "attach", lambda *rows: calls.append(rows) or attach(*rows))
+    calls, attach = [], chains.noisy_pairs
+    monkeypatch.setattr(chains, "noisy_pairs", lambda *rows: calls.append(rows) or attach(*rows))
     return calls
 
 
@@ -65,7 +65,7 @@ def test_rows_are_paired_where_steps_are_captured_and_rows_few(paired, attached,
     decode(model, SOURCE, decoder, 9)
     assert attached
     attached.clear()
-    monkeypatch.setattr(chains, "MAX_PAIRED_ROWS", 5 * len(SOURCE) - 1)
+    monkeypatch.setattr(pairs, "MAX_PAIRED_ROWS", 5 * len(SOURCE) - 1)
     decode(model, SOURCE, decoder, 9)
     assert not attached
 

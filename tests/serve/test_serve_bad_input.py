@@ -38,6 +38,7 @@ BODIES = {
     "a model that is no name": (decoding(model=[1]), 400, "model must be one text"),
     "a path as a model": (decoding(model="/etc/passwd"), 400, "no model '/etc/passwd'; there are"),
     "NaN": (b'{"text": "danke", "sigma": NaN}', 400, "sigma must be a finite number"),
+    "noise beyond float32": (decoding(sigma=1e308, chains=2), 400, "is the noise too strong?"),
     "a billion chains": (decoding(chains=10**9), 400, "at most 1,024"),
     "an unknown site": (decoding(site="nose"), 400, "no noise site 'nose'"),
     "an unknown phrase": (decoding(text="wie bitte"), 400, "wie bitte"),

@@ -68,6 +68,8 @@ def test_the_limits_of_the_page_are_those_of_the_server():
     assert f"{limits.rows:,}; {limits.mbr_rows} with" in table
     assert f"{limits.budget:,} and {limits.max_length} " in table
     assert f"{limits.receive_seconds:g} s each" in table
+    assert f"of an answer | {limits.send_seconds:g} s |" in table
+    assert f"{limits.uploads / 1e9:g} GB together" in table
     assert f"{limits.seconds:g} s |" in table
     assert f"wait for a model | {limits.queue} |" in table
     assert f"{limits.requests} and {limits.connections} |" in table

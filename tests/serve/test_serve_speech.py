@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from npad.models import toy
-from npad.pipelines.transcription import Transcriber
 from npad.serve.limits import Limits
-from npad.serve.models import serve
-from serve_cases import BOUNDARY, post_recording, recording_form, serving, toy_model, wav
-
-
-def hear(recordings):
-    """A loud piece is thanks."""
-    return ["danke" if float(piece.abs().max()) > 0.3 else "na ja" for piece in recordings]
-
-
-def hearing_model(limits=None):
-    transcriber = Transcriber(toy.model(), hear, toy.detokenise, rate=1000, longest=1.0)
-    return serve("ear", transcriber, limits or Limits())
+from serve_cases import (
+    BOUNDARY,
+    hearing_model,
+    post_recording,
+    recording_form,
+    serving,
+    toy_model,
+    wav,
+)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 
 import pytest
@@ -10,7 +12,15 @@ import npad
 from checkpoint_cases import SUBWORDS, tiny
 from npad.errors import StorageError
 from npad.storage import checkpoint
-from npad.storage.regular import ensure_regular, open_regular, read_json
+from npad.storage.regular import (
+    Bounded,
+    ensure_regular,
+    open_regular,
+    read_bytes,
+    read_json,
+    seal,
+    unsealed,
+)
 
 FILES = ("config.json", "model.safetensors", "source.tokenizer.json", "target.tokenizer.json")
 
@@ -68,3 +78,55 @@ def test_a_model_with_a_pipe_or_a_device_is_refused(tmp_path, name, kind):
     refusal = "holds no model" if name == "config.json" else "must be a regular file, not a pipe"
     with pytest.raises(npad.errors.NpadError, match=refusal):
         npad.load(folder)
+
+
+def test_a_bounded_file_is_read_as_it_is(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    with open(tmp_path / "file", "rb") as file:
+        bounded = Bounded(file, seconds=60, max_read=4, max_bytes=10)
+        assert bounded.readable()
+        assert bounded.seekable()
+        assert (bounded.read(4), bounded.tell()) == (b"0123", 4)
+        assert (bounded.seek(6), bounded.read(4)) == (6, b"6789")
+        assert (bounded.seek(-1, os.SEEK_END), bounded.read(4)) == (9, b"9")
+        assert bounded.read(0) == b""
+    assert Bounded(io.BytesIO(b"0123")).read() == b"0123"
+    assert Bounded(io.BytesIO(b"0123")).read(None) == b"0123"
+
+
+@pytest.mark.parametrize(
+    ("limit", "attempt", "message"),
+    [
+        ({"max_read": 4}, lambda file: file.read(5), "a header of 5 bytes, more than 4"),
+        ({"max_read": 4}, lambda file: file.read(), "a header of -1 bytes, more than 4"),
+        ({"max_bytes": 4}, lambda file: file.read(5), "it has more than 4 bytes"),
+        ({"max_bytes": 4}, lambda file: file.seek(5), "it has more than 4 bytes"),
+        ({"seconds": 0.0}, lambda file: file.read(1), "it takes more than 0 seconds to read"),
+        ({"seconds": 0.0}, lambda file: file.seek(1), "it takes more than 0 seconds to read"),
+    ],
+)
+def test_a_parser_cannot_go_beyond_a_limit(limit, attempt, message):
+    bounded = Bounded(io.BytesIO(b"0123456789"), **limit)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=f"^{message}$"):
+            attempt(bounded)
+
+
+def test_a_file_of_the_largest_size_is_opened(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123")
+    assert read_bytes(tmp_path / "file", 4) == b"0123"
+    with pytest.raises(StorageError, match="it has 4 bytes, more than 3"):
+        read_bytes(tmp_path / "file", 3)
+
+
+def test_a_sealed_object_is_parsed_only_as_it_was_sealed():
+    content = {"a": [1, "ü"], "b": {"c": None}}
+    text = json.dumps(seal(content)).encode()
+    assert unsealed(text, "it") == seal(content)
+    for other in (text.replace(b"1", b"2"), text.replace(b'"a"', b'"x"')):
+        with pytest.raises(StorageError, match="it is damaged or was edited: its digest is not"):
+            unsealed(other, "it")
+    with pytest.raises(StorageError, match="it is damaged or was edited: it has no digest"):
+        unsealed(json.dumps(content).encode(), "it")
+    with pytest.raises(StorageError, match="it is damaged: it holds no JSON object"):
+        unsealed(b"[]", "it")

@@ -10,8 +10,10 @@ import tracemalloc
 
 import pytest
 
+from damage import limited
 from npad import InvalidInput
 from npad.errors import StorageError
+from npad.text import files
 from npad.text.files import MAX_LINE_BYTES, open_output, read_lines
 
 TEXT = ["eins", "", "zwei\u2028drei", "žluťoučký\x0bkůň", " vier "]
@@ -61,6 +63,33 @@ def test_what_cannot_be_read_is_named(tmp_path):
         list(read_lines(tmp_path / "nowhere"))
     with pytest.raises(InvalidInput, match=r"cannot read .*: Is a directory"):
         list(read_lines(tmp_path))
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_device_that_never_ends_is_refused(device):
+    with limited(5), pytest.raises(InvalidInput, match=f"cannot read {device}: it is a device"):
+        list(read_lines(device))
+
+
+def test_pipes_and_the_null_device_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"one\ntwo\n",))
+    writer.start()
+    assert list(read_lines(tmp_path / "pipe")) == ["one", "two"]
+    writer.join()
+    assert list(read_lines("/dev/null")) == []
+
+
+def test_a_line_that_is_skipped_may_have_megabytes_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 4)
+    monkeypatch.setattr(files, "MAX_SKIPPED_BYTES", 20)
+    (tmp_path / "text").write_bytes(b"ab\n" + b"x" * 24 + b"\ncd\n")
+    first, refused, last = files.read_lines_or_errors(tmp_path / "text")
+    assert (first, last) == ("ab", "cd")
+    assert "line 2 has more than 4 bytes" in str(refused)
+    (tmp_path / "text").write_bytes(b"ab\n" + b"x" * 26 + b"\ncd\n")
+    with pytest.raises(InvalidInput, match="line 2 has more than 20 bytes; this is no text file"):
+        list(files.read_lines_or_errors(tmp_path / "text"))
 
 
 def test_a_file_appears_when_all_of_it_is_there(tmp_path):

@@ -74,7 +74,16 @@ def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
     recipe |= {"precision": "float32", "seed": 4, "anneal": False}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in (model | recipe).items()]
     flags = [flag.removesuffix("=True") for flag in flags if not flag.endswith("=False")]
-    noise = ["--sigma", "0.2", "--schedule", "power(p=1)", "--noise", "laplace", "--site", "output"]
+    noise = [
+        "--sigma",
+        "0.2",
+        "--schedule",
+        "power(p=1)",
+        "--distribution",
+        "laplace",
+        "--site",
+        "output",
+    ]
     monkeypatch.setattr(
         "sys.argv", ["npad", "train", str(tmp_path), "--data", "s", *flags, *noise, "--relative"]
     )

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from npad.storage import checkpoint
 from npad.training.loop import load_checkpoint
-from runs import kill_when, npad, once, pair_options, printed_here, refused, reversal, weights
+from runs import (
+    begun,
+    kill_when,
+    npad,
+    once,
+    pair_options,
+    printed_here,
+    refused,
+    reversal,
+    weights,
+)
 
 RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200"
 RECIPE += " --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
@@ -51,6 +63,26 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsy
     assert weights(run) == weights(whole / "run")
     assert weights(run, "best") == weights(whole / "run", "best")
     assert not list(run.glob(".*"))  # nothing left over
+
+
+@pytest.mark.parametrize(("number", "name"), [(2, "interrupted"), (15, "terminated")])
+def test_the_command_says_how_an_interrupted_run_goes_on(
+    tmp_path, whole, number, name, capsys, monkeypatch
+):
+    run = tmp_path / "run"
+    command = arguments(run, whole / "text")
+    command[command.index("--checkpoint") + 1] = "9999"
+    with begun(*command) as process:
+        while not any(log.stat().st_size for log in run.glob("log.jsonl")):
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+        last = checkpoint.newest(run, "checkpoint")
+        written, line = f"{last.name} is written", process.stderr.read().decode().splitlines()[-1]
+    assert line == f"npad: {name}; {written}; npad train {run} --resume continues"
+    printed_here(capsys, monkeypatch, "train", run, "--resume")
+    assert weights(run) == weights(whole / "run")
+    assert weights(run, "best") == weights(whole / "run", "best")
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole, capsys, monkeypatch):

@@ -145,11 +145,9 @@ def test_the_command_trains_and_installs_an_actor(
 
     run = tmp_path / "run"
     criterion = ["--criterion", "log-prob", "--target", "beam", "--target", "chrf"]
-    assert "Stopped after 1 epochs" in command(
-        *arguments(run, model_copy, small_corpus, *criterion)
-    )
+    assert "Stopped after 1 epoch" in command(*arguments(run, model_copy, small_corpus, *criterion))
     resumed = command("train-actor", run, "--resume", "--install", "--device", "cpu")
-    assert "Stopped after 1 epochs" in resumed
+    assert "Stopped after 1 epoch" in resumed
     if checkpoint.newest(run, "best") is None:  # the small model is hard to improve on
         actor = Actor.for_model(checkpoint.load(model_copy).model)
         save_actor(model_copy, actor, model_checksum(model_copy), {})
@@ -225,6 +223,6 @@ def test_actors_are_trained_from_python_too(tmp_path, model_copy, small_corpus):
         recipe=replace(ACTOR_RECIPE, epochs=1),
     )
     progress, reason = train_actor(tmp_path / "run", plan)
-    assert reason == "1 epochs"
+    assert reason == "1 epoch"
     assert ActorPlan.load(tmp_path / "run") == plan
     assert resume_actor(tmp_path / "run")[0].update == progress.update

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +23,7 @@ from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.atomic import exclusive_lock
 from npad.training import run
-from npad.training.loop import Loop, Watch, load_checkpoint
+from npad.training.loop import Loop, Watch, held_signals, load_checkpoint
 from npad.training.recipe import Recipe
 from npad.training.update import ModelUpdater
 from npad.training.validation import Perplexity
@@ -191,23 +192,38 @@ def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
 
 
 TRAIN = """
-import os, sys
+import os, signal, sys
 import torch
 from npad.training import run
+from npad.training.loop import Watch
 from npad.training.recipe import Recipe
+
+class Interrupting(Watch):  # one of the processes alone, once
+    def report(self, record):
+        if not heard:
+            heard.append(record)
+            signal.raise_signal(signal.SIGINT)
+
+heard = []
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(1)
 folder, store, port, resumed_port = sys.argv[1:]
 options = {"units": 8, "embedding": 6, "initialisation": "glorot"}
 os.environ["MASTER_PORT"] = port
-run.train(folder, store, options, Recipe(batch=300, epochs=1, optimiser="sgd"))
-os.environ["MASTER_PORT"] = resumed_port
-run.resume(folder, epochs=2)
+recipe = Recipe(batch=300, epochs=2, optimiser="sgd")
+try:
+    run.train(folder, store, options, recipe, watch=Interrupting())
+except KeyboardInterrupt:
+    os.environ["MASTER_PORT"] = resumed_port
+    run.resume(folder)
+else:
+    sys.exit("it was not interrupted")
 """
 
 
 def test_two_processes_train_as_one(tmp_path, store):
-    """Begun, then resumed. They meet at ports of the system's choice, held from the start."""
+    """Begun, interrupted, resumed. They meet at ports of the system's choice, held at first."""
     meetings = [
         distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         for _ in range(2)
@@ -236,3 +252,61 @@ def test_two_processes_train_as_one(tmp_path, store):
         torch.testing.assert_close(together[name], weight, rtol=1e-4, atol=1e-6)
     one, two = (log.read(tmp_path / name / "log.jsonl") for name in ("one", "two"))
     assert [record["update"] for record in one] == [record["update"] for record in two]
+
+
+class Signalling(Watch):
+    """Sends this process a signal at the first report, in the middle of the first epoch."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def report(self, record):
+        if self.number is not None:
+            signal.raise_signal(self.number)
+            self.number = None
+
+
+@pytest.fixture
+def handlers():
+    """Python's own handlers of signals, whatever ran this process."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    kept = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_writes_a_checkpoint_and_goes_on_to_the_same_weights(
+    tmp_path, store, handlers, number
+):
+    """Long before the first checkpoint is due."""
+    recipe = replace(SHORT, checkpoint=10_000)
+    run.train(tmp_path / "whole", store.folder, TINY, recipe)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    watch = Signalling(number)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run.train(tmp_path / "run", store.folder, TINY, recipe, watch=watch)
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    assert caught.value.args == (number,)
+    last = checkpoint.newest(tmp_path / "run", "checkpoint")
+    content, _, _ = load_checkpoint(last)
+    progress = content["progress"]
+    assert 0 < progress["update"] == progress["position"] < progress["batches"]
+    assert caught.value.__notes__ == [f"checkpoint-{progress['update']} is written"]
+    run.resume(tmp_path / "run")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    assert weights(tmp_path / "run", "best") == weights(tmp_path / "whole", "best")
+
+
+def test_a_second_interrupt_acts_at_once_and_other_handlers_are_left_alone(handlers):
+    with held_signals() as received:
+        signal.raise_signal(signal.SIGINT)
+        assert received == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    handled = []
+    signal.signal(signal.SIGINT, lambda *_: handled.append(True))
+    with held_signals() as received:
+        signal.raise_signal(signal.SIGINT)
+    assert (handled, received) == ([True], [])

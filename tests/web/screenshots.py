@@ -1,4 +1,4 @@
-"""Write the pictures of docs/serving: the page in light, dark and narrow, and its tour.
+"""Write the pictures of docs/serving: the page in light and dark, on a phone, and its features.
 
 python tests/web/screenshots.py ADDRESS [FOLDER]     of a running `npad serve`
 """
@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 from browsing import BROWSERS, ROOT, find_browser, settle
 from playwright.sync_api import sync_playwright
 
-SENTENCE = "/?text=She+spends+most+of+her+money+on+books.&model=en-de&decoder=npad&chains=20&seed=0"
-WIDE = {"width": 1180, "height": 1480}
+SENTENCE = (
+    "/?text=They+made+him+wait+outside+in+the+rain.&model=en-de&decoder=npad&chains=50&seed=0"
+)
+PARAGRAPH = "/?model=en-de&decoder=beam&width=5&text=" + quote(
+    "Where is my phone? I spent the whole weekend reading a book. Привет, как дела?"
+)
+WIDE = {"width": 1180, "height": 1310}
+TALL = {"width": 1180, "height": 1600}
+PHONE = {"viewport": {"width": 390, "height": 2000}, "has_touch": True, "is_mobile": True}
+# name -> the address, the visitor, and the part of the page that is shown
 PICTURES = {
-    "light": (SENTENCE, {"viewport": WIDE}),
-    "dark": (SENTENCE, {"viewport": WIDE, "color_scheme": "dark"}),
-    "narrow": (SENTENCE, {"viewport": {"width": 360, "height": 1400}}),
-    "tour": ("/?tour=5", {"viewport": WIDE}),
+    "light": (SENTENCE, {"viewport": WIDE}, None),
+    "dark": (SENTENCE, {"viewport": WIDE, "color_scheme": "dark"}, None),
+    "beside": (f"{SENTENCE}&against=decoder%3Dgreedy", {"viewport": WIDE}, "#lattice"),
+    "paragraph": (PARAGRAPH, {"viewport": WIDE}, "#parts"),
+    "narrow": (SENTENCE, PHONE, None),
+    "tour": ("/?tour=5", {"viewport": TALL}, None),
 }
 
 
@@ -28,11 +39,12 @@ def main(address: str, folder: Path) -> None:
         sys.exit(f"there is no browser: install one of {', '.join(BROWSERS)}")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        for name, (query, visitor) in PICTURES.items():
+        for name, (query, visitor, part) in PICTURES.items():
             page = browser.new_context(reduced_motion="reduce", **visitor).new_page()
             page.goto(address + query)
             settle(page)
-            page.screenshot(path=folder / f"{name}.png")
+            shown = page.locator(part) if part else page
+            shown.screenshot(path=folder / f"{name}.png")
         browser.close()
 
 

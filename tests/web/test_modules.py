@@ -115,7 +115,7 @@ def test_small_probabilities_keep_their_size(evaluate, log_prob, shown):
 
 def test_what_the_clean_model_finds_impossible_has_no_place_in_the_scales(evaluate):
     received = {"chain": 1, "tokens": ["▁a"], "log_prob": None, "token_log_probs": [None, -1]}
-    read = "((run) => (run.receive('chain', given), run.chains.get(1)))(new m.Run({}))"
+    read = "((run) => (run.receive('chain', given), run.chains.get(1)))(new m.Run({ options: {} }))"
     scores = evaluate("run", f"[{read}.log_prob, ...{read}.token_log_probs].map(String)", received)
     assert scores == ["-Infinity", "-Infinity", "-1"]
     assert evaluate("format", "m.logProb(-Infinity)") == "−∞"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from browsing import settle
+from browsing import decode, settle
 
 pytestmark = pytest.mark.web
 
@@ -34,13 +32,6 @@ def pictures(page):
     tables = {name: page.locator(f"#{name}").inner_text() for name in TABLES}
     tables["translation-facts"] = re.sub(r"[\d.]+ m?s\b", "", tables["translation-facts"])
     return shown | tables
-
-
-def decode(server, **body):
-    request = urllib.request.Request(
-        f"{server}/v1/decode", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    return json.load(urllib.request.urlopen(request))["results"][0]
 
 
 def test_a_visitor_types_a_text_and_sees_its_translation(visit, server):
@@ -173,6 +164,8 @@ def test_every_decoder_is_shown_and_its_options_kept(visit, server, options):
     assert page.locator("#translation").inner_text() == (expected["text"] or "(an empty output)")
     assert page.locator("#n-best-rows tr").count() > 0
     assert page.locator("#lattice-picture [role=treeitem]:not(.hidden)").count() > 0
+    sections = page.locator("#answer, #lattice, #n-best, #cost-lead").all_inner_texts()
+    assert ("chain" in " ".join(sections)) == (asked["decoder"] == "npad")
 
 
 def test_the_address_holds_every_option_and_texts_name_their_languages(visit):
@@ -220,7 +213,7 @@ def test_the_staircase_never_falls_and_ends_at_the_proven_optimum(visit, server)
     rows = page.locator("#comparison-rows tr").all_inner_texts()
     assert exact["proven"]
     assert any("proven" in row and "it is all greek to me" in row for row in rows)
-    assert [row.split("\t")[0] for row in rows][:3] == ["NPAD-10", "greedy", "beam 5"]
+    assert [row.split("\t")[0] for row in rows][:3] == ["NPAD-10", "greedy search", "beam 5"]
     path = page.locator("#staircase-picture .stairs").get_attribute("d")
     heights = [float(y) for y in re.findall(r"[V,]([\d.]+)", path)]
     assert heights == sorted(heights, reverse=True)  # SVG's y axis points down

@@ -37,7 +37,8 @@ def test_axe_finds_no_serious_fault(visit, axe, path, scheme, size):
         "document.querySelectorAll('details').forEach((details) => (details.open = true))"
     )
     page.evaluate(axe)
-    violations = page.evaluate("axe.run().then(result => result.violations)")
+    options = "{ rules: { 'target-size': { enabled: true } } }"  # at least 24 px
+    violations = page.evaluate(f"axe.run({options}).then(result => result.violations)")
     serious = [v for v in violations if v["impact"] in ("serious", "critical")]
     assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in serious] == []
 
@@ -46,7 +47,7 @@ def test_every_control_has_a_name_and_the_tab_key_reaches_it(visit):
     page = visit(TOY)
     page.locator("#settings > summary").click()
     reached = set()
-    for _ in range(60):
+    for _ in range(100):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.name || ''"))
     assert {"text", "model", "decoder", "chains", "sigma", "seed", "player-play"} <= reached

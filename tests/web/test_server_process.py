@@ -121,7 +121,7 @@ def test_a_slow_loris_is_dropped_and_others_are_served():
         for connection in slow_head + slow_body:
             connection.close()
         for connection in idle:
-            assert b"408" in connection.recv(1000)
+            assert connection.recv(1000) == b""
             connection.close()
         assert client.post("/v1/decode", ASKED).status == 200
 

@@ -27,7 +27,7 @@ from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.request import Decoding, decoding_from
 from npad.text.files import read_lines
-from npad.validation import ensure_choice, ensure_integer
+from npad.validation import counted, ensure_choice, ensure_integer
 
 LEGEND = """\
 latency      of a single sentence; the other columns are of many at a time
@@ -55,7 +55,7 @@ def command(
             "--decoder",
             "-d",
             metavar="NAME",
-            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.kinds)}; or "
+            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.names())}; or "
             "with its fields, as beam(width=3). May be given several times.",
         ),
     ] = None,
@@ -209,7 +209,7 @@ def _cpu() -> str:
     """Describe how products are computed on this CPU."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
     waiting = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    return ", ".join([f"CPU, {torch.get_num_threads()} threads", *waiting])
+    return ", ".join([f"CPU, {counted(torch.get_num_threads(), 'thread')}", *waiting])
 
 
 def _strategies(specs: list[str] | None, defaults: Defaults) -> dict[str, Decoder]:

@@ -1,4 +1,4 @@
-"""npad calibrate: which decoder for a model, a metric and a budget; or fit a model's confidence."""
+"""npad calibrate: which decoder for a model, a metric and a budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from npad.calibrate.report import (
     verdict,
 )
 from npad.calibrate.trials import Unit
-from npad.cli.confidence import write_confidence
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, Precision
@@ -41,7 +40,7 @@ from npad.cli.terminal import bar, console
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.plots import ensure_plottable
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import metric_names
 from npad.pipelines.loading import load_as
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.sound import read
@@ -54,7 +53,7 @@ from npad.search.defaults import Defaults
 from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
-from npad.text.files import read_lines, read_pairs
+from npad.text.files import Lines, read_pairs
 from npad.validation import ensure_number
 
 # What the recommended command line leaves out.
@@ -67,13 +66,13 @@ DEFAULTS: dict[str, Any] = {
 CALLS = 100  # the budget without --calls and --milliseconds: a beam of 5 to 8 on short sentences
 
 
-@decodes(None, confidence="beam")
+@decodes(None)
 def command(
     source: Annotated[
-        Path, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
+        str, typer.Argument(help="File of typical source lines: plain, .gz, .xz, or -.")
     ],
     reference: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             help="Their references, line by line; a wide beam's outputs if there are none."
         ),
@@ -94,15 +93,16 @@ def command(
     metric: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(METRICS)}. [bleu; wer for recordings; logprob without references]",
+            help=f"{', '.join(metric_names())}. [bleu; wer for recordings; logprob without "
+            "references]",
             metavar="NAME",
         ),
     ] = None,
     held_out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Source lines to compare the best decoders on. [half of SOURCE]"),
     ] = None,
-    held_out_reference: Annotated[Path | None, typer.Option(help="Their references.")] = None,
+    held_out_reference: Annotated[str | None, typer.Option(help="Their references.")] = None,
     check_all: Annotated[
         bool,
         typer.Option(
@@ -131,14 +131,6 @@ def command(
             "--plot", help="Plot of quality against cost: .png, .svg, .pdf.", rich_help_panel=OUTPUT
         ),
     ] = None,
-    confidence: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REFERENCES",
-            help="Fit the model's confidence instead, to the chrF of its outputs against these "
-            "references, line by line; it is written into the model's folder.",
-        ),
-    ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
     as_json: Annotated[
@@ -149,7 +141,7 @@ def command(
     *,
     decoder: Decoder | None,
 ) -> None:
-    """Find the best decoder for a model, a metric and a budget; or fit the model's confidence.
+    """Find the best decoder for a model, a metric and a budget.
 
     Tries greedy, beam, diverse and steered search, samples, and NPAD with many settings and
     selectors: all on a few sentences, the better ones on twice as many, and so on. The best are
@@ -158,9 +150,6 @@ def command(
 
     With --decoder npad and its options, only σ₀ is searched, for that decoder.
 
-    With --confidence: the sentence chrF to expect of an output, by its log-probability per token,
-    from an isotonic regression on a validation set. `npad translate --json` then shows it.
-
     Examples:
 
         npad calibrate valid.en valid.de --calls 60
@@ -168,28 +157,7 @@ def command(
         npad calibrate valid.en valid.cs -m runs/en-cs --ms 20 --metric chrf --plot frontier.png
 
         npad calibrate valid.en -d npad --inner beam --width 5 --chains 10 --calls 1000
-
-        npad calibrate valid.en --confidence valid.cs -m runs/en-cs
     """
-    if confidence is not None:
-        values = {"--calls": calls, "--sigmas": sigmas, "--milliseconds": milliseconds}
-        for name, value in {**values, "--metric": metric, "REFERENCE": reference}.items():
-            if value is not None:
-                raise InvalidInput(
-                    f"{name} goes with the choice of a decoder, not with --confidence; "
-                    "leave one out"
-                )
-        assert decoder is not None
-        write_confidence(
-            model,
-            source,
-            confidence,
-            Decoding(decoder, max_length, max_rows),
-            device_named(device, "--device"),
-            precision,
-            as_json,
-        )
-        return
     budget, unit = _budget(calls, milliseconds)
     options = Options(budget, unit, metric, check_all, split_seed)
     if decoder is not None and not isinstance(decoder, NPAD):
@@ -248,7 +216,7 @@ def command(
 
 
 def _read_pairs(
-    source: Path, reference: Path | None, held_out: Path | None, held_out_reference: Path | None
+    source: str, reference: str | None, held_out: str | None, held_out_reference: str | None
 ) -> tuple[Pairs, Pairs | None]:
     """Return the sentences, and those to be held out if they have files of their own."""
     if held_out is None:
@@ -261,10 +229,10 @@ def _read_pairs(
     return _read_part(source, reference), held
 
 
-def _read_part(source: Path, reference: Path | None) -> Pairs:
+def _read_part(source: str, reference: str | None) -> Pairs:
     if reference is None:
-        return Pairs.checked(list(read_lines(source)), None)
-    return Pairs.checked(*read_pairs(source, reference))
+        return Pairs.checked(list(Lines.of_file(source)), None)
+    return Pairs.checked(*read_pairs(Lines.of_file(source), Lines.of_file(reference)))
 
 
 @contextmanager

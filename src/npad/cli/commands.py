@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,22 @@ import typer.core
 import typer.main
 
 from npad.cli.startup import importing
+from npad.cli.terminal import note
+from npad.plugins import DECODERS, installed
 from npad.version import __version__
 
 # In the order of the help. A command is a module of this package with a function `command`, or a
 # typer `app` of several; its line in the help is the first one of the docstring of `command`, or of
 # the app's callback `group`.
-COMMANDS = (
-    *("translate", "serve", "transcribe", "caption", "fetch", "compare", "score", "evaluate"),
-    *("calibrate", "prepare", "train", "train-actor", "reproduce", "info", "pack", "bench", "plot"),
-)
+GROUPS = {
+    "Use a model": ("translate", "transcribe", "caption", "serve", "fetch", "info"),
+    "Measure": ("compare", "score", "evaluate", "calibrate", "fit-confidence", "bench"),
+    "Train": ("prepare", "train", "train-actor", "pack", "plot"),
+    "Research": ("reproduce",),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+# Old spellings, which go on working for one version.
+RENAMED = {"--noise": "--distribution", "--decoders": "--inner"}
 SUMMARY = re.compile(r'^def (?:command|group)\(.*?\) -> None:\n    """(.*?)(?:""")?$', re.M | re.S)
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -75,6 +83,24 @@ def without_flag_types(command: Any) -> Any:
     return command
 
 
+def respelled(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Return a command and its arguments in today's spelling, with a warning for each old one."""
+    words = list(arguments)
+    for i in range(words.index("--") if "--" in words else len(words)):
+        option, equals, value = words[i].partition("=")
+        if option in RENAMED:
+            note(
+                f"warning: {option} is now {RENAMED[option]}; the old name goes in the next version"
+            )
+            words[i] = f"{RENAMED[option]}{equals}{value}"
+        elif (command, option) == ("calibrate", "--confidence"):
+            note("warning: calibrate --confidence is now npad fit-confidence SOURCE REFERENCE")
+            references = [value] if equals else words[i + 1 : i + 2]
+            rest = words[:i] + words[i + (1 if equals else 2) :]
+            return respelled("fit-confidence", [*rest, *references])
+    return command, words
+
+
 class LazyGroup(typer.core.TyperGroup):
     """A group that lists stubs in its help, and imports a subcommand when it runs."""
 
@@ -87,12 +113,16 @@ class LazyGroup(typer.core.TyperGroup):
         return typer.core.TyperCommand(cmd_name, help=summary(cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not ctx.resilient_parsing:
+            command, arguments = respelled(args[0], args[1:])
+            args = [command, *arguments]
         name, stub, arguments = super().resolve_command(ctx, args)
-        own = any(".py:" in argument for argument in arguments)
+        files = any(".py:" in argument for argument in arguments)
+        own = files or installed(DECODERS)
         if name is not None and own and not ctx.resilient_parsing:  # no file is run to complete it
             with importing():
-                from npad.cli.own_decoders import register_own_decoders
-            register_own_decoders(arguments)
+                from npad.cli.own_parts import register_own_parts
+            register_own_parts(arguments)
         return name, stub if name is None else build(name), arguments
 
 

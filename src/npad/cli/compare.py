@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -13,22 +14,24 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.cli.decoder_options import compares
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, ModelName
-from npad.cli.terminal import bar, console
-from npad.engine.cost import count_calls
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName
+from npad.cli.terminal import bar, console, is_terminal
+from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
 from npad.evaluate.report import NLL, Report, compare
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
 from npad.pipelines.translation import Translator
+from npad.pipelines.writers import as_record
 from npad.search.defaults import Defaults
 from npad.search.exact import Exact
 from npad.search.request import Decoding
 from npad.selectors import cut_competes
-from npad.text.files import read_pairs
+from npad.text.files import Lines
+from npad.validation import counted
 
 TIE = 1e-4  # in float32, the same output may differ by this between two batches
 LEGEND = """\
@@ -40,10 +43,10 @@ re-scored  calls of the clean model that scores what noisy chains found
 SET_LEGEND = """\
 [low,high]   95 % interval: paired bootstrap over the sentences, 1,000 test sets
 against      difference to the first row; * where its interval excludes 0
-length       words of the outputs over words of the references
-calls        of the model, a sentence: rows (chains, beam slots) through one step;
+{length}calls        of the model per sentence: rows (chains, beam slots) through a step;
              with a plus, those that re-score what noisy chains found
 """
+LENGTH = "length       words of the outputs over words of the references\n"
 
 # Fewer chains and samples than the decoders' own defaults, since every decoder runs while the user
 # waits; and a larger η, so that its row shows what the penalty does.
@@ -52,7 +55,13 @@ QUICK = {"chains": 10, "samples": 10, "eta": 0.1}
 
 @compares(**QUICK)
 def command(
-    text: Annotated[list[str] | None, typer.Argument(help="Texts to translate.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Texts to show side by side; or a file of lines to measure. [stdin]",
+            metavar="[TEXT|FILE]…",
+        ),
+    ] = None,
     model: ModelName = DEFAULT_MODEL,
     exact: Annotated[
         bool, typer.Option("--exact", help="Also run exact search; for small models.")
@@ -60,32 +69,32 @@ def command(
     device: Device = "auto",
     source: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A test set's sources, to measure instead of texts."),
+        typer.Option("--input", "-i", help="A file of lines to measure, whatever its name."),
     ] = None,
     reference: Annotated[
-        Path | None,
-        typer.Option("--reference", "-r", help="Their reference translations, line by line."),
+        str | None,
+        typer.Option("--reference", "-r", help="Reference translations, line by line."),
     ] = None,
+    are_texts: AsText = False,
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"On a test set: {', '.join(METRICS)}; several times for several. [bleu]",
+            help=f"Of a file: {', '.join(metric_names())}; several times for several. [bleu]",
             metavar="NAME",
         ),
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option(
-            "--json", help="On a test set, print one JSON object a decoder.", rich_help_panel=OUTPUT
-        ),
+        typer.Option("--json", help="Print one JSON object per decoder.", rich_help_panel=OUTPUT),
     ] = False,
     *,
     decodings: dict[str, Decoding],
 ) -> None:
     """Translate with every decoder and show the outputs side by side.
 
-    With --input and --reference, measure every decoder on a test set instead, with intervals of a
-    paired bootstrap.
+    The lines of a file are measured instead, with intervals of a paired bootstrap: log-probability
+    and cost, and quality with --reference. An argument is a file if it names one, as in
+    `npad translate`.
 
     Examples:
 
@@ -95,67 +104,98 @@ def command(
 
         npad compare --model runs/en-cs --chains 50 "A man is riding a horse."
 
-        npad compare -i test.en --reference test.de -d greedy -d "beam(width=10)" -d npad
+        npad compare test.en --reference test.de -d greedy -d "beam(width=10)" -d npad
     """
-    _ensure_one_input(text, source, reference, as_json)
+    inputs = _inputs(text, source, are_texts)
     if exact:
         decodings |= {Exact().title: replace(next(iter(decodings.values())), decoder=Exact())}
-    if source is not None and reference is not None:
-        pairs = read_pairs(source, reference)
-        translator = load_as(Translator, model, device_named(device, "--device"))
-        with bar("comparing", len(pairs[0])) as progress:
-            reports = compare(translator, *pairs, decodings, metric, progress)
-        if as_json:
-            for name, report in reports.items():
-                record = {"strategy": name, **report.to_json()}
-                record["calls_per_sentence"] = report.calls / report.size
-                print(json.dumps(record, ensure_ascii=False))
-            return
-        title = f"{source.name}, {len(pairs[0]):,} sentences, model {model}"
-        shown = metric or ["bleu"]
-        console().print(comparison_table(reports, title, shown), "")
-        console().print(legend(shown), end="")
+    if reference is not None or any(lines.is_file for lines in inputs):
+        _measure(inputs, reference, model, device, decodings, metric, as_json, are_texts)
         return
+    if metric is not None:
+        raise InvalidInput("--metric is of a file: give one, and --reference")
     translator, out = load_as(Translator, model, device_named(device, "--device")), console()
-    for sentence in text or ():
+    for number, sentence in enumerate(chain.from_iterable(inputs)):
         if not sentence.strip():
             raise InvalidInput("there is nothing to compare: the text is blank")
-        out.print(_table(translator, sentence, decodings), "")
-    order = "by log p alone" if _cut_competes(translator) else "finished outputs first, then log p"
-    out.print(LEGEND.format(order=order))
+        rows = dict(_translated(translator, sentence, decodings))
+        if as_json:
+            for name, (best, calls) in rows.items():
+                record = {"strategy": name, **as_record(number, sentence, best)}
+                record |= {"calls": calls.search, "rescored": calls.rescoring}
+                print(json.dumps(record, ensure_ascii=False))
+        else:
+            out.print(_table(translator, sentence, rows), "")
+    if not as_json:
+        competes = _cut_competes(translator)
+        order = "by log p alone" if competes else "finished outputs first, then log p"
+        out.print(LEGEND.format(order=order))
 
 
-def _ensure_one_input(
-    text: list[str] | None, source: Path | None, reference: Path | None, as_json: bool
-) -> None:
-    """Require texts, or both files of a test set."""
+def _inputs(text: list[str] | None, source: Path | None, are_texts: bool) -> list[Lines]:
+    """Return the texts, or the one file to measure."""
     if text and source is not None:
-        raise InvalidInput("give texts or --input, not both")
-    if (source is None) != (reference is None):
-        missing, given = (
-            ("--input", "--reference") if source is None else ("--reference", "--input")
-        )
-        raise InvalidInput(f"{given} needs {missing}: a test set is sources and references")
-    if not text and source is None:
-        raise InvalidInput(
-            "there is nothing to compare: give texts, or a test set with --input and --reference"
-        )
-    if as_json and source is None:
-        raise InvalidInput("--json needs a test set: give --input and --reference")
+        raise InvalidInput("give texts or a file as arguments, or a file with --input, not both")
+    inputs = [Lines.of(argument, are_texts) for argument in text or ()]
+    files = [str(lines) for lines in inputs if lines.is_file]
+    if files and len(inputs) > 1:
+        way_out = "; for references: --reference FILE" if len(files) == 2 else ""
+        raise InvalidInput(f"give texts or one file, not {files[0]} and others{way_out}")
+    if not inputs and source is None and is_terminal("-"):
+        raise InvalidInput("there is nothing to compare: give texts, or a file of lines")
+    return inputs or [Lines(str(source or "-"))]
 
 
-def _table(translator: Translator, text: str, decodings: Mapping[str, Decoding]) -> Table:
+def _measure(
+    inputs: Sequence[Lines],
+    reference: str | None,
+    model: str,
+    device: str,
+    decodings: Mapping[str, Decoding],
+    metrics: list[str] | None,
+    as_json: bool,
+    are_texts: bool,
+) -> None:
+    """Measure the decoders on lines, and print a table or JSON."""
+    sources = list(chain.from_iterable(inputs))
+    references = None
+    if reference is not None:
+        references = list(Lines.of(reference, are_texts))
+        metrics = metrics or ["bleu"]
+    translator = load_as(Translator, model, device_named(device, "--device"))
+    with bar("comparing", len(sources)) as progress:
+        reports = compare(translator, sources, references, decodings, metrics, progress)
+    if as_json:
+        for name, report in reports.items():
+            record = {"strategy": name, **report.to_json()}
+            record["calls_per_sentence"] = report.calls / report.size
+            print(json.dumps(record, ensure_ascii=False))
+        return
+    name = Path(inputs[0].argument).name if inputs[0].is_file else "texts"
+    title = f"{name}, {counted(len(sources), 'sentence')}, model {model}"
+    console().print(comparison_table(reports, title, metrics or []), "")
+    console().print(legend(metrics or [], references is not None), end="")
+
+
+def _translated(
+    translator: Translator, text: str, decodings: Mapping[str, Decoding]
+) -> Iterator[tuple[str, tuple[Translation, ModelCalls]]]:
+    """Yield each strategy's output and model calls."""
+    for name, decoding in decodings.items():
+        with count_calls() as calls:
+            best = translator.translate([text], decoding.decoder, decoding.max_length)[0]
+        yield name, (best, calls)
+
+
+def _table(
+    translator: Translator, text: str, rows: Mapping[str, tuple[Translation, ModelCalls]]
+) -> Table:
     """Return a table of each strategy's output, its log-probability and its cost."""
     table = Table(title=text, title_justify="left", title_style="bold")
     table.add_column("strategy", min_width=17)
     table.add_column("output", min_width=25)
     for name in ("log p", "calls", "re-scored"):
         table.add_column(name, justify="right", min_width=6)
-    rows = {}
-    for name, decoding in decodings.items():
-        with count_calls() as calls:
-            best = translator.translate([text], decoding.decoder, decoding.max_length)[0]
-        rows[name] = best, calls
     competes = _cut_competes(translator)
 
     def rank(best: Translation, tolerance: float = 0.0) -> tuple[bool, float]:
@@ -182,14 +222,14 @@ def _cut_competes(translator: Translator) -> bool:
     return cut_competes(Defaults.of(translator.model).selector)
 
 
-def legend(metrics: Sequence[str]) -> str:
+def legend(metrics: Sequence[str], has_references: bool = True) -> str:
     """Return what the columns mean."""
     lines = ["NLL          mean -log p under the clean model; lower is better\n"]
     for name in metrics:
         metric = METRICS[name]
         about = "sacrebleu's" if name == "bleu" else metric.description
         lines.append(f"{metric.title:12} {about}; {metric.direction}\n")
-    return "".join([*lines, SET_LEGEND])
+    return "".join([*lines, SET_LEGEND.format(length=LENGTH if has_references else "")])
 
 
 def comparison_table(
@@ -209,7 +249,9 @@ def comparison_table(
     table.add_column("strategy", min_width=10, overflow="fold")
     titles = {NLL: "NLL"} | {name: METRICS[name].title for name in metrics}
     against = [f"{column} against\n{first:.14}" for column in titles.values()]
-    for name in (*titles.values(), *(against if len(reports) > 1 else ()), "length", "calls"):
+    has_ratio = any(report.length_ratio is not None for report in reports.values())
+    last = ("length", "calls") if has_ratio else ("calls",)
+    for name in (*titles.values(), *(against if len(reports) > 1 else ()), *last):
         table.add_column(name, justify="right", overflow="fold")
     for name, report in reports.items():
         calls = f"{report.calls / report.size:,.0f}"
@@ -218,7 +260,7 @@ def comparison_table(
         name += "" if report.finished == 1 else f"\n{1 - report.finished:.1%} cut"
         scores = [_score(report.scores[key], 2 if key == NLL else 1) for key in titles]
         ratio = "–" if report.length_ratio is None else f"{report.length_ratio:.3f}"
-        table.add_row(name, *scores, *gains, ratio, calls)
+        table.add_row(name, *scores, *gains, *([ratio] if has_ratio else []), calls)
     return table
 
 

@@ -49,7 +49,7 @@ MBR_ON_A_BEAM = (
 
 
 def decodes(
-    default: str | None = "beam", limits: Mapping[str, int] = LIMITS, **instead: str
+    default: str | None = "beam", limits: Mapping[str, int] = LIMITS
 ) -> Callable[[Callable[..., None]], DecodingCommand]:
     """Give a command the options of all decoders, and the request that they describe.
 
@@ -59,9 +59,8 @@ def decodes(
     Args:
         default: the decoder without --decoder; None if the command receives None then.
         limits: defaults of --max-length and --max-rows that differ from those of `Decoding`.
-        instead: the default where another option is given: `confidence="beam"`.
     """
-    return lambda command: DecodingCommand(command, {**LIMITS, **limits}, default, instead)
+    return lambda command: DecodingCommand(command, {**LIMITS, **limits}, default)
 
 
 def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingCommand]:
@@ -112,23 +111,19 @@ class DecodingCommand(_Command):
         command: Callable[..., None],
         limits: Mapping[str, int],
         default: str | None,
-        instead: Mapping[str, str],
     ) -> None:
         super().__init__(command, limits)
-        self.default, self.instead = default, instead
+        self.default = default
 
     @property
     def choice(self) -> inspect.Parameter:
-        others = (f"{other} with {flag_of(option)}" for option, other in self.instead.items())
-        shown = "; ".join([*([] if self.default is None else [self.default]), *others])
-        text = f"{', '.join(DECODERS.kinds)}; or with its fields, as beam(width=3). [{shown}]"
+        text = f"{', '.join(DECODERS.names())}; or with its fields, as beam(width=3)."
+        text += "" if self.default is None else f" [{self.default}]"
         return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
 
     def __call__(self, decoder: str | None = None, **values: Any) -> None:
         settings = taken(values)
-        if decoder is None:
-            given = (other for option, other in self.instead.items() if values[option] is not None)
-            decoder = next(given, self.default)
+        decoder = self.default if decoder is None else decoder
         if "device" in values and values.get("engine") is None:  # workers have their own
             device_named(values["device"], "--device")  # refused before a model is asked for
         argument = "decoding" if self.limits else "decoder"
@@ -261,7 +256,7 @@ def compared_decoders(
 
 def _inner_options(name: str, settings: Mapping[str, Any], both: bool) -> Iterator[dict[str, str]]:
     """Yield the options that choose a decoder's inner one: two if `both` and none is set."""
-    kind = DECODERS.kinds.get(name)
+    kind = None if "(" in name else DECODERS.kind_of(name)
     inner = next(iter([] if kind is None else inner_fields(kind)), None)
     if inner is None:
         yield {}

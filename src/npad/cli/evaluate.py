@@ -14,14 +14,23 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxRows, MaxSource, ModelName, Precision
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    AsText,
+    Device,
+    MaxRows,
+    MaxSource,
+    ModelName,
+    Precision,
+)
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import NLL, Report, evaluate
 from npad.metrics.metric import Metric, Reference
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load_as, source_of
 from npad.pipelines.manifests import holds_files, read_files, read_manifest
@@ -34,7 +43,7 @@ from npad.pipelines.writers import one_line
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding
-from npad.text.files import open_output, read_pairs
+from npad.text.files import Lines, open_output, read_pairs
 
 OUTPUTS = {"sentence": "output", "recording": "transcript", "picture": "caption"}  # of a source
 ROWS = {"sentence": "sentences", "recording": "windows", "picture": "pictures"}
@@ -65,15 +74,16 @@ class EvaluationFiles:
     names: Sequence[str] = ()
 
     @classmethod
-    def read(cls, source: Path, reference: Path, model: str) -> EvaluationFiles:
-        """Read two files of lines, or a folder or an archive and its manifest.
+    def read(cls, source: str, reference: str, model: str, are_texts: bool) -> EvaluationFiles:
+        """Read lines of texts, or a folder or an archive and its manifest.
 
         Raises:
             InvalidInput: they cannot be read, or do not belong together.
         """
-        if holds_files(source):
-            return cls._read_manifest(source, reference, model)
-        sources, references = read_pairs(source, reference)
+        if holds_files(source) and not are_texts:
+            return cls._read_manifest(Path(source), Path(reference), model)
+        sides = Lines.of(source, are_texts), Lines.of(reference, are_texts)
+        sources, references = read_pairs(*sides)
         if not are_recordings(sources):
             return cls(Translator, references, lambda pipeline: (sources, len(sources)))
         seconds = math.ceil(sum(length(path).present for path in sources))
@@ -119,18 +129,20 @@ def are_recordings(sources: Sequence[str]) -> bool:
 @placed
 def command(
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="Source lines: plain, .gz, .xz, or -; or a folder or tar of pictures or WAV files."
+            help="File of source lines: plain, .gz, .xz, or -; or a folder or tar of pictures or "
+            "WAV files."
         ),
     ],
     reference: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="Reference translations, line by line; or a manifest of lines `file<TAB>text`."
         ),
     ],
     model: ModelName = DEFAULT_MODEL,
+    are_texts: AsText = False,
     device: Device = "auto",
     precision: Precision = "float32",
     output: Annotated[
@@ -148,8 +160,8 @@ def command(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"{', '.join(METRICS)}; several times for several. [bleu, chrf; of recordings "
-            "wer; of pictures bleu4, cider]",
+            help=f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
+            "recordings wer; of pictures bleu4, cider]",
             metavar="NAME",
         ),
     ] = None,
@@ -175,9 +187,9 @@ def command(
 
         npad evaluate images.tar test.tsv.xz -m runs/caption -d npad --chains 20
 
-        npad evaluate recordings.txt transcripts.txt -m hf:whisper-tiny.en
+        npad evaluate recordings.txt transcripts.txt -m whisper-tiny.en
     """
-    files = EvaluationFiles.read(source, reference, model)
+    files = EvaluationFiles.read(source, reference, model, are_texts)
     if files.kind is not Translator and where.engine is not None:
         raise InvalidInput("pictures and recordings are evaluated without --engine; leave it out")
     if files.kind is Transcriber and precision != "float32":

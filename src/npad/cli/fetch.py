@@ -41,7 +41,7 @@ def command(
 
         npad fetch whisper-tiny.en
 
-        npad transcribe --model hf:whisper-tiny.en talk.wav
+        npad transcribe --model whisper-tiny.en talk.wav
 
         npad fetch whisper-tiny.en --from tiny.en.pt --from tokenizer.json -o models/tiny
     """

@@ -7,18 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from npad.cli.confidence import as_record, summary
+from npad.cli.fit_confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
 from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
+from npad.pipelines.translation import Translator
 from npad.search.defaults import Defaults
 from npad.specs import label
 from npad.storage import checkpoint
 from npad.storage.actors import read_actor
 from npad.storage.confidence import Confidence
 from npad.training.recipe import LEARNING_RATES
+from npad.validation import counted
 
 
 def command(
@@ -38,8 +40,8 @@ def command(
         npad info hf:Helsinki-NLP/opus-mt-en-de
     """
     reference = ModelReference.parse(model)
-    loaded, fit = _load(reference)
-    about = ABOUT.get(model, {})
+    loaded, fit, languages = _load(reference)
+    about = ({} if languages is None else {"languages": "-".join(languages)}) | ABOUT.get(model, {})
     config = _config(reference)
     name, parameters, sites = name_of(loaded), _parameters(loaded), dict(loaded.sites)
     defaults = Defaults.of(loaded)
@@ -75,11 +77,12 @@ def _unwrap(model: Any) -> Any:
     return getattr(model, "plain", model)
 
 
-def _load(reference: ModelReference) -> tuple[Any, Confidence | None]:
-    """Return a model of texts, pictures or sounds, and how its confidence was fitted, if it was."""
+def _load(reference: ModelReference) -> tuple[Any, Confidence | None, tuple[str, str] | None]:
+    """Return a model of texts, pictures or sounds, the fit of its confidence, and its languages."""
     pipeline = load(reference.name)
     fit = pipeline.confidence if isinstance(pipeline.confidence, Confidence) else None
-    return _unwrap(pipeline.model), fit
+    languages = pipeline.languages if isinstance(pipeline, Translator) else None
+    return _unwrap(pipeline.model), fit, languages
 
 
 def _config(reference: ModelReference) -> dict[str, Any]:
@@ -132,7 +135,7 @@ def _training_rows(training: dict[str, Any]) -> dict[str, str]:
     recipe = {name: value for name, value in training["recipe"].items() if value is not None}
     pairs = training["data"]["train"]["kept"]
     return {
-        "trained on": f"{pairs:,} pairs, {training['update']:,} updates",
+        "trained on": f"{counted(pairs, 'pair')}, {counted(training['update'], 'update')}",
         "validation perplexity": f"{training['perplexity']:.3f}",
         "recipe": ", ".join(f"{name} {_format(value)}" for name, value in recipe.items()),
     }

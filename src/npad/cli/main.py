@@ -1,7 +1,8 @@
 """The `npad` command. Every error is one line on stderr and an exit code.
 
-1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted. With
-NPAD_TRACEBACK=1 in the environment the traceback is printed as well.
+1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted; 143:
+training was terminated, and wrote a checkpoint. With NPAD_TRACEBACK=1 in the environment the
+traceback is printed as well.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ if startup.is_command():
 
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -25,7 +27,7 @@ import typer.main
 
 from npad.cli.commands import app, without_flag_types
 from npad.cli.terminal import note
-from npad.errors import InvalidInput, MemoryWarning, NpadError
+from npad.errors import InvalidInput, MemoryWarning, NpadError, PluginWarning, WaitingWarning
 from npad.pipelines.names import PYTHON_FILE, in_a_line
 from npad.text.files import NO_SUCH_PATH
 
@@ -102,7 +104,9 @@ def _report(error: BaseException) -> int:
         case NpadError():
             return _fail(str(error), 2 if isinstance(error, InvalidInput) else 1, notes)
         case KeyboardInterrupt() | typer.Abort():
-            return _fail("interrupted", startup.INTERRUPTED, notes)
+            number = next(iter(error.args), signal.SIGINT)
+            name = "terminated" if number == signal.SIGTERM else "interrupted"
+            return _fail(name, startup.SIGNALLED + number, notes)
         case OverflowError():
             return _fail(f"a number is too large: {error}", 2, notes)
         case MemoryError():
@@ -201,7 +205,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print npad's warnings as one line, and others as Python does."""
-    if issubclass(category, MemoryWarning):
+    if issubclass(category, MemoryWarning | PluginWarning | WaitingWarning):
         note(f"warning: {message}")
     else:
         print(
@@ -217,5 +221,5 @@ def _discard_output() -> None:
 
 
 def _fail(message: str, code: int, notes: Sequence[str] = ()) -> int:
-    print(f"npad: {' '.join('; '.join((message, *notes)).split())}", file=sys.stderr)
+    note("; ".join((message, *notes)))
     return code

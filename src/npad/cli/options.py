@@ -59,6 +59,12 @@ Nbest = Annotated[
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
+AsText = Annotated[
+    bool,
+    typer.Option(
+        "--text", "-t", help="Arguments are texts, also those that name a file or look like one."
+    ),
+]
 MaxLength = Annotated[
     int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]

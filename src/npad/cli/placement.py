@@ -25,7 +25,7 @@ from npad.scale.processes import Processes
 from npad.scale.ray_cluster import RayCluster
 from npad.scale.worker import ModelSpec
 from npad.search.request import Decoding
-from npad.validation import ensure_choice
+from npad.validation import counted, ensure_choice
 
 PANEL = "Where to run"  # of the help
 REPORTED = 20  # lines that failed, before only their number is told
@@ -154,7 +154,7 @@ class Placement:
         """The workers in words, for reports."""
         if self.engine is None:
             return ""
-        workers = "" if self.workers is None else f", {self.workers} workers"
+        workers = "" if self.workers is None else f", {counted(self.workers, 'worker')}"
         return f"engine {self.engine}{workers}"
 
 
@@ -198,7 +198,7 @@ def run_corpus(
             corpus, workers, spec, decoding, unit, where.chain_parts, progress, report
         )
     if deaths := getattr(workers, "deaths", 0):
-        note(f"{deaths:,} workers died meanwhile; what they had was run again")
+        note(f"{counted(deaths, 'worker')} died meanwhile; what they had was run again")
     if summary.continued:
         note(f"{summary.continued:,} of {summary.texts:,} lines were finished by an earlier run")
     if summary.near_ties:

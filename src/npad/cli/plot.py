@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from npad.cli.options import DEFAULT_MODEL, MaxLength, ModelName
+from npad.cli.options import DEFAULT_MODEL, AsText, MaxLength, ModelName
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.evaluate.overlays import token_attention
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.storage import checkpoint, jsonl
+from npad.text.files import Lines
 from npad.text.subwords import END
 from npad.training import run as training
+from npad.validation import counted
 
 MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
 
@@ -31,8 +33,11 @@ def group() -> None:
 
 @app.command()
 def attention(
-    text: Annotated[str, typer.Argument(help="Text to translate.")],
+    text: Annotated[
+        str, typer.Argument(help="Text to translate, or a file of one line.", metavar="TEXT|FILE")
+    ],
     model: ModelName = DEFAULT_MODEL,
+    are_texts: AsText = False,
     target: Annotated[
         str | None, typer.Option(help="Its translation; by default the model's, by beam search.")
     ] = None,
@@ -47,6 +52,10 @@ def attention(
 
         npad plot attention "How do I get to the station?" -o attention.png
     """
+    lines = list(Lines.of(text, are_texts))
+    if len(lines) != 1:
+        raise InvalidInput(f"a plot shows one text, and {text} has {counted(len(lines), 'line')}")
+    (text,) = lines
     if not text.strip():
         raise InvalidInput("there is nothing to plot: the text is blank")
     folder = ModelReference.parse(model).require_folder("be plotted")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from itertools import islice, zip_longest
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 
 from npad.cli.options import (
     DEFAULT_MODEL,
+    AsText,
     Device,
     MaxRows,
     MaxSource,
@@ -25,23 +25,21 @@ from npad.errors import InvalidInput
 from npad.pipelines.loading import load_as
 from npad.pipelines.translation import Translator
 from npad.pipelines.writers import finite
-from npad.text.files import open_output, read_lines
+from npad.text.files import Lines, open_output
+from npad.validation import counted
 
 CHUNK = 1000  # pairs that are read and scored at a time
 
 
 def command(
     source: Annotated[
-        str,
-        typer.Argument(help="File of source lines (plain, .gz, .xz, -), or a text with --text."),
+        str, typer.Argument(help="A text, or a file of source lines: plain, .gz, .xz, or -.")
     ],
     target: Annotated[
-        str, typer.Argument(help="Their translations, line by line, or a text with --text.")
+        str, typer.Argument(help="Its translation, or a file of translations, line by line.")
     ],
     model: ModelName = DEFAULT_MODEL,
-    text: Annotated[
-        bool, typer.Option("--text", "-t", help="SOURCE and TARGET are texts, not files.")
-    ] = False,
+    are_texts: AsText = False,
     output: OutputFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per pair.")] = False,
     device: Device = "auto",
@@ -54,22 +52,18 @@ def command(
 
     Examples:
 
-        npad score --text "How are you?" "Wie geht es dir?"
+        npad score "How are you?" "Wie geht es dir?"
 
         npad score test.en test.cs --model runs/en-cs > scores.txt
     """
-    if source == target == "-" and not text:
+    sides = [Lines.of(argument, are_texts) for argument in (source, target)]
+    files = [side.argument for side in sides if side.is_file]
+    if files == ["-", "-"]:
         raise InvalidInput("source and target cannot both be standard input")
-    if not text:
-        _ensure_files(source, target)
     translator = load_as(Translator, model, device_named(device, "--device"))
     translator = translator.limited_to(max_source)
-    pairs = iter([(source, target)]) if text else _pairs(source, target)
-    done = 0
-    with (
-        open_output(output) as out,
-        bar("scoring", inputs=[] if text else [source, target]) as progress,
-    ):
+    pairs, done = _pairs(*sides), 0
+    with open_output(output) as out, bar("scoring", inputs=files) as progress:
         while chunk := list(islice(pairs, CHUNK)):
             sources, targets = map(list, zip(*chunk, strict=True))
             caching = translator.caching()
@@ -85,23 +79,14 @@ def command(
             progress("scoring", done, 0)
 
 
-def _ensure_files(*paths: str) -> None:
-    """Require files, or `-`, and name the option for texts."""
-    for path in paths:
-        if path != "-" and not os.path.lexists(path):
-            raise InvalidInput(
-                f"cannot read {path}: No such file; for a text and its translation, add --text"
-            )
-
-
-def _pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of two files in pairs."""
-    lines = zip_longest(read_lines(source), read_lines(target))
+def _pairs(source: Lines, target: Lines) -> Iterator[tuple[str, str]]:
+    """Yield the lines of source and target in pairs."""
+    lines = zip_longest(source, target)
     for number, (text, translation) in enumerate(lines):
         if text is None or translation is None:
             shorter, longer = (source, target) if text is None else (target, source)
             raise InvalidInput(
-                f"{shorter} has {number:,} lines and {longer} has more; line i of both must be a "
-                "pair"
+                f"{shorter} has {counted(number, 'line')} and {longer} has more; line i of both "
+                "must be a pair"
             )
         yield text, translation

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import webbrowser
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from npad.cli.options import DEFAULT_MODEL, Device
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.pipelines.names import TOY
+from npad.pipelines.names import TOY, language_pair
 
 
 def command(
@@ -51,6 +53,14 @@ def command(
             "repeat it for several. docs/serving.md lists them.",
         ),
     ] = None,
+    languages: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FROM-TO",
+            help="Languages of a model that does not say them, as `en-de`, or `NAME=en-de` for "
+            "one of several models.",
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve models over HTTP, with a page that shows how they decode.
@@ -62,7 +72,9 @@ def command(
 
         npad serve --open
 
-        npad serve --model runs/en-cs --model hf:openai/whisper-tiny.en --port 9000
+        npad serve --model runs/en-cs --model whisper-tiny.en --port 9000
+
+        npad serve --model runs/mine --languages en-cs
 
         NPAD_TOKEN=$(openssl rand -hex 16) npad serve --host 0.0.0.0
     """
@@ -70,6 +82,7 @@ def command(
         if find_spec(library) is None:
             raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
     from npad.pipelines.loading import load
+    from npad.pipelines.translation import Translator
     from npad.serve import app, server
     from npad.serve.limits import Limits
     from npad.serve.models import public_name, serve
@@ -85,9 +98,15 @@ def command(
         if shown in names:
             raise InvalidInput(f"two models are called {shown}; rename the folder of one")
         names[shown] = name
+    pairs = _languages(languages or [], list(names))
     logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
     with server.bind(host, port) as listener:  # before the models are loaded, which takes seconds
-        served = {shown: serve(shown, load(name, where), limits) for shown, name in names.items()}
+        pipelines = {shown: load(name, where) for shown, name in names.items()}
+        for shown, pair in pairs.items():
+            if not isinstance(pipelines[shown], Translator):
+                raise InvalidInput(f"--languages: {shown} does not translate texts")
+            pipelines[shown] = replace(pipelines[shown], languages=pair)
+        served = {shown: serve(shown, loaded, limits) for shown, loaded in pipelines.items()}
         url = server.url_of(listener)
 
         def started() -> None:
@@ -100,3 +119,17 @@ def command(
             server.run(app.build(service), listener, limits, started)
         except KeyboardInterrupt:  # uvicorn raises it again after it has finished its requests
             note("stopped")
+
+
+def _languages(options: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the languages given for models, by the models' names."""
+    found = {}
+    for option in options:
+        name, named, pair = option.rpartition("=")
+        if not named and len(names) > 1:
+            rule = f"--languages {option} is for one of several models"
+            raise InvalidInput(f"{rule}: write --languages {names[0]}={option}")
+        if named and name not in names:
+            raise InvalidInput(f"--languages {option}: there is no {name} among {', '.join(names)}")
+        found[name or names[0]] = language_pair(pair)
+    return found

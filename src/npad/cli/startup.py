@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+SIGNALLED = 128  # plus the signal is the exit code of what it ended, as shells count
+INTERRUPTED = SIGNALLED + signal.SIGINT
 # Threads of one product that wait for each other spin for some microseconds, then sleep. libgomp
 # spins for milliseconds, and so takes the core that the awaited thread needs, where others use the
 # machine. Sleeping at once costs a fifth on an idle machine (benchmarks/busy.py).

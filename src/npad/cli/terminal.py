@@ -22,12 +22,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from npad.validation import printable
+
 SECONDS_PER_NOTE = 60.0  # between two lines of progress where there is no terminal
 
 
 def note(message: str) -> None:
-    """Print one line on stderr."""
-    print(f"npad: {message}", file=sys.stderr)
+    """Print one line on stderr, whatever a file's name in it holds."""
+    print(f"npad: {printable(message)}", file=sys.stderr)
 
 
 def clock_time(seconds: float) -> str:

@@ -128,8 +128,8 @@ def command(
 ) -> None:
     """Train the paper's model to translate, to caption pictures or to transcribe speech.
 
-    An interrupted run loses at most the updates since its last checkpoint, and
-    `npad train FOLDER --resume` continues it, bit-identically. On several GPUs:
+    Ctrl-C writes a checkpoint after the current update; a killed run loses the updates since its
+    last one. `npad train FOLDER --resume` continues, bit-identically. On several GPUs:
     `torchrun --nproc-per-node 4 -m npad train …`.
 
     Examples:
@@ -190,8 +190,6 @@ def _plan(
         "optimiser": defaults.pop("optimiser"),
         "precision": "bfloat16" if device == "cuda" else "float32",
     }
-    if "noise" in noise:
-        noise["distribution"] = noise.pop("noise")
     recipe_options["noise"] = noise_from_names(**noise) if noise else None
     return defaults | model_options, Recipe(**recipe_defaults | recipe_options)
 
@@ -222,6 +220,8 @@ def _text_or_store(store: Path | None, options: dict[str, Any]) -> Path | dict[s
 
 def _media_options(options: dict[str, Any]) -> None:
     """Turn the options of a task's data into the fields of MediaData."""
+    if "languages" in options:
+        raise InvalidInput("--languages does not go with --task: only texts are translated")
     for name in options.keys() & {"joint", "tokenizers", "sample"}:
         raise InvalidInput(f"{flag_of(name)} does not go with --task: only the target has tokens")
     features = {name: options.pop(name) for name in FEATURES & options.keys()}

@@ -22,7 +22,7 @@ from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Output
 from npad.pipelines.sound import length, read
 from npad.pipelines.transcription import Transcriber
-from npad.pipelines.writers import SUFFIXES, TRANSCRIPTS, as_windows
+from npad.pipelines.writers import SUFFIXES, TRANSCRIPTS
 from npad.search.request import Decoding
 from npad.text.files import open_output
 from npad.validation import ensure_choice
@@ -38,8 +38,8 @@ def command(
         typer.Option(
             "--model",
             "-m",
-            help="Whisper model of Hugging Face, `hf:NAME_OR_PATH`, or a folder of "
-            "`npad train --task speech`.",
+            help="`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
+            "of Hugging Face, or a folder of `npad train --task speech`.",
         ),
     ],
     language: Annotated[
@@ -55,17 +55,13 @@ def command(
         str,
         typer.Option(
             "--format",
-            help="`text`, a line each; `json`, an object each with times; `srt` or `vtt`.",
+            help="`text`, a line each; `json`, an object each with times; `windows`, an object per "
+            "window with scores; `srt` or `vtt`.",
             rich_help_panel=OUTPUT,
         ),
     ] = "text",
     device: Device = "auto",
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="One JSON object per window: output, scores.", rich_help_panel=OUTPUT
-        ),
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", hidden=True)] = False,  # an old name
     overlay: Annotated[
         Path | None,
         typer.Option(
@@ -86,23 +82,29 @@ def command(
 
         npad transcribe --model hf:openai/whisper-tiny.en talk.wav
 
-        npad transcribe --model hf:whisper-tiny.en lecture.wav --format srt -o lecture.srt
+        npad transcribe --model whisper-tiny.en lecture.wav --format srt -o lecture.srt
 
-        npad transcribe --model hf:whisper-tiny.en *.wav --format vtt -o subtitles/
+        npad transcribe --model whisper-tiny.en *.wav --format vtt -o subtitles/
 
         npad transcribe -m runs/digits digits.wav --overlay attention.png
 
         npad transcribe -m hf:openai/whisper-small --language de -d npad -M 10 --relative *.wav
     """
+    if json:
+        if form != "text":
+            raise InvalidInput(f"choose one of --json and --format {form}")
+        note(
+            "warning: transcribe --json is now --format windows; --format json has an object per "
+            "recording"
+        )
+        form = "windows"
     ensure_choice("--format", form, tuple(TRANSCRIPTS))
-    if json and form != "text":
-        raise InvalidInput(f"choose one of --json and --format {form}")
-    writer = as_windows if json else TRANSCRIPTS[form]
-    targets = _targets(file, output, "json" if json else form)
+    writer = TRANSCRIPTS[form]
+    targets = _targets(file, output, form)
     if overlay is not None and len(file) > 1:
         raise InvalidInput(f"--overlay shows one recording, and there are {len(file)}")
     total = math.ceil(sum(_present_seconds(path) for path in file))
-    on, times = device_named(device, "--device"), form != "text"
+    on, times = device_named(device, "--device"), form not in ("text", "windows")
     transcriber = load_as(Transcriber, model, on, language=language, timestamps=times)
     seconds = 0.0
     with (

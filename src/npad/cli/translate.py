@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,6 +14,7 @@ from npad.cli.decoder_options import decodes
 from npad.cli.options import (
     DEFAULT_MODEL,
     OUTPUT,
+    AsText,
     Device,
     Json,
     MaxSource,
@@ -34,7 +36,7 @@ from npad.pipelines.writers import as_json, as_moses, as_text
 from npad.scale.corpus import Corpus
 from npad.scale.worker import ModelSpec
 from npad.search.request import Decoding
-from npad.text.files import open_output, read_lines
+from npad.text.files import Lines, open_output
 
 
 @decodes()
@@ -42,11 +44,15 @@ from npad.text.files import open_output, read_lines
 def command(
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts to translate; --input or stdin if there are none."),
+        typer.Argument(
+            help="Texts, or files of lines (plain, .gz, .xz, or - for stdin). [stdin]",
+            metavar="[TEXT|FILE]…",
+        ),
     ] = None,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file of lines: plain, .gz, .xz, or -.")
+        Path | None, typer.Option("--input", "-i", help="A file of lines, whatever its name.")
     ] = None,
+    are_texts: AsText = False,
     output: OutputFile = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
@@ -75,12 +81,15 @@ def command(
     *,
     decoding: Decoding,
 ) -> None:
-    """Translate texts, a file or standard input, line by line and in order.
+    """Translate texts, files or standard input, line by line and in order.
+
+    An argument is a file if it names one: if it exists, or looks like a file's name, without white
+    space and with a suffix such as `.txt` or a separator of folders. Everything else is a text.
 
     A blank line becomes an empty line. A text's result does not depend on the other lines. A line
     that is too long is reported, left empty in the output, and makes the exit code 1.
 
-    With --engine, --input is a corpus: lines, JSON lines (.jsonl) or a table (.parquet). It is
+    With --engine, the file is a corpus: lines, JSON lines (.jsonl) or a table (.parquet). It is
     translated in units of --window lines by many workers. If the command is interrupted or killed,
     the same command continues.
 
@@ -92,33 +101,32 @@ def command(
 
         npad translate --decoder npad --chains 50 --sigma 0.3 "How do I get to the station?"
 
-        npad translate -m runs/en-cs -i test.en.xz -o test.cs -d npad --inner beam --width 5 -M 10
+        npad translate -m runs/en-cs test.en.xz -o test.cs -d npad --inner beam --width 5 -M 10
 
         cat test.en | npad translate --model runs/en-cs --nbest 5 > nbest.txt
 
-        npad translate -i corpus.en -o corpus.de --engine ray --address 10.0.0.1:6379 -d npad
+        npad translate corpus.en -o corpus.de --engine ray --address 10.0.0.1:6379 -d npad
     """
     if text and input is not None:
-        raise InvalidInput("give texts or --input, not both")
+        raise InvalidInput("give texts and files as arguments, or one file with --input, not both")
     if json and moses:
         raise InvalidInput("choose one of --json and --moses")
-    for path in filter(_is_file, text or ()):
-        note(
-            f"{path} is a file, but its name is translated; for its lines: npad translate -i {path}"
-        )
+    inputs = [Lines.of(argument, are_texts) for argument in text or ()]
+    inputs = inputs or [Lines(str(input or "-"))]
+    files = [lines.argument for lines in inputs if lines.is_file]
     writer = as_json if json else as_moses if moses or nbest > 1 else as_text
     if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
-        if input is None or output is None:
-            raise InvalidInput("--engine translates a file into a file: give --input and --output")
-        corpus = Corpus(input, output, field, writer, nbest, cast(Any, on_error))
+        if output is None or len(files) != 1 or len(inputs) != 1 or files == ["-"]:
+            raise InvalidInput("--engine translates a file into a file: give one, and --output")
+        corpus = Corpus(Path(files[0]), output, field, writer, nbest, cast(Any, on_error))
         run_corpus(where, spec, corpus, decoding, window)
         return
     where.ensure_unused(on_error != "skip", field != "text")
     translator = load_as(Translator, model, device_named(device, "--device"), precision)
     translator = translator.limited_to(max_source)
-    lines, total = _lines(text, input)
-    files = [] if text else [input or Path("-")]
+    counts = [lines.count() for lines in inputs]
+    total = None if None in counts else sum(filter(None, counts))
     if any(map(is_terminal, files)):
         note("reading from the terminal, one text per line; Ctrl-D ends")
         window = window or 1
@@ -129,13 +137,13 @@ def command(
             note(f"line {line} has {error.size}, more than {limit}; it is left empty")
 
     with (
-        _continuable(input, output),
+        _continuable(files, output),
         open_output(output) as out,
         counting_bar("translating", total or 0, files) as decoded,
     ):
         refused = write_outputs(
             translator,
-            lines,
+            chain.from_iterable(inputs),
             decoding,
             lambda number, line, found: out.write(writer(number, line, found, nbest)),
             decoded,
@@ -148,29 +156,12 @@ def command(
         raise typer.Exit(1)
 
 
-def _lines(text: list[str] | None, file: Path | None) -> tuple[Iterable[str], int | None]:
-    """Return the texts, or the lines of a file or standard input, and their number if known."""
-    if text:
-        return text, len(text)
-    if file is not None and file.is_file():
-        return read_lines(file), sum(1 for _ in read_lines(file))
-    return read_lines(file or "-"), None
-
-
 @contextmanager
-def _continuable(input: Path | None, output: Path | None) -> Iterator[None]:
+def _continuable(files: Sequence[str], output: Path | None) -> Iterator[None]:
     """Add to an interrupt how a file can be translated so that an interrupt loses nothing."""
     try:
         yield
     except KeyboardInterrupt as error:
-        if input is not None and _is_file(str(input)) and output is not None:
+        if files and Path(files[0]).is_file() and output is not None:
             error.add_note("with --engine local, the same command continues after an interrupt")
         raise
-
-
-def _is_file(text: str) -> bool:
-    """Return whether a text is the path of a file."""
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a path, or with a character that none has
-        return False

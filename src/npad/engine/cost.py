@@ -1,7 +1,8 @@
 """Count model calls, the cost of decoding. A model call is one row through one step.
 
 The search loop and the re-scorer report their calls, so that counting does not change what runs.
-Every row counts, including rows that had already finished.
+All rows of a sentence count until the host sees that it is done; rows that only fill up a batch, so
+that its shape is one of few, do not.
 """
 
 from __future__ import annotations

@@ -177,6 +177,15 @@ class Graph:
         return self.arguments if self.loops else self.result
 
 
+def bucket(size: int) -> int:
+    """Round a size up to one of few: a power of two or, from 12 on, three quarters of one.
+
+    What is padded to a bucket has few shapes, so that it is captured soon and replayed often.
+    """
+    power = 1 << (size - 1).bit_length()
+    return power * 3 // 4 if power >= 16 and size <= power * 3 // 4 else power
+
+
 def copy_all(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     """Copy each source into its target, one kernel per dtype; skip identical tensors."""
     by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}

@@ -170,7 +170,7 @@ def evaluate(
 def compare(
     pipeline: Pipeline,
     sources: Sequence[Any],
-    references: Sequence[Reference],
+    references: Sequence[Reference] | None,
     decoders: Mapping[str, Decoding],
     metrics: Sequence[str] | None = None,
     progress: Callable[[str, int, int], None] = lambda name, done, total: None,
@@ -180,7 +180,7 @@ def compare(
     Args:
         pipeline: the model.
         sources: as in `evaluate`.
-        references: as in `evaluate`.
+        references: as in `evaluate`; None measures log-probability and cost alone.
         decoders: at least one, by name.
         metrics: as in `evaluate`.
         progress: called with a decoder's name, the number of sources done and their total.
@@ -215,17 +215,24 @@ class Evaluation:
         self,
         pipeline: Pipeline,
         sources: Iterable[Any],
-        references: Sequence[Reference],
+        references: Sequence[Reference] | None,
         metrics: Sequence[str] | None = None,
     ) -> None:
+        has_references = references is not None
+        if references is None:
+            references = [""] * len(sources) if isinstance(sources, Sized) else []
         if not references:
             raise InvalidInput("there is nothing to evaluate: the test set is empty")
         self.pipeline = pipeline.caching() if isinstance(pipeline, Translator) else pipeline
         self.sources, self.references = sources, references
         if isinstance(sources, Sized):
             self._ensure_pairs(len(sources))
-        names = DEFAULT_METRICS[pipeline.medium] if metrics is None else metrics
-        chosen = [metric_named(name) for name in names]
+        usual = DEFAULT_METRICS[pipeline.medium] if has_references else ()
+        chosen = [metric_named(name) for name in (usual if metrics is None else metrics)]
+        for metric in chosen:
+            if metric.needs_references and not has_references:
+                raise InvalidInput(f"{metric.name} compares outputs with references; give them")
+        self.has_references = has_references
         self.scorers = {metric.name: Scorer(metric, references) for metric in chosen}
 
     def evaluate(
@@ -270,7 +277,9 @@ class Evaluation:
         return Report(
             unit=UNITS[self.pipeline.medium],
             size=len(outputs),
-            references=sum(len(reference_texts(reference)) for reference in self.references),
+            references=sum(len(reference_texts(text)) for text in self.references)
+            if self.has_references
+            else 0,
             scores={name: _bootstrapped(name, [own]) for name, own in statistics.items()},
             length_ratio=next(ratios, None),
             distinct_1=distinct(texts, 1),

@@ -203,6 +203,7 @@ class Push:
     state: list[PartState | None]  # by part; None before the first step
     outer: Perturb | None = None  # a second perturbation, applied after this one
     embedding: Tensor | None = None  # [rows, embedding], once the model has called with it
+    rows: Tensor | None = None  # [rows], whether to push the row; None: all rows
 
     @property
     def scales(self) -> Tensor:
@@ -222,7 +223,8 @@ class Push:
             place = self.actor.places[site]
             part: Any = self.actor.parts[place]
             state = self.state[place] or part.start(len(x))
-            x, self.state[place] = part(x, self.embedding, state)
+            pushed, self.state[place] = part(x, self.embedding, state)
+            x = pushed if self.rows is None else torch.where(self.rows[:, None], pushed, x)
         return x if self.outer is None else self.outer(site, x)
 
 

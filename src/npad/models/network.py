@@ -35,13 +35,13 @@ class Network(nn.Module, Generic[State]):
         self.actor: Any = None  # an `Actor` for this model, if there is one
 
     @property
-    def steer(self) -> Callable[[State, int], tuple[Any, Any]] | None:
+    def steer(self) -> Callable[..., tuple[Any, Any]] | None:
         """A function that steers a state by the model's actor; None if there is no actor."""
         return None if self.actor is None else self._steer
 
-    def _steer(self, state: State, rows: int) -> tuple[Any, Any]:
+    def _steer(self, state: State, rows: int, pushed: Tensor | None = None) -> tuple[Any, Any]:
         steered = Steered(self, self.actor)
-        return steered, steered.attach(state, rows)
+        return steered, steered.attach(state, rows, pushed)
 
     @property
     def device(self) -> torch.device:

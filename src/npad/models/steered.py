@@ -6,14 +6,14 @@ it finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
-from npad.model import Perturb, ensure_model, name_of
+from npad.model import Capabilities, Perturb, ensure_model, name_of
 from npad.models.actors import Actor, ActorState, Push
 from npad.models.clean import Judged, WrappingState
 from npad.validation import brief
@@ -24,6 +24,7 @@ class SteeredState(WrappingState):
     """The model's state and what the actor remembers, one row per hypothesis."""
 
     actor: ActorState
+    pushed: Tensor | None = None  # [rows], whether the actor pushes the row; None: all rows
 
 
 class Steered(Judged):
@@ -60,20 +61,34 @@ class Steered(Judged):
     def _identity(self) -> tuple[Any, ...]:
         return self.model, self.actor, self.actor.weight.data_ptr()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        inner = Capabilities.of(self.model)
+        widen = None if inner.widen is None else self.widen
+        return replace(super().capabilities, widen=widen)
+
     def wrapped(self, inner: Any, source: Any) -> SteeredState:
         return self.attach(inner, len(source))
 
-    def attach(self, state: Any, rows: int) -> SteeredState:
+    def attach(self, state: Any, rows: int, pushed: Tensor | None = None) -> SteeredState:
         """Return a state of the model, before its first step, with what the actor remembers."""
-        return SteeredState(state, self.actor.start(rows))
+        return SteeredState(state, self.actor.start(rows), pushed)
 
     def step(
         self, state: SteeredState, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, SteeredState]:
-        push = Push(self.actor, list(state.actor), perturb)
+        push = Push(self.actor, list(state.actor), perturb, rows=state.pushed)
         logits, inner = self.model.step(state.inner, tokens, push)
-        return logits, SteeredState(inner, tuple(push.state))  # type: ignore[arg-type]
+        remembered: Any = tuple(push.state)
+        return logits, SteeredState(inner, remembered, state.pushed)
 
     def select(self, state: SteeredState, rows: Tensor) -> SteeredState:
-        remembered = tree_map(lambda x: x[rows], state.actor)
-        return SteeredState(self.model.select(state.inner, rows), remembered)
+        return self._at(state, rows, self.model.select(state.inner, rows))
+
+    def widen(self, state: SteeredState, rows: Tensor) -> SteeredState:
+        """Return a state that ends in copies of its first sentence, whose rows are `rows`."""
+        return self._at(state, rows, self.model.widen(state.inner, rows))
+
+    def _at(self, state: SteeredState, rows: Tensor, inner: Any) -> SteeredState:
+        remembered, pushed = tree_map(lambda x: x[rows], (state.actor, state.pushed))
+        return SteeredState(inner, remembered, pushed)

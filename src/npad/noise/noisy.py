@@ -66,7 +66,7 @@ class Noise:
     )
     distribution: Distribution = field(
         default_factory=Gaussian,
-        metadata={"help": "the distribution of the noise", "option": "noise", "rule": RULE},
+        metadata={"help": "the distribution of the noise", "formerly": ("noise",), "rule": RULE},
     )
     site: str = field(
         default="hidden",
@@ -211,6 +211,7 @@ class Noisy(Wrapper[State]):
             noisy=True,
             rekey=self.rekey,
             reserve=None if inner.reserve is None else self.reserve,
+            widen=None if inner.widen is None else self.widen,
             steer=None if inner.steer is None else self.steer,
             capturable=capturable,
         )
@@ -239,11 +240,20 @@ class Noisy(Wrapper[State]):
         assert reserve_inner is not None
         return replace(state, inner=reserve_inner(state.inner, steps))
 
-    def steer(self, state: NoisyState[State], rows: int) -> tuple[Noisy[Any], NoisyState[Any]]:
+    def widen(self, state: NoisyState[State], rows: Tensor) -> NoisyState[State]:
+        """Return a state that ends in copies of its first sentence, whose rows are `rows`."""
+        widen_inner = Capabilities.of(self.model).widen
+        assert widen_inner is not None
+        keys = self._keys(state, rows) | {"problem": torch.arange(len(rows), device=rows.device)}
+        return NoisyState(inner=widen_inner(state.inner, rows), **keys)
+
+    def steer(
+        self, state: NoisyState[State], rows: int, pushed: Tensor | None = None
+    ) -> tuple[Noisy[Any], NoisyState[Any]]:
         """Return this noise over the steered model, and its state: noise on top of the pushes."""
         steer_inner = Capabilities.of(self.model).steer
         assert steer_inner is not None
-        model, inner = steer_inner(state.inner, rows)
+        model, inner = steer_inner(state.inner, rows, pushed)
         steered: NoisyState[Any] = replace(state, inner=inner)
         return Noisy(model, self.noise, self.seed, self.share_noise), steered
 
@@ -286,9 +296,13 @@ class Noisy(Wrapper[State]):
         return logits, replace(state, inner=inner, steps=state.steps + 1, entropy=entropy)
 
     def select(self, state: NoisyState[State], rows: Tensor) -> NoisyState[State]:
-        keys = {f.name: getattr(state, f.name)[rows] for f in fields(state) if f.name != "inner"}
+        keys = self._keys(state, rows)
         keys["slots"] = rank_in_run(keys["problem"])
         return NoisyState(inner=self.model.select(state.inner, rows), **keys)
+
+    def _keys(self, state: NoisyState[State], rows: Tensor) -> dict[str, Tensor]:
+        names = (field.name for field in fields(state) if field.name != "inner")
+        return {name: getattr(state, name)[rows] for name in names}
 
 
 def rank_in_run(values: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,11 +19,12 @@ from npad.models import toy
 from npad.models.cgru.fast import prepared
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.captioning import Captioner
-from npad.pipelines.names import ModelReference, PythonName
+from npad.pipelines.names import ModelReference, PythonName, languages_of
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.sound import log_mel
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.translation import Translator
+from npad.plugins import Plugin
 from npad.search.defaults import Defaults
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
@@ -109,7 +111,9 @@ def load_as(
     elif reference.folder is not None:
         pipeline = _load_folder(reference.folder, device)
     elif reference.python is None:
-        pipeline = Translator(toy.model(), list, toy.detokenise, toy.tokenise)
+        pipeline = Translator(
+            toy.model(), list, toy.detokenise, toy.tokenise, languages=("de", "en")
+        )
     if precision != "float32":
         pipeline = replace(pipeline, model=LowPrecision(pipeline.model, precision))
     return cast(Kind, pipeline)
@@ -149,8 +153,11 @@ def defaults_of(name: str | Path) -> Defaults:
 
 
 def _load_folder(folder: Path, device: torch.device) -> Pipeline:
-    """Load a model that npad trained, with its actor and its confidence if it has them."""
-    folder = checkpoint.resolve(folder)
+    """Load a model that npad trained, with its actor and its confidence if it has them.
+
+    Its languages are those that it was prepared with, or those that the folder's name ends with.
+    """
+    named, folder = languages_of(os.path.abspath(folder)), checkpoint.resolve(folder)
     saved = checkpoint.load(folder, device)
     model, digest = prepared(saved.model), checkpoint.weights_digest(folder)
     model.actor = load_actor(folder, digest, device)
@@ -167,14 +174,21 @@ def _load_folder(folder: Path, device: torch.device) -> Pipeline:
         longest = saved.about.get("longest_seconds", LONGEST)  # it has heard nothing longer
         return Transcriber(model, hear, Detokeniser(target), rate, longest)
     assert source is not None  # of a model of texts
-    confidence = Confidence.read(folder, digest)
     return Translator(
-        model, source.encode, Detokeniser(target), target.encode, confidence=confidence
+        model,
+        source.encode,
+        Detokeniser(target),
+        target.encode,
+        confidence=Confidence.read(folder, digest),
+        languages=languages_of(saved.about.get("languages")) or named,
     )
 
 
-def _load_python(name: PythonName, device: torch.device) -> Pipeline:
-    """Return a pipeline that a user's Python file defines, or that its function returns."""
+def _load_python(name: PythonName | Plugin, device: torch.device) -> Pipeline:
+    """Return a pipeline that Python code defines, or that its function returns.
+
+    The code is a user's file or an installed package.
+    """
     value = name.load()
     if callable(value) and not isinstance(value, Pipeline):
         takes_device = "device" in name.call(partial(signature, value)).parameters
@@ -212,7 +226,10 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         batch = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
         return [list(ids) for ids in batch]
 
-    translator = Translator(model, encode, _detokenise(tokenizer), encode_target)
+    languages = None if chat else languages_of(name)
+    translator = Translator(
+        model, encode, _detokenise(tokenizer), encode_target, languages=languages
+    )
     longest = getattr(model, "plain", model).longest
     if longest is None:
         return translator

@@ -7,17 +7,22 @@ as the five captions of a picture. The files are in a folder or a tar archive.
 from __future__ import annotations
 
 import lzma
+import os
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from npad.errors import InvalidInput, StorageError
-from npad.storage.regular import read_bytes
-from npad.text.files import display_name, read_lines
+from npad.storage.regular import Bounded, open_regular, read_bytes
+from npad.text.files import decompressed, display_name, read_lines
 
 MAX_FILE_BYTES = 1 << 28  # of a picture or a recording
-ARCHIVE_ERRORS = (OSError, tarfile.TarError, EOFError, lzma.LZMAError, zlib.error)
+MAX_HEADER_BYTES = 1 << 20  # of a file in an archive; names have some hundred
+MAX_RATIO = 100  # that a larger archive may be compressed by; sound reaches 10, pictures 1
+ARCHIVE_ERRORS = (OSError, tarfile.TarError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 
 
 def read_manifest(path: str | Path) -> dict[str, list[str]]:
@@ -45,10 +50,25 @@ def read_manifest(path: str | Path) -> dict[str, list[str]]:
 
 def holds_files(path: str | Path) -> bool:
     """Return whether a path is a folder or a tar archive."""
+    if Path(path).is_dir():
+        return True
     try:
-        return Path(path).is_dir() or (Path(path).is_file() and tarfile.is_tarfile(path))
+        with _opened(path) as (_, archive):
+            return archive.next() is not None
     except ARCHIVE_ERRORS:
         return False
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, tarfile.TarFile]]:
+    """Open the content of an archive, and its list of files, which reads no large headers."""
+    with open_regular(path) as raw:
+        size = os.fstat(raw.fileno()).st_size
+        content = decompressed(raw)
+        limit = size if content is raw else max(MAX_FILE_BYTES, MAX_RATIO * size)
+        headers = Bounded(content, max_read=MAX_HEADER_BYTES, max_bytes=limit)
+        with tarfile.open(fileobj=cast(Any, headers), mode="r:") as archive:
+            yield content, archive
 
 
 def read_files(files: str | Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
@@ -80,18 +100,27 @@ def _in_folder(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]
 def _in_archive(archive: Path, names: dict[str, None]) -> Iterator[tuple[str, bytes]]:
     missing = dict(names)
     try:
-        with tarfile.open(archive) as content:
-            for member in content:
+        with _opened(archive) as (content, listed):
+            while (member := listed.next()) is not None:
+                cast(
+                    Any, listed
+                ).members.clear()  # a list of all files needs gigabytes for millions
                 name = member.name.removeprefix("./")
-                if name not in missing or not member.isfile():
+                if name not in missing or not member.isreg() or member.issparse():
                     continue
                 if member.size > MAX_FILE_BYTES:
                     rule = f"has {member.size:,} bytes, more than {MAX_FILE_BYTES:,}"
                     raise InvalidInput(f"{name} in {archive} {rule}")
                 del missing[name]
-                yield name, _member_bytes(content, member)
+                content.seek(member.offset_data)
+                data = content.read(member.size)
+                if len(data) < member.size:
+                    raise EOFError("it ends early")
+                yield name, data
                 if not missing:
                     return
+    except InvalidInput:
+        raise
     except ARCHIVE_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error) or "it ends early"
         rule = "files must be a folder or a tar archive"
@@ -99,12 +128,3 @@ def _in_archive(archive: Path, names: dict[str, None]) -> Iterator[tuple[str, by
     first, more = next(iter(missing)), len(missing) - 1
     others = f" and {more:,} more" if more else ""
     raise InvalidInput(f"{archive} has no file {first}{others}, which the manifest names")
-
-
-def _member_bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    assert file is not None  # it is a file
-    content = file.read()
-    if len(content) < member.size:
-        raise EOFError("it ends early")
-    return content

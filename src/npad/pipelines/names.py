@@ -3,7 +3,8 @@
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
 is asked through its chat template; anything else is a folder. `my.py:make` is from a Python file,
 which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
-there: no file of a model, a run or a result names one.
+there: no file of a model, a run or a result names one. Installed packages may bring more names, by
+the entry points npad.models; a folder of the same name comes first.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from npad import plugins
 from npad.errors import InvalidInput, NpadError
-from npad.validation import ensure_path
+from npad.plugins import Plugin
+from npad.storage.regular import file_digest
+from npad.validation import brief, ensure_path
 
 SHIPPED = {
     path.name: path
@@ -39,8 +43,30 @@ ABOUT = {
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
 EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
+# The languages that a name ends with: runs/en-cs, Helsinki-NLP/opus-mt-en-de, …:eng_Latn-deu_Latn.
+LANGUAGE = "([a-z]{2,3}(?:_[A-Za-z]{2,4})?)"
+LANGUAGES = re.compile(f"(?:.*[/:\\\\])?(?:opus-mt-(?:.*-)?)?{LANGUAGE}-{LANGUAGE}", re.DOTALL)
 PYTHON_FILE = "npad_file_"  # of such files in sys.modules: no name that an import could ask for
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)", re.DOTALL)
+
+
+def languages_of(name: object) -> tuple[str, str] | None:
+    """Return the codes of source and target with which a model's name ends; None without them."""
+    found = LANGUAGES.fullmatch(str(name))
+    return (found[1], found[2]) if found else None
+
+
+def language_pair(text: object) -> tuple[str, str]:
+    """Parse a source and a target language, such as `en-de`.
+
+    Raises:
+        InvalidInput: the text is of another form.
+    """
+    found = re.fullmatch(f"{LANGUAGE}-{LANGUAGE}", text) if isinstance(text, str) else None
+    if found is None:
+        rule = "the codes of source and target joined by a hyphen, such as en-de"
+        raise InvalidInput(f"languages must be {rule}, not {brief(text)}")
+    return found[1], found[2]
 
 
 @dataclass(frozen=True)
@@ -51,17 +77,20 @@ class ModelReference:
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
     chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
-    python: PythonName | None = None
+    python: PythonName | Plugin | None = None
 
     @classmethod
     def parse(cls, name: str | Path) -> ModelReference:
         """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, `FILE.py:NAME`.
 
-        Anything else is the path of a folder.
+        Anything else is the path of a folder; one that `npad fetch` wrote needs no prefix.
 
         Raises:
-            InvalidInput: `name` is not a path, or `hf:` or `chat:` is not followed by a name.
+            InvalidInput: `name` is not a path, `hf:` or `chat:` is not followed by a name, or the
+                model has not been fetched yet.
         """
+        from npad.pipelines.fetching import RELEASES, SEAL  # not needed to start a command
+
         ensure_path("name", name)
         text = str(name)
         if text == TOY:
@@ -72,13 +101,23 @@ class ModelReference:
                 if not pretrained:
                     rule = f"{prefix} needs a model's name or folder"
                     raise InvalidInput(f"{rule}, such as {prefix}{example}")
+                if pretrained in RELEASES and not os.path.lexists(pretrained):
+                    raise _not_fetched(pretrained)
                 return cls(text, pretrained=pretrained, chat=prefix == CHAT)
         python = PythonName.parse(text) if isinstance(name, str) else None
         if python is not None:
             return cls(text, python=python)
         folder = SHIPPED.get(text, Path(name))
-        similar = get_close_matches(text, (*SHIPPED, TOY), 1)
-        if similar and not os.path.lexists(folder):
+        if os.path.lexists(folder):
+            fetched = (folder / SEAL).is_file()
+            return cls(text, pretrained=text) if fetched else cls(text, folder=folder)
+        if text in RELEASES:
+            raise _not_fetched(text)
+        brought = plugins.installed(plugins.MODELS)
+        if text in brought:
+            return cls(text, python=brought[text])
+        similar = get_close_matches(text, (*SHIPPED, TOY, *RELEASES, *brought), 1)
+        if similar:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
 
@@ -97,6 +136,10 @@ class ModelReference:
         return self.folder
 
 
+def _not_fetched(name: str) -> InvalidInput:
+    return InvalidInput(f"there is no folder {name} here; `npad fetch {name}` makes it")
+
+
 @dataclass(frozen=True)
 class PythonName:
     """A name at the top level of a Python file."""
@@ -112,6 +155,11 @@ class PythonName:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.name}"
+
+    @property
+    def version(self) -> str:
+        """A digest of the file."""
+        return file_digest(self.path)
 
     def load(self) -> Any:
         """Run the file, once per process, and return what the name stands for.

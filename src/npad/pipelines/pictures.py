@@ -10,14 +10,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput, StorageError
-from npad.storage.regular import open_regular
+from npad.storage.regular import Bounded, open_regular
 from npad.validation import brief, ensure_integer
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 READABLE = "PNG, JPEG, WebP, GIF, BMP, TIFF or PPM"
 MAX_PIXELS = 100_000_000  # a camera has fewer; decoded, this is 300 MB
+MAX_BYTES = 1 << 28  # of a file
+MAX_SECONDS = 10.0  # of reading one: Pillow looks for the parts of a GIF byte by byte
 DRAFT = 4  # JPEG files are decoded at no less than so many times the size that is wanted
 BACKGROUND = (255, 255, 255, 255)  # behind transparent pixels
 
@@ -56,7 +58,7 @@ def read_picture(source: str | Path | bytes, size: int, name: str | None = None)
     if not isinstance(source, str | Path):
         raise InvalidInput(f"a picture is a path or the bytes of a file, not {brief(source)}")
     try:
-        with open_regular(source) as file:
+        with open_regular(source, MAX_BYTES) as file:
             return _decode(file, size, name or str(source))
     except StorageError as error:
         raise InvalidInput(str(error)) from error
@@ -74,7 +76,8 @@ def _decode(file: BinaryIO, size: int, name: str) -> Tensor:
     ensure_pillow()
     from PIL import Image, ImageOps
 
-    with _one_line_errors(name), Image.open(file, formats=FORMATS) as image:
+    bounded: Any = Bounded(file, MAX_SECONDS)
+    with _one_line_errors(name), Image.open(bounded, formats=FORMATS) as image:
         if image.width * image.height > MAX_PIXELS:
             shape = f"{image.width:,} × {image.height:,} pixels"
             raise InvalidInput(

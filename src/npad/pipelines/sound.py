@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, StorageError
+from npad.storage.regular import Bounded, open_regular
 from npad.validation import brief, ensure_integer, ensure_number
 
 SAMPLE_TYPES = {1: "u1", 2: "<i2", 4: "<i4"}  # NumPy type of a sample, by its bytes
 SEARCHED_SHARE = 1 / 6  # of a piece, at its end, in which the pause to cut at is searched
 PAUSE_SECONDS = 0.1  # length of the window whose loudness is measured
 SILENCE = 1e-3  # root mean square, 60 dB below full scale; speech is 20 to 50 dB below it
+MAX_BYTES = 1 << 32  # of a WAV file: its header can say no more
+MAX_SECONDS = 6 * 3600.0  # of a recording; its samples take 1.4 GB at 16,000 per second
+MIN_RATE, MAX_RATE = 1000, 1_000_000  # samples per second; telephones have 8,000
+HEADER_SECONDS = 10.0  # for the parts of a file, of which a hostile one has millions
 UNKNOWN_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
 FRAME_SECONDS = 0.01  # between two frames
 WINDOW_SECONDS = 0.025  # that a frame looks at
@@ -46,80 +52,91 @@ def length(path: str | Path) -> Length:
     Raises:
         InvalidInput: the file cannot be read, or is not such a WAV file.
     """
-    with _opened(path) as file, _wav_errors(str(path)), wave.open(file, "rb") as content:
-        frame_bytes = content.getnchannels() * content.getsampwidth()
-        frames, rate = content.getnframes(), max(1, content.getframerate())
-        present = min(frames, (os.fstat(file.fileno()).st_size - file.tell()) // frame_bytes)
-        _ensure_integers(str(path), content.getsampwidth(), present * frame_bytes)
-    known = frames * frame_bytes < UNKNOWN_BYTES
-    return Length(frames / rate if known else math.inf, present / rate)
+    with _opened(path) as file, _wav(file, str(path)) as content:
+        announced, present = content.getnframes(), _present_frames(file, content)
+        rate = content.getframerate()
+        known = announced * _frame_bytes(content) < UNKNOWN_BYTES
+    return Length(announced / rate if known else math.inf, present / rate)
 
 
-def read(path: str | Path, rate: int) -> Tensor:
+def read(path: str | Path, rate: int, max_seconds: float = MAX_SECONDS) -> Tensor:
     """Read a WAV file.
 
     Args:
         path: a file of integer samples (PCM) of 8, 16, 24 or 32 bits.
         rate: samples per second of the result.
+        max_seconds: the longest recording accepted.
 
     Returns:
         [samples], in [−1, 1], the channels averaged.
 
     Raises:
-        InvalidInput: the file does not exist, or is not such a WAV file.
+        InvalidInput: the file does not exist, is not such a WAV file, or is too long.
     """
     with _opened(path) as file:
-        return read_wav(file, str(path), rate)
+        return read_wav(file, str(path), rate, max_seconds)
 
 
-def read_wav(file: BinaryIO, name: str, rate: int, max_seconds: float = math.inf) -> Tensor:
+def read_wav(file: BinaryIO, name: str, rate: int, max_seconds: float = MAX_SECONDS) -> Tensor:
     """Read the content of a WAV file, as `read` does.
 
     Args:
-        file: the content.
+        file: the content; it can seek.
         name: what error messages call it.
         rate: samples per second of the result.
         max_seconds: the longest recording accepted; samples of a low rate grow in resampling.
     """
-    with _wav_errors(name), wave.open(file, "rb") as content:
-        channels, size = content.getnchannels(), content.getsampwidth()
-        file_rate, frames = content.getframerate(), content.getnframes()
-        if file_rate > 0 and frames > max_seconds * file_rate:
+    with _wav(file, name) as content:
+        frames, file_rate = _present_frames(file, content), content.getframerate()
+        if frames > max_seconds * file_rate:
             seconds = f"{frames / file_rate:,.0f} seconds"
-            raise InvalidInput(f"{name} has {seconds}; at most {max_seconds:g} are allowed")
+            raise InvalidInput(f"{name} has {seconds}; at most {max_seconds:g} are allowed: cut it")
         samples_read = content.readframes(frames)
-    _ensure_integers(name, size, len(samples_read))
-    return resample(_mono(samples_read, size, channels), file_rate, rate)
+    return resample(
+        _mono(samples_read, content.getsampwidth(), content.getnchannels()), file_rate, rate
+    )
 
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file to read; an error of the system becomes one line."""
+    """Open a regular file to read; an error of the system becomes one line."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path, MAX_BYTES) as file:
             yield file
-    except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {path}") from error
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
-
-
-def _ensure_integers(name: str, size: int, count: int) -> None:
-    """Require `count` > 0 bytes of samples, of a size that can be read."""
-    if size not in (*SAMPLE_TYPES, 3) or not count:
-        raise InvalidInput(
-            f"{name} has {count} bytes of samples, {8 * size} bits each; "
-            "it must have at least one, of 8, 16, 24 or 32 bits"
-        )
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise InvalidInput(f"there is no file {path}") from error
+        raise InvalidInput(str(error)) from error
 
 
 @contextmanager
-def _wav_errors(name: str) -> Iterator[None]:
+def _wav(file: BinaryIO, name: str) -> Iterator[wave.Wave_read]:
+    """Open the content of a WAV file; whatever the parser makes of a damaged one is one line."""
+    bounded: Any = Bounded(file, HEADER_SECONDS)
     try:
-        yield
-    except (wave.Error, EOFError) as error:
+        with wave.open(bounded, "rb") as content:
+            size, rate = content.getsampwidth(), content.getframerate()
+            frames = _present_frames(file, content)
+            if size not in (*SAMPLE_TYPES, 3) or not frames:
+                rule = "it must have at least one, of 8, 16, 24 or 32 bits"
+                raise wave.Error(f"it has {frames:,} samples of {8 * size} bits; {rule}")
+            if not MIN_RATE <= rate <= MAX_RATE:
+                raise wave.Error(f"{rate:,} samples per second, not {MIN_RATE:,} to {MAX_RATE:,}")
+            yield content
+    except (wave.Error, EOFError, StorageError, RuntimeError, struct.error) as error:
         reason = str(error) or "it ends early"
         raise InvalidInput(f"{name} is no WAV file of integer samples (PCM): {reason}") from error
+
+
+def _frame_bytes(content: wave.Wave_read) -> int:
+    return content.getnchannels() * content.getsampwidth()
+
+
+def _present_frames(file: BinaryIO, content: wave.Wave_read) -> int:
+    """Return the frames that are there, of those announced; `file` is where they begin."""
+    begin, end = file.tell(), file.seek(0, os.SEEK_END)
+    file.seek(begin)
+    return min(content.getnframes(), (end - begin) // _frame_bytes(content))
 
 
 def _mono(content: bytes, size: int, channels: int) -> Tensor:

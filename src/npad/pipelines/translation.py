@@ -11,6 +11,7 @@ from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.model import Model, name_of
+from npad.pipelines.names import language_pair
 from npad.pipelines.outputs import TooLong
 from npad.pipelines.outputs import Translation as Translation
 from npad.pipelines.pipeline import (
@@ -43,6 +44,7 @@ class Translator(Pipeline):
             `MAX_CHARACTERS_PER_TOKEN` per token.
         positions: tokens that the model can read at most; None if it has no limit.
         confidence: returns the sentence chrF to expect of a best hypothesis, or None.
+        languages: the codes of source and target, such as ("en", "de"); None if unknown.
     """
 
     model: Model[Any]
@@ -52,6 +54,7 @@ class Translator(Pipeline):
     longest: int = 1000
     positions: int | None = None
     confidence: Callable[[Hypothesis], float | None] | None = None
+    languages: tuple[str, str] | None = None
 
     medium: ClassVar[str] = "text"
     translate = also_named("texts", Pipeline.decode)
@@ -65,6 +68,9 @@ class Translator(Pipeline):
             ensure_callable("tokenise", self.tokenise, rule)
         if self.confidence is not None:
             ensure_callable("confidence", self.confidence, "a function of a hypothesis, or None")
+        if self.languages is not None:
+            codes = as_list("languages", self.languages, "two codes, such as ('en', 'de')")
+            object.__setattr__(self, "languages", language_pair("-".join(map(str, codes))))
         ensure_integer("longest", self.longest, 1)
         if self.positions is not None:
             ensure_integer("positions", self.positions, 1)

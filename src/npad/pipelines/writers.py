@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npad.pipelines.outputs import Output, Segment
+from npad.validation import printable
 
 # of the number of a source, from 0, its text or the name of its file, its output, and how many
 # hypotheses to write
@@ -21,7 +22,7 @@ def as_text(number: int, source: str, output: Output, nbest: int) -> str:
 
 def as_manifest(number: int, source: str, output: Output, nbest: int) -> str:
     """Return the name of a file, a tab and the best hypothesis, as manifests have them."""
-    return f"{one_line(source)}\t{one_line(output.text)}\n"
+    return f"{printable(source)}\t{one_line(output.text)}\n"
 
 
 def as_moses(number: int, source: str, output: Output, nbest: int) -> str:
@@ -40,12 +41,17 @@ def as_moses(number: int, source: str, output: Output, nbest: int) -> str:
 
 def as_json(number: int, source: str, output: Output, nbest: int) -> str:
     """Return one JSON object, on one line."""
+    return json.dumps(as_record(number, source, output, nbest), ensure_ascii=False) + "\n"
+
+
+def as_record(number: int, source: str, output: Output, nbest: int = 1) -> dict[str, Any]:
+    """Return the fields of `as_json`."""
     first, *alternatives = (_record(candidate) for candidate in _distinct(output, nbest))
     record = {"id": number, "source": source, **first}
     record |= {"confidence": output.confidence, "signature": output.signature}
     if nbest > 1:
         record["alternatives"] = alternatives
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return record
 
 
 def as_windows(number: int, source: str, output: Output, nbest: int) -> str:
@@ -93,10 +99,11 @@ def as_vtt(number: int, source: str, output: Output, nbest: int) -> str:
 TRANSCRIPTS: dict[str, Writer] = {
     "text": as_text,
     "json": as_transcript,
+    "windows": as_windows,
     "srt": as_srt,
     "vtt": as_vtt,
 }
-SUFFIXES = {"text": ".txt", "json": ".json", "srt": ".srt", "vtt": ".vtt"}
+SUFFIXES = {"text": ".txt", "json": ".json", "windows": ".json", "srt": ".srt", "vtt": ".vtt"}
 
 
 def one_line(text: str) -> str:

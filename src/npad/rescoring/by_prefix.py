@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from npad.engine.cost import add_calls
-from npad.engine.cuda_graphs import graphs_of
+from npad.engine.cuda_graphs import bucket, graphs_of
 from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_device
 from npad.engine.next_token import Prediction
@@ -20,7 +20,7 @@ from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model, PrefixReader, ensure_in_vocabulary
 from npad.rescoring.plan import ReadStep, read_steps, spans
 from npad.rescoring.teacher_forcing import TeacherForcing
-from npad.rows import IntArray
+from npad.rows import IntArray, with_copies
 
 PLANNED_ROWS = 1 << 16  # rows planned and copied to the device together, while it works on others
 MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits, rows · V, held at a time
@@ -72,6 +72,8 @@ def advance_prefixes(
     offset = 0
     with graphs_of(model, capabilities) as graphs:
         window = 1 if graphs is None else CAPTURED_STEPS
+        if graphs is not None and capabilities.widen is not None:
+            state = capabilities.widen(state, with_copies(len(inputs), bucket(len(inputs)), device))
         for steps in _batches(read_steps(inputs.numpy(), reads.numpy(), window), window):
             check_deadline()
             add_calls(rescoring=sum(step.rows for step in steps))
@@ -113,16 +115,10 @@ def _batches(steps: Iterator[ReadStep], window: int) -> Iterator[list[ReadStep]]
 
 def _of_one_size(steps: list[ReadStep]) -> list[ReadStep]:
     """Return CAPTURED_STEPS steps of one number of rows, one of few; idle ones are added."""
-    rows = rounded(max(step.rows for step in steps))
+    rows = bucket(max(LEAST_ROWS, *(step.rows for step in steps)))
     steps = [step.padded(rows) for step in steps]
     idle = steps[-1]._replace(parents=np.zeros(rows, dtype=np.int64))
     return steps + (CAPTURED_STEPS - len(steps)) * [idle]
-
-
-def rounded(rows: int) -> int:
-    """Round up to a power of two or three quarters of one, and to LEAST_ROWS at least."""
-    power = max(LEAST_ROWS, 1 << (rows - 1).bit_length())
-    return power * 3 // 4 if LEAST_ROWS < rows <= power * 3 // 4 else power
 
 
 def _rows_of_prefixes(steps: list[ReadStep], rows: list[int]) -> IntArray:

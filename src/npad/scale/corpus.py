@@ -23,6 +23,7 @@ from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import LIMITS, Decoding
 from npad.specs import label
+from npad.storage.regular import file_digest
 from npad.validation import ensure_choice, ensure_integer
 
 OLD_ARGUMENTS = (
@@ -141,7 +142,7 @@ def translate_corpus(
     total = formats.count_texts(corpus.source)
     size = unit or unit_size(decoding, workers.count, total)
     finish = formats.write_parquet if formats.is_parquet(corpus.output) else os.replace
-    with continued(corpus.output, _identity(corpus, spec, decoding), finish) as manifest:
+    with continued(corpus.output, _identity(corpus, spec, decoding), total, finish) as manifest:
         begun = manifest.texts
         progress(begun, total)
         writer = _Writer(corpus, manifest, decoding, report)
@@ -155,7 +156,7 @@ def translate_corpus(
 def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, str]:
     """Return what decides the content of the output."""
     return {
-        "an input of digest": formats.digest(corpus.source),
+        "an input of digest": file_digest(corpus.source),
         "the field": corpus.field,
         "a model of digest": spec.fingerprint or "",
         "precision": spec.precision,

@@ -12,10 +12,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, StorageError
 from npad.scale.units import Failed
-from npad.storage.regular import file_digest
-from npad.text.files import display_name, open_input, read_lines_or_errors, reading_errors
+from npad.storage.regular import ensure_regular
+from npad.text.files import (
+    MAX_SKIPPED_BYTES,
+    display_name,
+    open_input,
+    read_lines_or_errors,
+    reading_errors,
+)
 
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 PARQUET = ".parquet"
@@ -57,28 +63,28 @@ def read_texts(path: Path, field: str = "text") -> Iterator[str | Failed]:
 
 
 def count_texts(path: Path) -> int:
-    """Return the number of texts in a corpus."""
+    """Return the number of texts in a corpus.
+
+    Raises:
+        InvalidInput: it is not a regular file, which could be read again after a restart; it cannot
+            be read; or it is no text, since a line has more than `MAX_SKIPPED_BYTES`.
+    """
+    try:
+        ensure_regular(path)
+    except StorageError as error:
+        raise InvalidInput(f"{error}; a corpus must be a file") from error
     if is_parquet(path):
         with _open_parquet(path) as table:
             return int(table.metadata.num_rows)
-    lines, last = 0, b"\n"
+    lines, unended = 0, 0  # bytes since a block with a line's end
     with open_input(path) as file, reading_errors(path):
         while block := file.read(BLOCK_BYTES):
             lines += block.count(b"\n")
-            last = block[-1:]
-    return lines + (last != b"\n")
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a corpus' file.
-
-    Raises:
-        InvalidInput: it is not a regular file, which could be read again after a restart.
-    """
-    try:
-        return file_digest(path)
-    except OSError as error:
-        raise InvalidInput(f"{error}; a corpus must be a file") from error
+            unended = len(block) - 1 - block.rfind(b"\n") + (b"\n" not in block) * unended
+            if unended > MAX_SKIPPED_BYTES:
+                rule = f"line {lines + 1} has more than {MAX_SKIPPED_BYTES:,} bytes"
+                raise InvalidInput(f"{display_name(path)}, {rule}; this is no text file")
+    return lines + (unended > 0)
 
 
 def write_parquet(lines: Path, path: Path) -> None:

@@ -7,6 +7,7 @@ its workers are started and reached is a `Crew`: processes of this machine, or a
 from __future__ import annotations
 
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -17,11 +18,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from npad.engine.memory import warn_halved
-from npad.errors import InvalidInput, NpadError
+from npad.errors import InvalidInput, NpadError, WaitingWarning
 from npad.scale.units import Failed, Result, Unit, units_of
 from npad.scale.worker import CannotLoad, Died, Event, ModelSpec, NoMemory, Ready, Worker, run_unit
 from npad.search.request import Decoding
-from npad.validation import ensure_integer
+from npad.validation import counted, ensure_integer
 
 AHEAD = 4  # units per worker that are in flight or wait for an earlier unit's result
 DEATHS = 3  # workers that may die on a unit before it is halved, or given up if it cannot be
@@ -144,6 +145,10 @@ class Crew(ABC):
         """Return what workers reported; an empty list if nothing happened for `seconds`."""
 
     @abstractmethod
+    def is_starting(self, worker: Handle) -> bool:
+        """Return whether a worker that has reported nothing yet is slow rather than dead."""
+
+    @abstractmethod
     def stop(self, worker: Handle) -> None:
         """End a worker at once, dead or alive."""
 
@@ -200,6 +205,7 @@ class Pool(Workers):
         self.start_deaths = 0  # since a worker was last ready
         self.deaths = 0  # workers that died in all
         self.alone_since: float | None = None  # when the pool was last seen without workers
+        self.patience = crew.start_seconds  # seconds after that when the crew is asked about them
 
     def start(self) -> None:
         while not self.ready:
@@ -248,13 +254,21 @@ class Pool(Workers):
             self.starting.add(self.crew.start())
 
     def _ensure_starting(self) -> None:
-        """Refuse to wait for ever while there is no worker at all."""
+        """Refuse to wait for ever while there is no worker at all, and none is being started."""
         if self.ready:
-            self.alone_since = None
+            self.alone_since, self.patience = None, self.crew.start_seconds
             return
         now = time.monotonic()
         self.alone_since = now if self.alone_since is None else self.alone_since
-        if now - self.alone_since < self.crew.start_seconds:
+        waited = now - self.alone_since
+        if waited < self.patience:
+            return
+        if any(map(self.crew.is_starting, self.starting)):
+            message = (
+                f"no worker is ready after {waited:.0f} s; one is being started: waiting for it"
+            )
+            warnings.warn(message, WaitingWarning, stacklevel=1)
+            self.patience = waited + self.crew.start_seconds
             return
         raise WorkerError(
             f"no worker started within {self.crew.start_seconds:.0f} s; the machines may have "
@@ -304,7 +318,7 @@ class Pool(Workers):
         self._remove(worker)
         if self.start_deaths >= START_DEATHS:
             raise WorkerError(
-                f"{self.start_deaths} workers in a row died while they loaded the model "
+                f"{counted(self.start_deaths, 'worker')} in a row died while loading the model "
                 f"({event.reason}); if memory is short, use fewer workers"
             )
         if assignment is None:

@@ -56,6 +56,9 @@ class ProcessCrew(Crew):
         ready = wait(list(by_connection), seconds)
         return [(worker, _receive(worker)) for c, worker in by_connection.items() if c in ready]
 
+    def is_starting(self, worker: Process) -> bool:
+        return worker.process.is_alive()
+
     def stop(self, worker: Process) -> None:
         worker.process.kill()
         worker.process.join(STOP_SECONDS)

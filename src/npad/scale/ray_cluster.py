@@ -89,7 +89,8 @@ class RayCrew(Crew):
         if self.own:
             connect(self.ray, address)
         self.resources = self.ray.cluster_resources()
-        if address is None:
+        self.started_here = self.own and not address and not os.environ.get("RAY_ADDRESS")
+        if self.started_here:
             self.start_seconds = 120.0  # no autoscaler adds machines
         has_gpus = self.resources.get("GPU", 0) > 0 and spec.device != "cpu"
         self.gpus = gpus if gpus is not None else float(has_gpus or spec.device == "cuda")
@@ -129,6 +130,24 @@ class RayCrew(Crew):
         ) as error:  # the actor, its machine or its result is gone
             return Died(one_line(error)[:200])
         return event
+
+    def is_starting(self, worker: Remote) -> bool:
+        """Return whether Ray has a process for an actor, or room for one.
+
+        Ray names the process once it runs, which takes minutes on a busy machine. Before that, an
+        actor that gets a process looks like one that waits for room; but in a cluster that was
+        started here there is room as soon as a machine is large enough.
+        """
+        with suppress(Exception):  # no public function tells it without Ray's dashboard
+            if self._actor_state(worker).get("Pid"):
+                return True
+        needed = {"CPU": self.spec.threads or 1, "GPU": self.gpus}
+        found = self.resources if self.started_here else self.ray.available_resources()
+        return all(found.get(name, 0) >= number for name, number in needed.items())
+
+    def _actor_state(self, worker: Remote) -> dict[str, Any]:
+        state: dict[str, Any] = self.ray._private.state.actors(worker.actor._actor_id.hex())
+        return state
 
     def stop(self, worker: Remote) -> None:
         worker.reference = None

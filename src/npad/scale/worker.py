@@ -75,7 +75,7 @@ def fingerprint(model: str) -> str:
     else:
         parts.append(reference.name)
         if reference.python is not None:
-            parts.append(file_digest(reference.python.path))
+            parts.append(reference.python.version)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

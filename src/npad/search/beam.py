@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,6 +48,8 @@ class Beam(Decoder):
         metadata={"help": "what a finished hypothesis does: shrink, compete or pool"},
     )
     nbest: int = field(default=1, metadata={"minimum": 1})
+
+    compares_prefixes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

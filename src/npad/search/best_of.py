@@ -28,7 +28,10 @@ class BestOf(Decoder):
 
     decoders: tuple[Decoder, ...] = field(
         default=(Greedy(), Sampling(49, temperature=0.5)),
-        metadata={"help": "decoders with commas between them, such as greedy,beam(width=5)"},
+        metadata={
+            "help": "decoders with commas between them, such as greedy,beam(width=5)",
+            "option": "inner",
+        },
     )
 
     def __post_init__(self) -> None:

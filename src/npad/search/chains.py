@@ -9,24 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Generic
+from functools import partial
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from npad.engine.cuda_graphs import graphs_of
+from npad.engine.cuda_graphs import bucket, graphs_of
 from npad.engine.devices import to_device
 from npad.engine.memory import RowBudget
 from npad.hypotheses import Hypotheses, join
-from npad.model import Capabilities, Layout, Model, Perturb, State, Wrapper, name_of
-from npad.noise.noisy import Noisy, NoisyState
+from npad.model import Capabilities, Model
+from npad.noise.noisy import Noisy
 from npad.rows import Problems, repeat
 from npad.search.decoder import Decoder
 from npad.search.loop import CAPTURED_ROWS
+from npad.search.paired import PairedClean, noisy_pairs, pairs_pay
 from npad.search.shared_prefixes import SharedPrefixes, can_share
-
-MAX_PAIRED_ROWS = 256  # rows that an H200 steps in little more time than a single row
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,6 @@ class ChainRunner:
         """
         capabilities, budget = Capabilities.of(model), RowBudget(problems.max_rows)
         runs = [(model, state, chains)]
-        # A Transformer, whose state grows, re-scores in one pass, which is faster than pairs.
-        in_one_pass = capabilities.reserve is not None and capabilities.forced is not None
-        alone = capabilities.judge is None and capabilities.low_precision is None
-        pairable = self.pairs and capabilities.capturable and alone and not in_one_pass
         if capabilities.low_precision is not None:
             clean = chains.numbers == 0
             runs = [(model, state, chains.at(clean))] if clean.any() else []
@@ -76,7 +70,7 @@ class ChainRunner:
                 runs.append((*capabilities.low_precision(state), chains.at(~clean)))
         candidates = []
         for of_model, of_state, of_chains in runs:
-            work = partial(self._run_part, of_model, of_state, problems, of_chains, pairable)
+            work = partial(self._run_part, of_model, of_state, problems, of_chains, capabilities)
             rows_each = len(problems) * self.inner.rows
             candidates += budget.run(work, range(len(of_chains)), rows_each)
         return join(candidates, model.special.pad)
@@ -87,7 +81,7 @@ class ChainRunner:
         state: Any,
         problems: Problems,
         all_chains: Chains,
-        pairable: bool,
+        capabilities: Capabilities,
         numbers: Sequence[int],
     ) -> list[Hypotheses]:
         """Run some of the chains together.
@@ -97,7 +91,7 @@ class ChainRunner:
             state: one row per problem.
             problems: one per sentence.
             all_chains: the chains.
-            pairable: whether few noisy rows may each have a clean row beside them.
+            capabilities: of the clean model.
             numbers: consecutive places among the chains.
         """
         chains = all_chains.at(slice(numbers[0], numbers[-1] + 1))
@@ -106,7 +100,7 @@ class ChainRunner:
         if problems.per_sentence == 1 and can_share(model, noisy.noise.site):
             model = SharedPrefixes(model)
             state, noisy = model.attach(state, len(problems)), self.perturbed(model)
-        if pairable and 0 < rows * self.inner.rows <= MAX_PAIRED_ROWS:
+        if self.pairs and pairs_pay(capabilities, rows * self.inner.rows):
             noisy = PairedClean(noisy)
         device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
         arguments = (
@@ -116,7 +110,8 @@ class ChainRunner:
             to_device(chains.sigma, device),
         )
         with graphs_of(noisy) as graphs:
-            if graphs is None or rows > CAPTURED_ROWS:
+            few_shapes = bucket(len(problems)) == len(problems)
+            if graphs is None or rows > CAPTURED_ROWS or not few_shapes:
                 noisy_state, ids, numbers_of_rows = start(*arguments)
             else:
                 key = "start chains", problems.per_sentence
@@ -146,90 +141,7 @@ def start_chains(
     rows = model.select(state, repeat(len(problems), len(chains), chains.device))
     keys = expanded.ids, expanded.chains, sigma.repeat(len(problems))
     if isinstance(noisy, PairedClean):
-        return noisy.attach(rows, *keys, expanded.per_sentence), expanded.ids, expanded.chains
-    return noisy.attach(rows, *keys), expanded.ids, expanded.chains
-
-
-@dataclass(frozen=True)
-class PairedState(Generic[State]):
-    """A noisy state that holds, for each sentence, the noisy rows and then their clean pairs."""
-
-    inner: NoisyState[State]
-    layout: Layout  # of the noisy rows alone
-
-
-@dataclass(frozen=True)
-class PairedClean(Wrapper[State]):
-    """A noisy model whose `step_pair` also returns the clean logits of the same prefixes.
-
-    Re-scoring afterwards takes all steps again. Where a step takes as long for two rows as for one
-    (few rows on a GPU), a clean row beside each noisy one, which reads the same tokens, is faster.
-    """
-
-    model: Noisy[State]  # type: ignore[assignment]
-
-    @property
-    def name(self) -> str:
-        return name_of(self.model)
-
-    @cached_property
-    def capabilities(self) -> Capabilities:
-        noisy = self.model.capabilities
-        return replace(
-            super().capabilities,
-            step_pair=self.step_pair,
-            reserve=None if noisy.reserve is None else self.reserve,
-            capturable=noisy.capturable,
-        )
-
-    def attach(
-        self, state: State, ids: Tensor, chains: Tensor, sigma: Tensor, rows_each: int
-    ) -> PairedState[State]:
-        """Make a state noisy and pair its rows.
-
-        Args:
-            state: the model's state.
-            ids: [rows], each row's sentence id.
-            chains: [rows], its chain.
-            sigma: [rows], its σ₀.
-            rows_each: rows per sentence.
-        """
-        layout = Layout(len(ids) // rows_each, rows_each)
-        rows = torch.arange(len(ids), device=sigma.device).view(layout)
-        rows = torch.cat([rows, rows], 1).flatten()
-        noisy = sigma[rows].view(layout.sentences, 2, -1)
-        paired_sigma = torch.cat([noisy[:, :1], torch.zeros_like(noisy[:, 1:])], 1).flatten()
-        inner = self.model.model.select(state, rows)
-        attached = self.model.attach(inner, ids[rows], chains[rows], paired_sigma)
-        return PairedState(attached, layout)
-
-    def reserve(self, state: PairedState[State], steps: int) -> PairedState[State]:
-        """Return a state with room for `steps` steps since the start."""
-        return replace(state, inner=self.model.reserve(state.inner, steps))
-
-    def step_pair(
-        self, state: PairedState[State], tokens: Tensor
-    ) -> tuple[Tensor, PairedState[State]]:
-        """Return the logits of all rows: per sentence, those of noisy rows, then of clean rows."""
-        paired_tokens = tokens.view(state.layout.sentences, 1, -1).expand(-1, 2, -1).flatten()
-        logits, inner = self.model.step(state.inner, paired_tokens)
-        return logits, replace(state, inner=inner)
-
-    def step(
-        self, state: PairedState[State], tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, PairedState[State]]:
-        logits, next_state = self.step_pair(state, tokens)
-        sentences, rows = state.layout
-        return logits.view(sentences, 2, rows, -1)[:, 0].flatten(0, 1), next_state
-
-    def select(self, state: PairedState[State], rows: Tensor) -> PairedState[State]:
-        layout, _ = state.layout.after(rows)
-        return PairedState(
-            self.model.select(state.inner, with_pairs(rows, state.layout, layout)), layout
-        )
-
-
-def with_pairs(rows: Tensor, old: Layout, new: Layout) -> Tensor:
-    """Map indices of noisy rows to indices of both: per sentence, noisy rows, then their pairs."""
-    noisy = (rows // old.each * 2 * old.each + rows % old.each).view(new.sentences, new.each)
-    return torch.cat([noisy, noisy + old.each], 1).flatten()
+        attached: Any = noisy_pairs(noisy.model, rows, *keys, expanded.per_sentence)
+    else:
+        attached = noisy.attach(rows, *keys)
+    return attached, expanded.ids, expanded.chains

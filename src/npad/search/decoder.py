@@ -53,6 +53,8 @@ class Decoder(ABC):
     returns_several: ClassVar[bool] = False  # whether it returns several hypotheses by default
     compared: ClassVar[bool] = True  # whether `npad compare` and `npad bench` run it by default
     proves: ClassVar[bool] = False  # whether it proves what it returns most probable
+    draws: ClassVar[bool] = False  # whether it draws tokens instead of choosing the best
+    compares_prefixes: ClassVar[bool] = False  # whether the scores of prefixes decide, as in beams
 
     def __post_init__(self) -> None:
         """Check types and bounds of the fields, and that the decoders in them may be there."""

@@ -39,6 +39,7 @@ class Exact(Decoder):
 
     compared: ClassVar[bool] = False
     proves: ClassVar[bool] = True
+    compares_prefixes: ClassVar[bool] = True
 
     budget: int = field(
         default=100_000,

@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from npad.engine.cost import add_calls
-from npad.engine.cuda_graphs import GraphCache, graphs_of
+from npad.engine.cuda_graphs import GraphCache, bucket, graphs_of
 from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_cpu
 from npad.engine.memory import ensure_fits
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_map
-from npad.errors import ModelError
+from npad.errors import ModelError, NoiseTooStrong
 from npad.hypotheses import Hypotheses, join_groups
 from npad.model import Capabilities, Model
-from npad.rows import Problems, rows_of
+from npad.rows import Problems, rows_of, with_copies
 from npad.search.decoder import Frontier
-from npad.search.observing import report_progress
+from npad.search.observing import is_observed, report_progress
 
 # Rows up to which steps run as CUDA graphs: with more, kernels take longer to run than to launch.
 CAPTURED_ROWS = 16384
@@ -35,9 +35,10 @@ def run(
 ) -> Hypotheses:
     """Step until every group is done or max_length is reached.
 
-    Every few steps the host checks whether all groups are done, whether the logits were valid and
+    Every few steps the host checks how many sentences are done, whether the logits were valid and
     which sentences to drop: on a GPU that is the only host synchronisation. Then it also calls the
-    observer, if there is one.
+    observer, if there is one. Where steps are captured, the number of sentences is one of few
+    (`bucket`): the first one is copied as often as needed, and done ones may stay.
 
     Args:
         model: the model, noisy or not.
@@ -58,44 +59,52 @@ def run(
     steps = Steps(model, len(problems) * rows, problems.per_sentence)
     if steps.paired:
         frontier = with_clean_gains(frontier)
-    device = problems.ids.device
+    device, each = problems.ids.device, problems.per_sentence
     groups = torch.arange(len(problems), device=device)
-    status = torch.zeros(3, dtype=torch.bool, device=device)
+    live = len(problems) // each  # sentences that are not done
+    status = torch.zeros(len(Status._fields), dtype=torch.long, device=device)
     pieces: list[tuple[Tensor, Hypotheses]] = []
     with graphs_of(model, steps.capabilities) as graphs:
         if graphs is None:
             state = model.select(state, groups)  # an eager step may write to its state
+        else:
+            state, frontier, groups = steps.widened(state, frontier, groups, rows)
+        idle = groups.view(-1, each)[:, 0] >= len(problems)  # [sentences], those that are copies
         step = 0
         while step < problems.max_length:
             count = min(steps_between_checks(device), problems.max_length - step)
-            steps.count_calls(frontier, count, rows)
+            steps.count_calls(live * each, frontier.tokens.shape[1], count, rows)
             if steps.capabilities.reserve is not None:
                 state = steps.capabilities.reserve(state, step + count)
-            if graphs is None or len(groups) * rows > CAPTURED_ROWS:
-                state, frontier, status = steps(count, state, frontier, status)
+            arguments = state, frontier, idle, status
+            captured = graphs is not None and len(groups) * rows <= CAPTURED_ROWS
+            if graphs is None or not captured:
+                state, frontier, idle, status = steps(count, *arguments)
             else:
-                several, key = partial(steps, count), (Steps, count, steps.per_sentence)
-                state, frontier, status = graphs.call(several, model, key, state, frontier, status)
+                several, key = partial(steps, count), (Steps, count, each)
+                state, frontier, idle, status = graphs.call(several, model, key, *arguments)
             step += count
-            broken, all_done, drop = status.tolist()
+            broken, live = status.tolist()
             ensure_sound(model, broken, step)
             report_progress(step, count, rows, problems, groups, frontier)
-            if all_done or step == problems.max_length:
+            if live == 0 or step == problems.max_length:
                 break
             check_deadline()
-            if drop:
-                done = frontier.done().view(-1, problems.per_sentence).all(1)  # by sentence
-                finished, live = (
-                    rows_of(sentences.nonzero().squeeze(1), problems.per_sentence)
-                    for sentences in (done, ~done)
-                )
-                ended = frontier.groups(finished).hypotheses().cpu()
-                pieces.append((groups[finished].cpu(), ended))
-                state = model.select(state, rows_of(live, frontier.tokens.shape[1]))
-                groups, frontier = groups[live], frontier.groups(live)
+            kept = sentences_to_keep(live, len(idle), captured, device)
+            if kept < len(idle):
+                done = (frontier.done().view(-1, each).all(1) | idle).cpu()  # by sentence
+                drop = done & (done.cumsum(0) > kept - live)
+                left, stay = (places.nonzero().squeeze(1).to(device) for places in (drop, ~drop))
+                idle, dropped, staying = idle[stay], rows_of(left, each), rows_of(stay, each)
+                ended = frontier.groups(dropped).hypotheses().cpu()
+                pieces.append((groups[dropped].cpu(), ended))
+                state = model.select(state, rows_of(staying, frontier.tokens.shape[1]))
+                groups, frontier = groups[staying], frontier.groups(staying)
         hypotheses = _results(frontier, graphs)
     if pieces:
         hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
+    if len(hypotheses.lengths) > len(problems):
+        hypotheses = hypotheses.groups(torch.arange(len(problems)))
     return hypotheses
 
 
@@ -110,11 +119,10 @@ def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
 
 
 class Status(NamedTuple):
-    """Flags that the host reads every few steps: [] each, stacked into one tensor."""
+    """What the host reads every few steps: [] each, stacked into one tensor of integers."""
 
-    broken: Tensor  # the logits of a live row were invalid
-    all_done: Tensor
-    drop: Tensor  # enough sentences are done that dropping them pays
+    broken: Tensor  # whether the logits of a live row were invalid
+    live: Tensor  # sentences that are not done
 
 
 class Steps:
@@ -132,9 +140,34 @@ class Steps:
         """Whether clean rows step alongside the noisy ones."""
         return self.step_pair is not None
 
-    def __call__(
-        self, count: int, state: Any, frontier: Any, status: Tensor
+    def widened(
+        self, state: Any, frontier: Any, groups: Tensor, rows: int
     ) -> tuple[Any, Any, Tensor]:
+        """Add copies of the first sentence up to a number of sentences that graphs are kept for.
+
+        Args:
+            state: one row per problem.
+            frontier: where the search starts.
+            groups: [groups], all problems.
+            rows: rows per group after the first step.
+
+        Returns:
+            The state, the frontier, and the numbers of all groups; those of copies are the last.
+        """
+        widen, each = self.capabilities.widen, self.per_sentence
+        sentences = len(groups) // each
+        total = bucket(sentences)
+        most = total * each * rows
+        if widen is None or total == sentences or most > CAPTURED_ROWS or is_observed():
+            return state, frontier, groups
+        self.max_rows = most
+        index = rows_of(with_copies(sentences, total, groups.device), each)
+        every = torch.arange(len(index), device=groups.device)
+        return widen(state, index), frontier.groups(index), every
+
+    def __call__(
+        self, count: int, state: Any, frontier: Any, idle: Tensor, status: Tensor
+    ) -> tuple[Any, Any, Tensor, Tensor]:
         for _ in range(count):
             groups, width = frontier.tokens.shape
             clean = None
@@ -154,9 +187,9 @@ class Steps:
                 frontier.history.record_clean(clean, frontier.tokens, rows, eos)
             if rows is not None:
                 state = self.model.select(state, rows)
-        done = frontier.done().view(-1, self.per_sentence).all(1)  # by sentence
-        status = torch.stack(Status(frontier.broken, done.all(), worth_dropping(done)))
-        return state, frontier, status
+        done = frontier.done().view(-1, self.per_sentence).all(1) | idle  # by sentence
+        status = torch.stack(Status(frontier.broken.long(), (~done).sum()))
+        return state, frontier, idle, status
 
     def _predicted(self, logits: object, rows: int) -> Prediction:
         predicted = Prediction.of(self.model, logits, rows, self.normalised, self.vocabulary)
@@ -167,11 +200,13 @@ class Steps:
             ensure_fits(max_rows, bytes_per_row, predicted.norm.device)
         return predicted
 
-    def count_calls(self, frontier: Frontier, count: int, rows: int) -> None:
-        """Report the model calls of the next `count` steps; the first may be narrower."""
+    def count_calls(self, groups: int, width: int, count: int, rows: int) -> None:
+        """Report the model calls of the next `count` steps of groups that are not done.
+
+        The first step is `width` rows per group, the others `rows`.
+        """
         if self.capabilities.counts_calls:
             return
-        groups, width = frontier.tokens.shape
         calls = groups * (width + (count - 1) * rows)
         add_calls(search=calls, rescoring=calls if self.paired else 0)
 
@@ -181,9 +216,14 @@ def with_clean_gains(frontier: Any) -> Any:
     return replace(frontier, history=frontier.history.with_clean_gains())
 
 
-def worth_dropping(done: Tensor) -> Tensor:
-    """Return whether to drop done sentences; on a GPU, copying the live ones costs a step."""
-    return done.any() if done.device.type == "cpu" else done.sum() * 8 >= len(done)
+def sentences_to_keep(live: int, sentences: int, captured: bool, device: torch.device) -> int:
+    """Return how many sentences to keep of those in the batch, done ones included.
+
+    On a GPU, copying the live ones costs a step, and another number of sentences is another graph.
+    """
+    if captured:
+        return min(bucket(live), sentences)
+    return live if device.type == "cpu" or 8 * live <= 7 * sentences else sentences
 
 
 def steps_between_checks(device: torch.device) -> int:
@@ -195,8 +235,8 @@ def ensure_sound(model: Model[Any], broken: Tensor | bool, step: int) -> None:
     """Raise a ModelError if logits were invalid at or before `step`."""
     if bool(broken):
         capabilities = Capabilities.of(model)
-        hint = "; is the noise too strong?" if capabilities.noisy else ""
-        raise ModelError(
-            f"{capabilities.name}.step returned NaN, +inf or nothing but −inf as a row of logits "
-            f"by step {step}{hint}"
-        )
+        invalid = "NaN, +inf or nothing but −inf as a row of logits"
+        message = f"{capabilities.name}.step returned {invalid} by step {step}"
+        if capabilities.noisy:
+            raise NoiseTooStrong(f"{message}; is the noise too strong?")
+        raise ModelError(message)

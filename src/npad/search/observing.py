@@ -80,6 +80,11 @@ def observed_by(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
+def is_observed() -> bool:
+    """Return whether there is an observer, who must see the sentences of the source alone."""
+    return _observer.get() is not None
+
+
 def report_progress(
     step: int, window: int, rows: int, problems: Problems, groups: Tensor, frontier: Any
 ) -> None:

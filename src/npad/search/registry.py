@@ -7,7 +7,7 @@ are derived from these registries and from the dataclass fields.
 from __future__ import annotations
 
 import npad.noise.noisy  # noqa: F401 (the parts of NPAD's noise)
-from npad import selectors
+from npad import plugins, selectors
 from npad.search.arithmetic import Arithmetic
 from npad.search.beam import Beam
 from npad.search.best_of import BestOf
@@ -42,6 +42,7 @@ DECODERS = Registry(
     StochasticBeam,
     Fallback,
     MBRDecoding,
+    group=plugins.DECODERS,
 )
 SELECTORS = Registry(
     "selector",

@@ -57,6 +57,11 @@ class Option:
         return str(self.field.metadata.get("option", self.field.name))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What requests may call it: its name, the field's, and old ones."""
+        return (self.name, self.field.name, *self.field.metadata.get("formerly", ()))
+
+    @property
     def default(self) -> Any:
         """The field's default; `dataclasses.MISSING` if it has none."""
         return default_of(self.field)
@@ -174,9 +179,9 @@ class _Builder:
                     "brackets"
                 )
             return cast(Decoder, DECODERS.parse(name, self._fill))
-        kind: Any = DECODERS.kinds.get(name)
+        kind = DECODERS.kind_of(name)
         if kind is None:
-            names = ", ".join(DECODERS.kinds)
+            names = ", ".join(DECODERS.names())
             raise InvalidInput(f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}")
         values, seed = self._fill(kind), given.get("seed")  # the seed is an inner decoder's, too
         types = _types_of(kind)
@@ -206,7 +211,7 @@ class _Builder:
         return {
             option.field.name: option.parse(given.pop(name), self.spell)
             for option in options_of(kind)
-            for name in (option.name, option.field.name)
+            for name in option.names
             if option.field.name in own and name in given
         }
 
@@ -216,9 +221,9 @@ class _Builder:
         distribution = changes.get("distribution")
         relative = changes.get("relative", default.relative)
         if getattr(distribution, "relative_only", False) and not relative:
+            choice = f"{self.spell('distribution')} {label(distribution)}"
             raise InvalidInput(
-                f"{self.spell('noise')} {label(distribution)} is a share of what it perturbs: "
-                f"add {self.spell('relative')}"
+                f"{choice} is a share of what it perturbs: add {self.spell('relative')}"
             )
         return replace(default, **changes)
 
@@ -229,7 +234,7 @@ class _Builder:
         options = dict(given)
         given.clear()
         if "(" not in name:
-            kind = DECODERS.kinds.get(name)
+            kind = DECODERS.kind_of(name)
             if seed is not None and kind is not None and "seed" in option_names(kind):
                 options["seed"] = seed
             return self._built(name, options, choice)

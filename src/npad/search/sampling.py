@@ -36,6 +36,7 @@ class Sampling(Decoder):
     """
 
     returns_several: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
 
     samples: int = field(
         default=50, metadata={"help": "samples per sentence", "title": "{}", "minimum": 1}

@@ -93,12 +93,14 @@ class SharedPrefixes(Wrapper[Any]):
         assert make_room is not None
         return replace(state, inner=make_room(state.inner, steps))
 
-    def steer(self, state: SharedState, rows: int) -> tuple[Model[Any], Any]:
+    def steer(
+        self, state: SharedState, rows: int, pushed: Tensor | None = None
+    ) -> tuple[Model[Any], Any]:
         """Return the steered model, whose rows do not share prefixes, and its state."""
         steer_inner = Capabilities.of(self.model).steer
         assert steer_inner is not None
         prefixes = to_device(torch.from_numpy(state.prefix_of), self.device)
-        return steer_inner(self.model.select(state.inner, prefixes), rows)
+        return steer_inner(self.model.select(state.inner, prefixes), rows, pushed)
 
     def step(
         self, state: SharedState, tokens: Tensor, perturb: Perturb | None = None

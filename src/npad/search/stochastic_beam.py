@@ -37,6 +37,7 @@ class StochasticBeam(Decoder):
     """
 
     returns_several: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
     compared: ClassVar[bool] = False
 
     width: int = field(

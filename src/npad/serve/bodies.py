@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+import logging
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -13,11 +16,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from npad.errors import InvalidInput
-from npad.serve.limits import Limits, RequestRefused
+from npad.serve.limits import Limits, RequestRefused, busy
 from npad.specs import parse_value
 from npad.validation import brief, ensure_choice, ensure_integer, ensure_number
 
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # refusals have a line of their own
 MAX_FIELDS = 100  # of a form or query
+SLOWEST = 500_000  # bytes per second of a body, once the time for its beginning is over
 
 Schema = dict[str, Any]  # JSON Schema
 ANY_TEXT: Schema = {"type": "string"}
@@ -32,30 +37,48 @@ JSON, FORM, MULTIPART = (
 )
 
 
-async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """Return the body of a request.
+async def read_body(request: Request, limits: Limits, limit: int) -> AsyncGenerator[bytes]:
+    """Yield the body of a request as it arrives.
+
+    Args:
+        request: whose body is read.
+        limits: for the time, of which there is more as more bytes arrive.
+        limit: bytes that the body may have.
 
     Raises:
-        RequestRefused: it is larger than `limit` bytes, or takes longer than `seconds` to arrive.
+        RequestRefused: it is larger, arrives too slowly, or the client goes away.
     """
-    too_large = RequestRefused(413, f"the body must have at most {limit:,} bytes")
+    ensure_size(declared_size(request), limit)
+    loop, stream, received = asyncio.get_running_loop(), request.stream(), 0
+    end = loop.time() + limits.receive_seconds
+    while True:
+        try:
+            async with asyncio.timeout_at(end + received / SLOWEST):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            seconds = limits.receive_seconds + received / SLOWEST
+            raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
+        except ClientDisconnect:
+            raise RequestRefused(
+                400, "the client closed the connection before the body's end"
+            ) from None
+        if chunk is None:
+            return
+        received += len(chunk)
+        ensure_size(received, limit)
+        yield chunk
+
+
+def declared_size(request: Request) -> int:
+    """Return the size of a body by its header; 0 if it is sent in chunks."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > limit:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise too_large
-    except TimeoutError:
-        raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
-    except ClientDisconnect:
-        raise RequestRefused(
-            400, "the client closed the connection before the body's end"
-        ) from None
-    return bytes(body)
+    return int(declared[:20]) if declared.isdecimal() else sys.maxsize
+
+
+def ensure_size(size: int, limit: int) -> None:
+    """Refuse a body of more bytes than the limit."""
+    if size > limit:
+        raise RequestRefused(413, f"the body must have at most {limit:,} bytes")
 
 
 def content_type(request: Request) -> str:
@@ -75,7 +98,7 @@ async def body_parameters(request: Request, limits: Limits) -> dict[str, Any]:
         raise RequestRefused(
             415, f"send {JSON} or {FORM}, not {brief(kind, 60) if kind else 'nothing'}"
         )
-    body = await read_body(request, limits.body, limits.receive_seconds)
+    body = b"".join([chunk async for chunk in read_body(request, limits, limits.body)])
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -107,36 +130,71 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         raise InvalidInput(f"there must be at most {MAX_FIELDS} parameters") from None
 
 
-async def form_parameters(request: Request, limits: Limits) -> dict[str, Any]:
-    """Return the fields of a multipart form; `file` is the content of its file.
+class Budget:
+    """Bytes on disk that all requests in progress share.
+
+    Args:
+        limit: the bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+    @contextmanager
+    def share(self, size: int) -> Iterator[None]:
+        """Hold some bytes while the block runs.
+
+        Raises:
+            RequestRefused: others hold too many.
+        """
+        if self.used + size > self.limit:
+            raise busy(503, f"uploads of {self.used:,} bytes are in progress")
+        self.used += size
+        try:
+            yield
+        finally:
+            self.used -= size
+
+
+@asynccontextmanager
+async def form_parameters(
+    request: Request, limits: Limits, budget: Budget
+) -> AsyncIterator[dict[str, Any]]:
+    """Read a multipart form to disk; its fields, of which `file` is an open file.
 
     Raises:
-        RequestRefused: the content type is another one, or the body is too large or too slow.
+        RequestRefused: the content type is another one, the body is too large or too slow, or too
+            many others are being uploaded.
         InvalidInput: the form is malformed, or has no field `file`.
     """
     if content_type(request) != MULTIPART:
         raise RequestRefused(415, f"send {MULTIPART} with a field `file`")
-    seconds = limits.receive_seconds + limits.audio / 1_000_000
-    body = await read_body(request, limits.audio, seconds)
-    if not body.rstrip().endswith(b"--"):
-        raise InvalidInput("the form is malformed: it ends early")
+    size = declared_size(request)
+    ensure_size(size, limits.audio)
 
-    async def chunks() -> AsyncGenerator[bytes, None]:
-        yield body
+    async def chunks() -> AsyncGenerator[bytes]:
+        end = b""
+        async for chunk in read_body(request, limits, limits.audio):
+            yield chunk
+            end = (end + chunk[-8:])[-8:]
+        if not end.rstrip().endswith(b"--"):
+            raise MultiPartException("it ends early")
 
-    try:
-        parser = MultiPartParser(request.headers, chunks(), max_files=1, max_fields=MAX_FIELDS)
-        form = await parser.parse()
-    except (MultiPartException, KeyError, ValueError) as error:
-        message = getattr(error, "message", "its boundary is missing")
-        raise InvalidInput(f"the form is malformed: {brief(str(message), 100)}") from None
-    uploaded = form.get("file")
-    if not isinstance(uploaded, UploadFile):
-        raise InvalidInput("the form has no file; send the recording as the field `file`")
-    content = await uploaded.read()
-    fields = {name: value for name, value in form.items() if isinstance(value, str)}
-    await form.close()
-    return {**fields, "file": content}
+    with budget.share(size or limits.audio):
+        try:
+            parser = MultiPartParser(request.headers, chunks(), max_files=1, max_fields=MAX_FIELDS)
+            form = await parser.parse()
+        except (MultiPartException, KeyError, ValueError) as error:
+            message = getattr(error, "message", "its boundary is missing")
+            raise InvalidInput(f"the form is malformed: {brief(str(message), 100)}") from None
+        try:
+            uploaded = form.get("file")
+            if not isinstance(uploaded, UploadFile):
+                raise InvalidInput("the form has no file; send the recording as the field `file`")
+            fields = {name: value for name, value in form.items() if isinstance(value, str)}
+            yield {**fields, "file": uploaded.file}
+        finally:
+            await form.close()
 
 
 def checked(

@@ -112,7 +112,11 @@ class EventStream:
             chunk = await self._get(min(KEEP_ALIVE_SECONDS, left))
             if chunk is None:
                 break
-            await self._send(send, chunk)
+            try:
+                async with asyncio.timeout_at(end):
+                    await self._send(send, chunk)
+            except TimeoutError:  # in the middle of an event, which nothing can follow
+                return
         result = self.queued.result
         if result.done() and not result.cancelled() and not gone.done():
             error = result.exception()

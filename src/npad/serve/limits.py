@@ -18,6 +18,7 @@ class Limits:
 
     body: int = 1_000_000  # bytes of a request's body
     audio: int = 25_000_000  # bytes of an uploaded recording, with its form
+    uploads: int = 1_000_000_000  # bytes of all uploads in progress, which are kept on disk
     audio_seconds: float = 600.0  # length of a recording
     texts: int = 64  # texts of a request
     characters: int = 10_000  # characters of a text
@@ -31,6 +32,7 @@ class Limits:
     connections: int = 512  # open connections
     seconds: float = 60.0  # from a request's arrival to its answer
     receive_seconds: float = 10.0  # for a client to send its headers, and then its body
+    send_seconds: float = 10.0  # for a client to read the next 0.2 MB of an answer
     idle_seconds: float = 5.0  # of a connection between two requests
     unsent: int = 16_000_000  # bytes of events that wait for a slow reader
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +18,6 @@ from npad.serve.limits import Limits
 from npad.serve.model_thread import ModelThread
 from npad.text.subwords import END, Subwords
 
-LANGUAGES = {TOY: ("de", "en")}  # of models whose name does not say it
-PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 CONFIDENCE_DIGITS = 2
 SPACE = "▁"  # stands for the space before a word
 END_PIECE = "</s>"
@@ -100,9 +97,8 @@ class ServedModel:
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """The codes of the languages it reads and writes; None if its name does not say."""
-        pair = PAIR.fullmatch(self.id)
-        return (pair[1], pair[2]) if pair else LANGUAGES.get(self.id)
+        """The codes of the languages it reads and writes; None if they are not known."""
+        return self.pipeline.languages if isinstance(self.pipeline, Translator) else None
 
 
 class Pieces:

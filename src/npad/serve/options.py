@@ -44,6 +44,7 @@ JSON_BOUNDS |= {"above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 @cache
 def decoder_options() -> dict[str, Option]:
     """Return the options of all registered decoders by name; NPAD's come first."""
+    DECODERS.load_all()
     kinds = [DECODERS.kinds["npad"], *DECODERS]
     return {option.field.name: option for kind in reversed(kinds) for option in options_of(kind)}
 
@@ -68,7 +69,7 @@ def decoding_for(
         InvalidInput: there is no such option, it does not go with the decoder, or it breaks a rule.
     """
     known = decoder_options()
-    by_name = {option.name: option for option in known.values()} | known
+    by_name = {name: option for option in known.values() for name in option.names} | known
     given: dict[str, Any] = {"max_length": min(MAX_LENGTH, limits.max_length)}
     for name, value in options.items():
         if name not in by_name and name not in option_names():
@@ -168,6 +169,7 @@ def _label(value: Any) -> Any:
 
 def offered(model: Model[Any]) -> dict[str, Any]:
     """Return what requests may ask of a model: decoders with their options, parts and defaults."""
+    DECODERS.load_all()
     defaults = Defaults.of(model)
     values: dict[str, Any] = {}
     for name in (*reversed(DECODERS.kinds), "npad"):  # the first decoder of a name has its default
@@ -190,7 +192,7 @@ def offered(model: Model[Any]) -> dict[str, Any]:
 def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
     """Return the JSON Schema of every option, from the decoders' fields and their metadata."""
     whole = {"type": "integer", "minimum": 1}
-    decoder = {"type": "string", "default": "npad", "description": ", ".join(DECODERS.kinds)}
+    decoder = {"type": "string", "default": "npad", "description": ", ".join(DECODERS.names())}
     length = min(MAX_LENGTH, limits.max_length)
     return {
         "decoder": decoder,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -21,6 +22,8 @@ from npad.serve.limits import Limits
 
 BACKLOG = 2048  # connections that the system accepts before the server does
 LARGEST_HEAD = 32_768  # bytes of a request's line and headers; a stream's text is in its line
+SEND_BUFFER = 65_536  # bytes that the system may keep per connection; it hides slow readers
+WATCH_SECONDS = 0.1
 DESCRIPTORS = 16_384  # open files that are asked for, a connection each
 
 
@@ -35,6 +38,7 @@ def bind(host: str, port: int) -> socket.socket:
         with ExitStack() as stack:
             listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             listener.bind(address)
             stack.pop_all()  # keep it open
     except OSError as error:
@@ -92,7 +96,7 @@ def make_server(
 
 
 class Server(uvicorn.Server):
-    """A server that says when it has started."""
+    """A server that says when it has started, and does not wait for its clients for ever."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -100,8 +104,17 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._watching = asyncio.create_task(self._watch_clients())  # until the loop ends
         if self.started:
             self._when_started()
+
+    async def _watch_clients(self) -> None:
+        """Close the connections of clients that are late, in the middle of a shutdown as well."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, BoundedProtocol):
+                    connection.close_if_late()
 
 
 def raise_descriptor_limit() -> None:
@@ -122,32 +135,25 @@ def protocol(limits: Limits) -> type[asyncio.Protocol]:
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with bounds on connections and on the time for headers.
+    """uvicorn's HTTP protocol with bounds on connections, and on what a client may delay.
 
-    uvicorn waits for a client's headers as long as it takes: a client that sends a byte now and
-    then would hold its connection for ever.
+    uvicorn waits as long as it takes for a client to send its headers, and to read its answers.
     """
 
     limits: ClassVar[Limits] = Limits()
-    _head_timer: asyncio.TimerHandle | None = None
+    _progress = 0  # how often the client has read what was waiting
+    _awaited: tuple[str, object] | None = None  # what the client was waited for at the last look
+    _since = 0.0  # by the loop's clock, when the wait for it was first seen
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             transport.write(TOO_MANY)
             transport.close()
-        else:
-            self._watch_head()
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._head_timer is None and not self._in_request():
-            self._watch_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-        super().connection_lost(exc)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._progress += 1
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP in the form of all errors, unless an answer has begun."""
@@ -155,19 +161,38 @@ class BoundedProtocol(H11Protocol):
             self.transport.write(MALFORMED)
         self.transport.close()
 
-    def _in_request(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    def close_if_late(self) -> None:
+        """Close the connection if its client is late; called every WATCH_SECONDS."""
+        now, awaited = self.loop.time(), self._client_task()
+        if awaited != self._awaited:
+            self._awaited, self._since = awaited, now
+        elif awaited is not None:
+            task, _ = awaited
+            if task == "read" and now - self._since > self.limits.send_seconds:
+                log.warning("closed a connection: its client did not read an answer in time")
+                self.transport.abort()
+            elif task == "send" and now - self._since > self.limits.receive_seconds:
+                self._close_unasked()
 
-    def _watch_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.receive_seconds, self._check_head)
+    def _client_task(self) -> tuple[str, object] | None:
+        """Return what the client has to do next, as a value that changes whenever it does it.
 
-    def _check_head(self) -> None:
-        """Close a connection on which no request has begun in time."""
-        self._head_timer = None
-        if not self._in_request() and not self.transport.is_closing():
+        None: it is the server's turn, or the connection is idle after an answer, which uvicorn
+        limits. The time for a body is limited where it is read.
+        """
+        closing = self.transport.is_closing()
+        if self.flow.write_paused or (closing and self.transport.get_write_buffer_size()):
+            return "read", self._progress
+        in_request = self.cycle is not None and not self.cycle.response_complete
+        idle = self.timeout_keep_alive_task is not None
+        return None if in_request or idle or closing else ("send", self.cycle)
+
+    def _close_unasked(self) -> None:
+        """Close a connection on which no request has arrived in time."""
+        if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
             log.warning("408: a request's headers did not arrive in time")
             self.transport.write(TOO_SLOW)
-            self.transport.close()
+        self.transport.close()
 
 
 def _raw(status: str, message: str, extra: str = "") -> bytes:

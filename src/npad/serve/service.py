@@ -10,12 +10,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from npad.engine.deadline import Stopped
 from npad.errors import InvalidInput, NpadError, OutOfMemory
@@ -23,6 +24,7 @@ from npad.serve import security
 from npad.serve.bodies import (
     JSON,
     MULTIPART,
+    Budget,
     Schema,
     body_parameters,
     checked,
@@ -32,12 +34,13 @@ from npad.serve.bodies import (
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
 from npad.serve.limits import Limits, RequestRefused, busy
 from npad.serve.model_thread import ModelThread, QueuedRequest
-from npad.serve.models import ServedModel
+from npad.serve.models import START_SPEECH, ServedModel
 from npad.serve.security import Guard
 from npad.validation import brief
 
 log = logging.getLogger("npad.serve")
 
+PIECE = 65_536  # bytes of an answer that are handed to the connection at a time
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of a histogram's buckets
 
@@ -116,6 +119,7 @@ class Service:
         self.models = models
         self.limits = limits or Limits()
         self.guard = guard or Guard()
+        self.uploads = Budget(self.limits.uploads)
         self.metrics = Metrics()
 
     def model(self, name: Any) -> ServedModel:
@@ -131,16 +135,36 @@ class Service:
             raise InvalidInput(f"there is no model {brief(name, 60)}; there are {there_are}")
         return self.models[name]
 
-    async def checked(self, request: Request, operation: Operation) -> CheckedRequest:
+    def hearing(self, name: str | None) -> ServedModel:
+        """Return a model by its id; by default, and by OpenAI's name, the first speech model.
+
+        Raises:
+            InvalidInput: there is no such model.
+        """
+        if name is not None and name in self.models:
+            return self.models[name]
+        for served in self.models.values():
+            if served.hears:
+                if name in (None, "whisper-1"):
+                    return served
+                raise InvalidInput(f"there is no model {brief(name, 60)}; there is {served.id}")
+        raise InvalidInput(f"this server has no speech model; {START_SPEECH}")
+
+    async def checked(
+        self, request: Request, operation: Operation, held: AsyncExitStack
+    ) -> CheckedRequest:
         """Read and check the parameters of a request; require the token, as header or `api_key`.
 
-        A form with a file is read only after the token has been found in the header.
+        An upload is read only after the token has been found in the header, and if there is a model
+        for it; its file is open until `held` ends.
         """
         if operation.public:
             return CheckedRequest(request, {}, {})
         if operation.accepts == MULTIPART:
             self.guard.check_token(request)
-            given = await form_parameters(request, self.limits)
+            self.hearing(None)
+            form = form_parameters(request, self.limits, self.uploads)
+            given = await held.enter_async_context(form)
         else:
             given = dict(query_parameters(request))
             if operation.method == "POST":
@@ -201,7 +225,7 @@ class Endpoint:
             except Exception as error:
                 response = failure(request, error)
             status = response.status_code
-            await with_headers(response)(scope, receive, send)
+            await with_headers(response)(scope, receive, in_pieces(send))
         finally:
             metrics.in_progress -= 1
             metrics.answered(self.operation.path, status, time.monotonic() - start)
@@ -211,8 +235,23 @@ class Endpoint:
         if self.service.metrics.in_progress > limit:
             raise busy(503, f"{limit} requests are in progress")
         self.service.guard.check_origin(request)
-        asked = await self.service.checked(request, self.operation)
-        return await self.operation.handler(self.service, asked)
+        async with AsyncExitStack() as held:
+            asked = await self.service.checked(request, self.operation, held)
+            return await self.operation.handler(self.service, asked)
+
+
+def in_pieces(send: Send) -> Send:
+    """Return a function that sends bodies in pieces, so that a slow reader's progress shows."""
+
+    async def send_pieces(message: Message) -> None:
+        body = message.get("body", b"")
+        last = max(0, len(body) - 1) // PIECE * PIECE
+        for start in range(0, last, PIECE):
+            piece = body[start : start + PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({**message, "body": body[last:]} if last else message)
+
+    return send_pieces
 
 
 class Metrics:

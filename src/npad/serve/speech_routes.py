@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from npad.search.request import Decoding
 from npad.serve.bodies import MODEL, MULTIPART
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
-from npad.serve.models import START_SPEECH, ServedModel
+from npad.serve.models import ServedModel
 from npad.serve.options import decoding_for
 from npad.serve.service import CheckedRequest, Service, as_json, operation
 
@@ -34,8 +33,8 @@ TIMED = ("srt", "vtt", "verbose_json")  # which have the times that the model wr
 )
 async def transcriptions(service: Service, asked: CheckedRequest) -> Response:
     """Transcribe an uploaded WAV file, as OpenAI's clients ask for it."""
-    content, form = asked.values["file"], asked.values["response_format"]
-    model = find_hearing(service, asked.values["model"])
+    file, form = asked.values["file"], asked.values["response_format"]
+    model = service.hearing(asked.values["model"])
     decoding = _decoding(service, model, asked.options)
     transcriber = model.sound
     if form in TIMED:
@@ -43,23 +42,11 @@ async def transcriptions(service: Service, asked: CheckedRequest) -> Response:
 
     def work() -> Output:
         seconds = service.limits.audio_seconds
-        recording = read_wav(io.BytesIO(content), "the file", transcriber.rate, seconds)
+        recording = read_wav(file, "the file", transcriber.rate, seconds)
         (output,) = transcriber.decode([recording], decoding.decoder, decoding.max_length)
         return output
 
     return shown(form, await service.outcome(asked, model, QueuedRequest.alone(work)))
-
-
-def find_hearing(service: Service, name: str | None) -> ServedModel:
-    """Return a model by name; by default, and by OpenAI's name, the first speech model."""
-    if name is not None and name in service.models:
-        return service.models[name]
-    for served in service.models.values():
-        if served.hears:
-            if name in (None, "whisper-1"):
-                return served
-            raise InvalidInput(f"there is no model {name[:60]!r}; there is {served.id}")
-    raise InvalidInput(f"this server has no speech model; {START_SPEECH}")
 
 
 def _decoding(service: Service, model: ServedModel, fields: dict[str, Any]) -> Decoding:

@@ -103,7 +103,7 @@ class Confidence:
         if content.get("weights") != weights:
             raise StorageError(
                 f"{path} was fitted to other weights than the model's; remove it, and fit another: "
-                "npad calibrate --confidence"
+                "npad fit-confidence"
             )
         values: dict[str, Any] = {field.name: content.get(field.name) for field in fields(cls)}
         if flaw := _flaw(values):

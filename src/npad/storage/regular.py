@@ -1,16 +1,19 @@
-"""Open and parse files that may be damaged or hostile: regular, of bounded size, strict JSON.
+"""The one place that opens files from strangers, which may be damaged or hostile.
 
 Opening a pipe blocks and reading a device such as /dev/zero never ends; both are refused before
-they are opened. A sealed JSON object carries the SHA-256 digest of its own content. Every failure
-is a one-line StorageError.
+they are opened. `Bounded` limits what a parser may read, and for how long. JSON is strict; a sealed
+object carries the SHA-256 digest of its own content. Every failure is a one-line StorageError.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +58,78 @@ def open_regular(path: str | Path, max_bytes: int | None = None) -> BinaryIO:
     return file
 
 
+def open_stream(path: str | Path) -> BinaryIO:
+    """Open what ends by itself: a regular file, a pipe, which is waited for, or a terminal.
+
+    Raises:
+        OSError: the path cannot be opened.
+        StorageError: it is a device such as /dev/zero.
+    """
+    file = open(path, "rb")  # noqa: SIM115
+    status = os.fstat(file.fileno())
+    device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
+    if device and not file.isatty() and status.st_rdev != os.stat(os.devnull).st_rdev:
+        file.close()
+        raise StorageError(f"cannot read {path}: it is a device, which may never end")
+    return file
+
+
+class Bounded(io.BufferedIOBase):
+    """A seekable file for a parser of untrusted content, which cannot make it read without end.
+
+    A parser that goes beyond a limit gets a StorageError, however often it tries.
+
+    Args:
+        file: the content.
+        seconds: from now, after which nothing more is read.
+        max_read: bytes of one read.
+        max_bytes: the last position that can be reached, such as in a compressed file.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        seconds: float = math.inf,
+        max_read: float = math.inf,
+        max_bytes: float = math.inf,
+    ) -> None:
+        self.file, self.max_read, self.max_bytes = file, max_read, max_bytes
+        self.seconds, self.deadline = seconds, time.monotonic() + seconds
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at most `size` bytes; all by default."""
+        self._ensure_in_time()
+        size = -1 if size is None else size
+        if self.max_read < math.inf and not 0 <= size <= self.max_read:
+            raise StorageError(f"a header of {size:,} bytes, more than {self.max_read:,}")
+        content = self.file.read(size)
+        self._ensure_within(self.file.tell())
+        return content
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._ensure_in_time()
+        if whence == os.SEEK_SET:
+            self._ensure_within(offset)
+        return self.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def _ensure_in_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise StorageError(f"it takes more than {self.seconds:g} seconds to read")
+
+    def _ensure_within(self, position: int) -> None:
+        if position > self.max_bytes:
+            raise StorageError(f"it has more than {self.max_bytes:,} bytes")
+
+
 def read_bytes(path: str | Path, max_bytes: int) -> bytes:
     """Read a regular file of at most `max_bytes`.
 
@@ -74,9 +149,13 @@ def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, An
     Raises:
         StorageError: the file cannot be read, is not strict JSON, or holds no object.
     """
-    content = parse_json(read_bytes(path, max_bytes), str(path))
+    return _parse_object(read_bytes(path, max_bytes), str(path))
+
+
+def _parse_object(text: bytes, name: str) -> dict[str, Any]:
+    content = parse_json(text, name)
     if not isinstance(content, dict):
-        raise StorageError(f"{path} is damaged: it holds no JSON object")
+        raise StorageError(f"{name} is damaged: it holds no JSON object")
     return content
 
 
@@ -132,15 +211,24 @@ def unseal(path: Path) -> dict[str, Any]:
     Raises:
         StorageError: the file is unreadable, holds no JSON object, or was changed.
     """
-    sealed = read_json(path)
+    return unsealed(read_bytes(path, MAX_JSON_BYTES), str(path))
+
+
+def unsealed(text: bytes, name: str) -> dict[str, Any]:
+    """Parse a sealed JSON object, called `name` in errors, and verify its digest.
+
+    Raises:
+        StorageError: `text` holds no JSON object, or was changed.
+    """
+    sealed = _parse_object(text, name)
     content = {key: value for key, value in sealed.items() if key != DIGEST}
     try:
         sound = sealed.get(DIGEST) == digest(content)
     except RecursionError as error:
-        raise StorageError(f"{path} is damaged: it is nested too deeply") from error
+        raise StorageError(f"{name} is damaged: it is nested too deeply") from error
     if not sound:
         reason = "its digest is not that of its content" if DIGEST in sealed else "it has no digest"
-        raise StorageError(f"{path} is damaged or was edited: {reason}")
+        raise StorageError(f"{name} is damaged or was edited: {reason}")
     return sealed
 
 

@@ -6,23 +6,30 @@ import errno
 import gzip
 import lzma
 import os
+import re
 import secrets
 import stat
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from npad.errors import InvalidInput, StorageError
-from npad.storage.regular import writing
+from npad.storage.regular import open_stream, writing
+from npad.validation import brief, counted
 
 # A line of prose has hundreds of bytes, a long paragraph thousands. Without a bound, 400 kB of gzip
 # can unpack to one line of 400 MB, which a tokenizer turns into many gigabytes.
 MAX_LINE_BYTES = 2**20  # line feed included
+MAX_SKIPPED_BYTES = 2**26  # of a line that is too long; a longer one ends reading
 MAX_STEM_BYTES = 200  # of a file's name, kept in its temporary file's name; a name may have 255
 NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+# What looks like the name of a file: no white space, and a separator of folders or a suffix.
+FILE_NAME = re.compile(rf"\S*[{re.escape(os.sep)}/]\S*|\S*\.[A-Za-z][A-Za-z0-9]*")
 MAGIC = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
@@ -55,8 +62,13 @@ def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
                 name = f"{display_name(path)}, line {number}"
                 rule = f"has more than {MAX_LINE_BYTES:,} bytes, the limit of a line"
                 yield InvalidInput(f"{name} {rule}; split it, one sentence a line")
+                skipped = 0
                 while line and not line.endswith(b"\n"):
                     line = _read_line(file, path, number)
+                    skipped += len(line)
+                    if skipped > MAX_SKIPPED_BYTES:
+                        rule = f"has more than {MAX_SKIPPED_BYTES:,} bytes"
+                        raise InvalidInput(f"{name} {rule}; this is no text file")
                 continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -68,15 +80,93 @@ def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
                 yield text
 
 
-def read_pairs(source: Path, reference: Path) -> tuple[list[str], list[str]]:
-    """Return the lines of two files, sources and references, of which line i of both is a pair.
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a file, or a text, which is one line: what an argument of a command gives.
+
+    Attributes:
+        argument: the name of the file, `-` for standard input; or the text.
+        is_file: whether it names a file.
+    """
+
+    argument: str
+    is_file: bool = True
+
+    @classmethod
+    def of(cls, argument: str, is_text: bool = False) -> Self:
+        """Return what an argument gives, by the rule of all commands.
+
+        It is a file if it names one: it is `-`, or a file that exists, or looks like a file's name,
+        without white space and with a suffix such as .txt or a separator of folders. Everything
+        else is a text, and so is everything if `is_text`.
+
+        Raises:
+            InvalidInput: it looks like a file's name, and there is no such file.
+        """
+        if is_text or argument == "-":
+            return cls(argument, is_file=not is_text)
+        is_file = _exists(argument)
+        if not is_file and FILE_NAME.fullmatch(argument):
+            raise InvalidInput(f"{_missing(argument)}; give a text with --text")
+        return cls(argument, is_file)
+
+    @classmethod
+    def of_file(cls, argument: str) -> Self:
+        """Return the lines of a file, where one text would be too few.
+
+        Raises:
+            InvalidInput: there is no such file.
+        """
+        if argument != "-" and not _exists(argument):
+            raise InvalidInput(_missing(argument))
+        return cls(argument)
+
+    def __iter__(self) -> Iterator[str]:
+        return read_lines(self.argument) if self.is_file else iter([self.argument])
+
+    def __str__(self) -> str:
+        return display_name(self.argument) if self.is_file else brief(self.argument, 40)
+
+    def count(self) -> int | None:
+        """Return the number of lines; None if they can be read only once, as those of a pipe."""
+        once = self.is_file and not Path(self.argument).is_file()
+        return None if once else sum(1 for _ in self)
+
+
+def _exists(name: str) -> bool:
+    """Return whether a name is that of a file, a pipe or a device, and not of a folder."""
+    try:
+        return Path(name).exists() and not Path(name).is_dir()
+    except (OSError, ValueError):  # too long for a path, or with a character that none has
+        return False
+
+
+def _missing(name: str) -> str:
+    """Return that there is no such file, with the file that may be meant."""
+    path = Path(name)
+    if path.is_dir():
+        return f"{name} is a folder, not a file of lines"
+    try:
+        near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, 0.7)
+    except OSError:
+        near = []
+    hint = "".join(f" (did you mean {path.with_name(other)}?)" for other in near)
+    return f"there is no file {name}{hint}"
+
+
+def read_pairs(source: Path | Lines, reference: Path | Lines) -> tuple[list[str], list[str]]:
+    """Return the lines of sources and references, of which line i of both is a pair.
 
     Raises:
         InvalidInput: a file cannot be read, or their numbers of lines differ.
     """
-    sources, references = list(read_lines(source)), list(read_lines(reference))
+    sides = [side if isinstance(side, Lines) else Lines(str(side)) for side in (source, reference)]
+    if all(side == Lines("-") for side in sides):
+        raise InvalidInput("sources and references cannot both be standard input")
+    sources, references = map(list, sides)
     if len(sources) != len(references):
-        counts = f"{source} has {len(sources):,} lines and {reference} has {len(references):,}"
+        lines = counted(len(sources), "line")
+        counts = f"{sides[0]} has {lines} and {sides[1]} has {len(references):,}"
         raise InvalidInput(f"{counts}; line i of both must be a pair")
     return sources, references
 
@@ -92,8 +182,10 @@ def open_input(path: str | Path) -> Iterator[IO[bytes]]:
     """
     raw: Any
     try:
-        raw = _stdin() if str(path) == "-" else open(path, "rb")  # noqa: SIM115
-        start = raw.peek(6)
+        raw = _stdin() if str(path) == "-" else open_stream(path)
+        content = decompressed(raw)
+    except StorageError as error:
+        raise InvalidInput(str(error)) from error
     except InvalidInput:
         raise
     except (OSError, ValueError) as error:
@@ -101,12 +193,18 @@ def open_input(path: str | Path) -> Iterator[IO[bytes]]:
             f"cannot read {display_name(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
     try:
-        openers = (opener for magic, opener in MAGIC.items() if start.startswith(magic))
-        decompress: Any = next(openers, None)
-        yield decompress(raw, "rb") if decompress else raw
+        yield content
     finally:
         if str(path) != "-":
             raw.close()
+
+
+def decompressed(raw: Any) -> Any:
+    """Return a buffered file, or what decompresses it, recognised by its first bytes."""
+    start = raw.peek(6)
+    openers = (opener for magic, opener in MAGIC.items() if start.startswith(magic))
+    decompress: Any = next(openers, None)
+    return decompress(raw, "rb") if decompress else raw
 
 
 def _stdin() -> Any:

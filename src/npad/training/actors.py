@@ -30,7 +30,7 @@ from npad.text.subwords import Detokeniser, Subwords
 from npad.training.loop import Loop, RunProgress, Watch
 from npad.training.recipe import Recipe
 from npad.training.run import RUN, RunPlan, ensure_watch, run_in
-from npad.training.targets import BY_REFERENCE, candidates_needed, pairs_of
+from npad.training.targets import candidates_needed, needs_references, pairs_of
 from npad.training.teacher import Teacher, decode_sources
 from npad.training.update import ActorUpdater
 from npad.training.validation import GreedySearch, Steering
@@ -94,8 +94,8 @@ class ActorPlan(RunPlan):
                 f"references must be one file per file of data: {len(self.references)} and "
                 f"{len(self.data)}"
             )
-        for target in set(self.targets) & {*BY_REFERENCE}:
-            if not self.references:
+        for target in self.targets:
+            if needs_references(target) and not self.references:
                 raise InvalidInput(
                     f"the target {target} is the candidate nearest to a reference: give "
                     "--references, or choose the target beam"

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ from npad.training.recipe import STOPPING_CRITERIA, Recipe
 from npad.training.sources import Index
 from npad.training.update import Updater
 from npad.training.validation import Validation, perplexity_of
+from npad.validation import counted
 
 WEIGHTS, OPTIMISER, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
 REPORT_INTERVAL = 10  # updates between reports, each of which synchronises with the GPU
@@ -102,7 +106,11 @@ class Loop:
     def run(self) -> str:
         """Train until a stopping criterion holds, and return it.
 
+        An interrupt or a SIGTERM ends the run after the current update or validation, with a
+        checkpoint; a second one acts at once.
+
         Raises:
+            KeyboardInterrupt: the run was interrupted; the argument is the signal.
             StorageError: a checkpoint is damaged, or a file could not be written.
             TrainingError: the loss, its gradient or a measure is not finite.
         """
@@ -111,17 +119,21 @@ class Loop:
         progress, first_number = self.progress, self.updater.first_number
         if progress.update == 0 and progress.initial is None:
             self.measure_start()
-        for pairs in self._remaining_batches():
-            self._set_rate(progress.position + first_number)
-            self.pending.append((self.updater.update(pairs, progress.update + first_number), pairs))
-            progress.update += 1
-            progress.position += 1
-            if len(self.pending) == REPORT_INTERVAL:
-                self.report()
-            if self._validation_is_due():
-                self.validate()
-            elif progress.update % self.recipe.checkpoint == 0:
-                self.save()
+        with held_signals() as received:
+            for pairs in self._remaining_batches():
+                self._set_rate(progress.position + first_number)
+                loss = self.updater.update(pairs, progress.update + first_number)
+                self.pending.append((loss, pairs))
+                progress.update += 1
+                progress.position += 1
+                if len(self.pending) == REPORT_INTERVAL:
+                    self.report()
+                if self._validation_is_due():
+                    self.validate()
+                elif progress.update % self.recipe.checkpoint == 0:
+                    self.save()
+                if self._is_interrupted(received) and not self.reason():
+                    raise self._interrupted(*received[:1])
         if progress.validated != progress.update:
             self.validate()
         self.updater.network.eval()
@@ -131,11 +143,11 @@ class Loop:
         """Return the stopping criterion that holds, or an empty string."""
         progress, recipe = self.progress, self.recipe
         if progress.worse >= recipe.patience:
-            return f"{progress.worse} validations without a new best"
+            return f"{counted(progress.worse, 'validation')} without a new best"
         if recipe.updates is not None and progress.update >= recipe.updates:
-            return f"{recipe.updates:,} updates"
+            return counted(recipe.updates, "update")
         if progress.epoch >= recipe.epochs:
-            return f"{recipe.epochs} epochs"
+            return counted(recipe.epochs, "epoch")
         return OUT_OF_TIME if self.stop() else ""
 
     def report(self) -> None:
@@ -293,6 +305,25 @@ class Loop:
             if progress.position >= len(batches):
                 progress.epoch, progress.position = progress.epoch + 1, 0
 
+    def _is_interrupted(self, received: Sequence[int]) -> bool:
+        """Return whether a signal was received, by any of several processes.
+
+        They ask each other after reports alone, when all of them wait for their GPUs anyway.
+        """
+        replicas = self.updater.replicas
+        if replicas.world == 1:
+            return bool(received)
+        if self.pending:
+            return False
+        return bool(replicas.add(torch.tensor(len(received), device=self.updater.device)))
+
+    def _interrupted(self, number: int = signal.SIGINT) -> KeyboardInterrupt:
+        """Save a checkpoint, and return the exception that ends the run."""
+        self.save()
+        error = KeyboardInterrupt(number)
+        error.add_note(f"checkpoint-{self.progress.update} is written")
+        return error
+
     def _validation_is_due(self) -> bool:
         if self.reason():  # the last update
             return True
@@ -323,6 +354,34 @@ class Loop:
                 moment = f"update {update} (epoch {self.progress.epoch + 1})"
                 way_out = f"start another run, with a learning rate below {rate:g}"
                 raise TrainingError(f"{name} is {value} at {moment}; {kept}; {way_out}")
+
+
+@contextmanager
+def held_signals() -> Iterator[list[int]]:
+    """Collect the first interrupt or SIGTERM inside, and let further ones act as before.
+
+    Other handlers than Python's own are left alone, and threads other than the main one have none.
+    """
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    plain = (signal.default_int_handler, signal.SIG_DFL)
+    is_main = threading.current_thread() is threading.main_thread()
+    held = [number for number, handler in usual.items() if is_main and handler in plain]
+    received: list[int] = []
+
+    def restore() -> None:
+        for number in held:
+            signal.signal(number, usual[number])
+
+    def receive(number: int, frame: object) -> None:
+        received.append(number)
+        restore()
+
+    for number in held:
+        signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        restore()
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:

@@ -27,6 +27,7 @@ from npad.models.encoders.efficientnet import EfficientNet
 from npad.models.encoders.picture import convolve
 from npad.pipelines.fetching import fetch_network
 from npad.pipelines.manifests import read_files, read_manifest
+from npad.pipelines.names import language_pair
 from npad.pipelines.sound import FRAME_SECONDS
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest, seal
@@ -101,6 +102,7 @@ class TextData(TrainingData):
         vocabulary: the number of tokens of source and target.
         joint: the vocabulary has the first size.
         tokenizers: a tokenizer.json per side, instead of learning them.
+        languages: of source and target, such as `en-de`, for `npad serve` and `npad info`.
     """
 
     vocabulary: tuple[int, int] = field(
@@ -120,6 +122,10 @@ class TextData(TrainingData):
         default=2_000_000,
         metadata={"help": "Pairs to learn subwords from, evenly spaced", "minimum": 1},
     )
+    languages: str | None = field(
+        default=None,
+        metadata={"help": "Languages of the pairs, as `en-de`", "metavar": "FROM-TO"},
+    )
 
     def __post_init__(self) -> None:
         rule = "two sizes, of the source and of the target"
@@ -127,6 +133,8 @@ class TextData(TrainingData):
         if len(sizes) != 2:
             raise InvalidInput(f"vocabulary must be {rule}, not {brief(self.vocabulary)}")
         object.__setattr__(self, "vocabulary", sizes)
+        if self.languages is not None:
+            language_pair(self.languages)
         super().__post_init__()
 
     def ensure_files(self) -> None:
@@ -152,7 +160,8 @@ class TextData(TrainingData):
                 for split, files in splits.items()
             }
             shutil.rmtree(part / "streams", ignore_errors=True)
-            write_about(part, None, subwords, self.max_length, counts, joint=self.joint)
+            languages = {} if self.languages is None else {"languages": self.languages}
+            write_about(part, None, subwords, self.max_length, counts, self.joint, **languages)
         return Store.open(folder)
 
     @property

@@ -26,6 +26,7 @@ from npad.engine.memory import out_of_memory_errors, total_memory
 from npad.errors import InvalidInput, StorageError
 from npad.models.cgru.model import AttentionModel
 from npad.models.network import without_weights
+from npad.noise.noisy import Noise, noise_as_names, noise_from_names
 from npad.storage.atomic import exclusive_lock, recover, write_atomic
 from npad.storage.checkpoint import newest
 from npad.storage.regular import read_json, seal, unseal
@@ -313,10 +314,22 @@ def _check_plan(plan: TrainingPlan, device: torch.device) -> None:
     model = ensure_fits(vocabulary, options, plan.recipe, device)
     if plan.recipe.noise is not None:
         plan.recipe.noise.check(model)
+        _ensure_named(plan.recipe.noise)
     if store is not None:
         store.verify()
     elif isinstance(plan.data, TrainingData):
         plan.data.ensure_files()
+
+
+def _ensure_named(noise: Noise) -> None:
+    """Require noise that run.json can hold, so that the run can be resumed."""
+    names = noise_as_names(noise)
+    try:
+        noise_from_names(**names)
+    except InvalidInput as error:
+        parts = f"{names['schedule']} and {names['distribution']}"
+        rule = "a run can be resumed only with a schedule and a distribution that npad has by name"
+        raise InvalidInput(f"{rule}, not with {parts}") from error
 
 
 def ensure_fits(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npad.errors import InvalidInput
-from npad.metrics.registry import METRICS
+from npad.metrics.registry import metric_named, metric_names
 from npad.selectors import LengthNormalised
 from npad.training.sources import Side
 from npad.training.store import PairCorpus
@@ -18,8 +18,21 @@ from npad.validation import ensure_choice
 Hypotheses = list[tuple[list[int], float]]  # tokens and log-probability, best first
 # the place of a source and its hypotheses -> the index of the target
 Choose = Callable[[int, Hypotheses], int]
-BY_REFERENCE = tuple(metric.name for metric in METRICS.values() if metric.needs_references)
-TARGETS = ("beam", "length-normalised", *BY_REFERENCE)
+WITHOUT_REFERENCES = ("beam", "length-normalised")
+
+
+def needs_references(target: str) -> bool:
+    """Return whether a target is chosen by a metric, among whose names it is then.
+
+    Raises:
+        InvalidInput: there is no such target.
+    """
+    if target in WITHOUT_REFERENCES:
+        return False
+    if target not in metric_names() or not metric_named(target).needs_references:
+        others = [name for name in metric_names() if name != "logprob"]
+        ensure_choice("target", target, (*WITHOUT_REFERENCES, *others))
+    return True
 
 
 def candidates_needed(targets: Sequence[str], width: int) -> int:
@@ -29,7 +42,7 @@ def candidates_needed(targets: Sequence[str], width: int) -> int:
         InvalidInput: there is no such target.
     """
     for target in targets:
-        ensure_choice("target", target, TARGETS)
+        needs_references(target)
     return 1 if set(targets) <= {"beam"} else width
 
 
@@ -71,7 +84,7 @@ def pairs_of(
 
 
 def _choice(target: str, references: Sequence[str] | None, detokenise: Any) -> Choose:
-    ensure_choice("target", target, TARGETS)
+    needs_references(target)  # refuses what is no target
     if target == "beam":
         return lambda place, hypotheses: 0
     if target == "length-normalised":
@@ -84,7 +97,7 @@ def _choice(target: str, references: Sequence[str] | None, detokenise: Any) -> C
             f"the target {target} is the candidate nearest to a reference: give --references, or "
             "choose the target beam"
         )
-    metric = METRICS[target].fitted(references)
+    metric = metric_named(target).fitted(references)
 
     def nearest(place: int, hypotheses: Hypotheses) -> int:
         texts = detokenise([tokens for tokens, _ in hypotheses])

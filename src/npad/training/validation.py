@@ -117,8 +117,8 @@ class Perplexity(Validation):
                 "data": self.store.about["splits"],
             }
         }
-        longest = self.store.about.get("longest_seconds")
-        about |= {} if longest is None else {"longest_seconds": longest}
+        kept = ("longest_seconds", "languages")
+        about |= {name: self.store.about[name] for name in kept if name in self.store.about}
         checkpoint.save(folder, self.model, self.store.subwords, about)
 
     def verify(self, folder: Path) -> None:

@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npad.engine.cost import add_calls
-from npad.engine.cuda_graphs import graphs_of
+from npad.engine.cuda_graphs import bucket, graphs_of
+from npad.engine.devices import to_device
 from npad.engine.pytree import tree_map
 from npad.kernels import fused
 from npad.model import Capabilities, Layout, reached, untouched
@@ -31,6 +32,7 @@ from npad.models.cgru.model import AttentionModel
 from npad.models.encoders.recurrent import gru
 from npad.models.linear import Product
 from npad.models.network import Network
+from npad.rows import with_copies
 
 # Numbers in the table of W E[y], by device; a larger vocabulary is not tabulated.
 MAX_TABLE_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 28}
@@ -107,11 +109,30 @@ class Prepared(Network[PreparedState]):
         if self.capturable:
             self._tabulate()  # which a captured step must not do
         with graphs_of(self) as graphs:
-            capturable = lengths is None and inputs.numel() <= MAX_CAPTURED_SOURCE_TOKENS
-            if graphs is None or not capturable:
+            if graphs is None or inputs.dim() > 2:  # pictures and sounds, in few shapes anyway
                 return self._begin(inputs, lengths)[0]
-            state: PreparedState = graphs.call(self._begin, self, "begin", inputs)[0]
+            sentences, wide = len(inputs), bucket(len(inputs))
+            arguments: tuple[Tensor, ...] = (inputs,)
+            if wide > 1:
+                arguments = self._in_buckets(inputs, lengths, wide)
+            if arguments[0].numel() > MAX_CAPTURED_SOURCE_TOKENS:
+                return self._begin(inputs, lengths)[0]
+            state: PreparedState = graphs.call(self._begin, self, "begin", *arguments)[0]
+            if wide > sentences:
+                return self.select(state, torch.arange(sentences, device=inputs.device))
             return tree_map(torch.clone, state)
+
+    def _in_buckets(
+        self, inputs: Tensor, lengths: Tensor | None, wide: int
+    ) -> tuple[Tensor, Tensor]:
+        """Pad tokens to a length of few, and sentences to `wide` by copies of the first one."""
+        sentences, longest = inputs.shape
+        if lengths is None:
+            lengths = torch.full((sentences,), longest)
+        copies = with_copies(sentences, wide, lengths.device)
+        padding = -longest % SOURCE_LENGTH_MULTIPLE
+        inputs = F.pad(inputs, (0, padding), value=self.special.eos)
+        return inputs[to_device(copies, inputs.device)], to_device(lengths[copies], inputs.device)
 
     def _begin(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[PreparedState]:
         plain = self.plain.begin(inputs, lengths, exact=True)
@@ -125,7 +146,16 @@ class Prepared(Network[PreparedState]):
         return (PreparedState(plain.hidden, 2 * keys, values, mask, plain.layout, weights),)
 
     def select(self, state: PreparedState, rows: Tensor) -> PreparedState:
-        layout, sentences = state.layout.after(rows)
+        return self._at(state, rows, *state.layout.after(rows))
+
+    def widen(self, state: PreparedState, rows: Tensor) -> PreparedState:
+        """Return a state that ends in copies of its first sentence, whose rows are `rows`."""
+        each = state.layout.each
+        return self._at(state, rows, Layout(len(rows) // each, each), rows[::each] // each)
+
+    def _at(
+        self, state: PreparedState, rows: Tensor, layout: Layout, sentences: Tensor | None
+    ) -> PreparedState:
         chosen = replace(
             state, hidden=state.hidden[:, rows], layout=layout, weights=state.weights[rows]
         )

@@ -33,12 +33,13 @@ try:
         GenerateBeamDecoderOnlyOutput,
         GenerateBeamEncoderDecoderOutput,
     )
-    from transformers.modeling_outputs import BaseModelOutput
+    from transformers.modeling_outputs import BaseModelOutput as BaseModelOutput  # re-exported
 except ImportError as error:
     raise InvalidInput(
         'models of Hugging Face need transformers: pip install "npad[hf]"'
     ) from error
 
+from npad.models.huggingface.constraints import merge_ends
 from npad.models.huggingface.hooks import Spread, float32_logits, noise_hooks
 from npad.models.huggingface.inputs import Inputs as Inputs
 from npad.models.huggingface.parts import Parts, Source
@@ -61,15 +62,23 @@ class HuggingFace(Parts):
         persist: keep the noise in the cache; otherwise every step runs the model twice.
         decoder_prefix: tokens that the decoder of an encoder–decoder reads first. By default the
             decoder's start token, and the forced first token if there is one.
+        end_tokens: those of the generation config by default.
+        merges_ends: merge several end tokens; otherwise a rule does it, once it has changed them.
 
     Raises:
         InvalidInput: the model cannot generate, is compiled or quantised, or has no end token.
     """
 
     def __init__(
-        self, model: Any, persist: bool = True, decoder_prefix: Sequence[int] | None = None
+        self,
+        model: Any,
+        persist: bool = True,
+        decoder_prefix: Sequence[int] | None = None,
+        end_tokens: Sequence[int] | None = None,
+        merges_ends: bool = True,
     ) -> None:
-        super().__init__(model, persist, decoder_prefix)
+        super().__init__(model, persist, decoder_prefix, end_tokens)
+        self.merges_ends = merges_ends
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
         self.is_copy = False  # whether another adapter starts its states
@@ -85,7 +94,8 @@ class HuggingFace(Parts):
         return hash(self._identity())
 
     def _identity(self) -> tuple[Any, ...]:
-        return id(self.model), self.persist, tuple(self.decoder_prefix)
+        ends = tuple(self.end_tokens), self.merges_ends
+        return id(self.model), self.persist, tuple(self.decoder_prefix), ends
 
     @property
     def capturable(self) -> bool:
@@ -241,7 +251,8 @@ class HuggingFace(Parts):
 
     def in_precision(self, precision: str) -> HuggingFace:
         """Return an adapter of a copy in another precision, for chains that are re-scored."""
-        low = HuggingFace(copy.deepcopy(self.model), self.persist, self.decoder_prefix)
+        given = (self.persist, self.decoder_prefix, self.end_tokens, self.merges_ends)
+        low = HuggingFace(copy.deepcopy(self.model), *given)
         lowered(low.model, precision)
         low.head, low.precise_logits = low.model.get_output_embeddings(), False
         low.is_copy = True
@@ -359,14 +370,9 @@ class HuggingFace(Parts):
         return torch.where(tokens == self.special.bos, state.last[:, None], tokens)
 
     def _merge_ends(self, logits: Tensor) -> Tensor:
-        """Merge the end tokens into the first of them, with the sum of their probabilities."""
-        if len(self.end_tokens) == 1:
+        if len(self.end_tokens) == 1 or not self.merges_ends:
             return logits
-        merged = logits[..., self.end_tokens].logsumexp(-1)
-        ends = torch.tensor(self.end_tokens, device=logits.device)
-        logits = logits.index_fill(-1, ends, -torch.inf)
-        logits[..., self.special.eos] = merged
-        return logits
+        return merge_ends(logits, self.end_tokens)
 
     def _empty_cache(self) -> Any:
         return DynamicCache(config=self.model.config.get_text_config(decoder=True))

@@ -5,7 +5,8 @@ The rules constrain the search; the scores of hypotheses are those of the model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,13 +14,14 @@ import torch
 from torch import Tensor
 
 from npad.engine.pytree import tree_map
+from npad.errors import InvalidInput
 from npad.model import Capabilities, Perturb, name_of
-from npad.models.clean import Judged, WrappingState
+from npad.models.clean import Clean, Judged, WrappingState
 
 # (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
 Processor = Callable[[Tensor, Tensor], Tensor]
-# (tokens [rows, t], scores [rows, V]) -> whether to stop [rows]
-Criterion = Callable[[Tensor, Tensor], Tensor]
+# tokens [rows, t] -> whether to stop [rows]
+Criterion = Callable[[Tensor], Tensor]
 # Processors of transformers that depend on nothing but the tokens and the scores they are called
 # with, and never wait for a GPU.
 CAPTURABLE = {
@@ -35,6 +37,14 @@ CAPTURABLE = {
     "SuppressTokensAtBeginLogitsProcessor",
     "SuppressTokensLogitsProcessor",
     "TemperatureLogitsWarper",
+}
+
+
+# Processors of transformers that remember rows by their place, and the options that ask for them.
+REMEMBERING = {
+    "SynthIDTextWatermarkLogitsProcessor": "watermarking_config with SynthID",
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale",
+    "WhisperNoSpeechDetection": "no_speech_threshold",
 }
 
 
@@ -87,52 +97,150 @@ class Forbidden(Rule):
         return scores.index_fill(-1, self.first if first else self.tokens, -torch.inf)
 
 
+class Written(NamedTuple):
+    """What logits processors read."""
+
+    tokens: Tensor  # [rows, t], the prefix and the tokens written so far
+    sentences: Tensor  # [rows], the sentence of each row
+
+
 class Processed(Rule):
-    """Applies logits processors and stopping criteria, as `generate` of Hugging Face has them.
+    """Applies logits processors, as `generate` of Hugging Face does.
+
+    Rows are the hypotheses of all sentences, in an order that changes. Processors of transformers
+    that keep something per sentence get that of each row; others must depend on their arguments
+    alone.
 
     Args:
         processor: changes the scores of each step; may be a list of transformers' processors.
-        criterion: stops rows: they can only end.
-        prefix: [sentences, length], the tokens before the first new one, for the processors;
-            `model.prefix(source)` by default.
+        prefix: [sentences, length], the tokens before the first new one; `model.prefix(source)` by
+            default.
+
+    Raises:
+        InvalidInput: a processor keeps something per row that a search cannot carry along.
     """
 
     def __init__(
-        self,
-        processor: Processor | None = None,
-        criterion: Criterion | None = None,
-        prefix: Tensor | None = None,
+        self, processor: Processor | Sequence[Processor], prefix: Tensor | None = None
     ) -> None:
-        self.processor, self.criterion, self.prefix = processor, criterion, prefix
-        parts = processor if isinstance(processor, list) else [processor] if processor else []
-        self.capturable = criterion is None and all(
+        self.processors = list(processor) if isinstance(processor, Sequence) else [processor]
+        self.prefix = prefix
+        for part in self.processors:
+            if (option := REMEMBERING.get(type(part).__name__)) is not None:
+                raise InvalidInput(
+                    f"{option} does not go with a search of npad, since its processor remembers "
+                    "rows by their place; leave it out"
+                )
+        self.capturable = all(
             type(part).__module__.startswith("transformers.") and type(part).__name__ in CAPTURABLE
-            for part in parts
+            for part in self.processors
         )
         self._key: Any = id(self)
         if self.capturable:
-            self._key = tuple((type(part), _hashable(vars(part))) for part in parts)
+            self._key = tuple((type(part), _hashable(vars(part))) for part in self.processors)
 
     def key(self) -> Any:
         return self._key
 
-    def start(self, model: Any, source: Any) -> Tensor:
-        """Return the tokens written so far, [rows, t]."""
+    def start(self, model: Any, source: Any) -> Written:
         tokens: Tensor = model.prefix(source) if self.prefix is None else self.prefix
-        return tokens
+        return Written(tokens, torch.arange(len(tokens), device=tokens.device))
+
+    def read(self, memory: Written, tokens: Tensor) -> Written:
+        return memory._replace(tokens=torch.cat([memory.tokens, tokens[:, None]], 1))
+
+    def apply(self, scores: Tensor, memory: Written, eos: int, first: bool) -> Tensor:
+        for processor in self.processors:
+            adapt = PER_SENTENCE.get(type(processor).__name__)
+            if adapt is not None:
+                processor = copy.copy(processor)
+                adapt(processor, memory.sentences)
+            scores = processor(memory.tokens, scores)
+        return scores
+
+
+def _of_encoded_tokens(processor: Any, sentences: Tensor) -> None:
+    processor.encoder_input_ids = processor.encoder_input_ids[sentences]
+
+
+def _of_encoded_ngrams(processor: Any, sentences: Tensor) -> None:
+    processor.generated_ngrams = [processor.generated_ngrams[i] for i in sentences.tolist()]
+    processor.batch_size = len(sentences)
+
+
+def _of_prefixes(processor: Any, sentences: Tensor) -> None:
+    allowed, owners = processor._prefix_allowed_tokens_fn, sentences.tolist()
+    processor._prefix_allowed_tokens_fn = lambda row, tokens: allowed(owners[row], tokens)
+    processor._num_beams = 1
+
+
+# Processors of transformers that keep something per sentence: gives a copy that of each row.
+PER_SENTENCE: dict[str, Callable[[Any, Tensor], None]] = {
+    "EncoderNoRepeatNGramLogitsProcessor": _of_encoded_ngrams,
+    "EncoderRepetitionPenaltyLogitsProcessor": _of_encoded_tokens,
+    "PrefixConstrainedLogitsProcessor": _of_prefixes,
+}
+
+
+class StoppingRule(Rule):
+    """Lets nothing but the end token follow tokens at which a stopping criterion holds.
+
+    Args:
+        criterion: stops rows.
+        prefix: [sentences, length], the tokens before the first new one.
+    """
+
+    capturable = False
+
+    def __init__(self, criterion: Criterion, prefix: Tensor) -> None:
+        self.criterion, self.prefix = criterion, prefix
+
+    def start(self, model: Any, source: Any) -> Tensor:
+        return self.prefix
 
     def read(self, memory: Tensor, tokens: Tensor) -> Tensor:
         return torch.cat([memory, tokens[:, None]], 1)
 
     def apply(self, scores: Tensor, memory: Tensor, eos: int, first: bool) -> Tensor:
-        if self.processor is not None:
-            scores = self.processor(memory, scores)
-        if self.criterion is not None and not first:
-            stop = self.criterion(memory, scores).to(scores.device)
-            end_only = torch.full_like(scores, -torch.inf)
-            end_only[:, eos] = 0.0
-            scores = torch.where(stop[:, None], end_only, scores)
-        return scores
+        if first:
+            return scores
+        end_only = torch.full_like(scores, -torch.inf)
+        end_only[:, eos] = 0.0
+        return torch.where(self.criterion(memory)[:, None], end_only, scores)
+
+
+class MergedEnds(Rule):
+    """Merges several end tokens into the first of them.
+
+    Args:
+        ends: the end tokens.
+        summed: add their probabilities, as a draw needs it; otherwise the best of them counts, as
+            where tokens are chosen by their score.
+    """
+
+    def __init__(self, ends: Sequence[int], summed: bool) -> None:
+        self.ends, self.summed = list(ends), summed
+
+    def key(self) -> Any:
+        return tuple(self.ends), self.summed
+
+    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
+        return merge_ends(scores, self.ends, self.summed)
+
+
+def merge_ends(scores: Tensor, ends: list[int], summed: bool = True) -> Tensor:
+    """Give the first end token the probability of all of them, or of the best, and the rest none.
+
+    Args:
+        scores: [..., V], logits or log-probabilities.
+        ends: the end tokens.
+        summed: add the probabilities; otherwise take the largest.
+    """
+    of_ends = scores[..., ends]
+    index = torch.tensor(ends, device=scores.device)
+    scores = scores.index_fill(-1, index, -torch.inf)
+    scores[..., ends[0]] = of_ends.logsumexp(-1) if summed else of_ends.amax(-1)
+    return scores
 
 
 class TimestampMemory(NamedTuple):
@@ -204,12 +312,16 @@ class Constrained(Judged):
         model: the model to constrain.
         *rules: change the scores, one after the other.
         normalised: change log-probabilities, which are not normalised again, instead of logits.
+        judged: gives hypotheses their scores instead of the model; reads the model's states.
     """
 
-    def __init__(self, model: Any, *rules: Rule, normalised: bool = True) -> None:
+    def __init__(
+        self, model: Any, *rules: Rule, normalised: bool = True, judged: Any = None
+    ) -> None:
         self.model: Any = model
         self.plain = model  # the model without what is wrapped around it
         self.rules, self.normalised, self.name = rules, normalised, name_of(model)
+        self.judged = judged
         self._key = model, normalised, tuple(rule.key() for rule in rules)
 
     def __eq__(self, other: object) -> bool:
@@ -222,8 +334,12 @@ class Constrained(Judged):
     @property
     def capabilities(self) -> Capabilities:
         judged = super().capabilities
-        capturable = judged.capturable and all(rule.capturable for rule in self.rules)
-        return replace(judged, normalised=self.normalised, capturable=capturable)
+        return replace(
+            judged,
+            judge=judged.judge if self.judged is None else Clean(self.judged),
+            normalised=self.normalised,
+            capturable=judged.capturable and all(rule.capturable for rule in self.rules),
+        )
 
     def wrapped(self, inner: Any, source: Any) -> ConstrainedState:
         memories = tuple(rule.start(self.model, source) for rule in self.rules)
@@ -240,7 +356,7 @@ class Constrained(Judged):
                 memory = rule.read(memory, tokens)
             scores = rule.apply(scores, memory, self.special.eos, not state.started)
             memories.append(memory)
-        return scores, ConstrainedState(inner, True, tuple(memories))
+        return scores, replace(state, inner=inner, started=True, memories=tuple(memories))
 
     def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
         memories = tree_map(lambda x: x[rows], state.memories)
@@ -249,7 +365,52 @@ class Constrained(Judged):
     def in_precision(self, precision: str) -> Constrained:
         """Return this model around a copy in another precision, for chains that are re-scored."""
         low = self.model.in_precision(precision)
-        return Constrained(low, *self.rules, normalised=self.normalised)
+        return type(self)(low, *self.rules, normalised=self.normalised)
+
+
+@dataclass(frozen=True)
+class StoppingState:
+    """As `ConstrainedState`, but what gives hypotheses their scores reads it as it is."""
+
+    inner: Any
+    started: bool
+    memories: tuple[Any, ...]
+
+
+class Stopping(Constrained):
+    """A model that ends with certainty where a criterion stops it; such an end costs nothing.
+
+    Unlike those of `Constrained`, its scores are those of hypotheses, which may have been stopped.
+
+    Args:
+        model: the model to stop.
+        stopped: when it stops.
+    """
+
+    def __init__(self, model: Any, stopped: StoppingRule) -> None:
+        super().__init__(model, stopped, normalised=False)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        offers = Capabilities.of(self.model).forced is not None
+        forced = self.forced if offers else None
+        return replace(super().capabilities, judge=None, modified_scores=False, forced=forced)
+
+    def wrapped(self, inner: Any, source: Any) -> Any:
+        state = super().wrapped(inner, source)
+        return StoppingState(inner, state.started, state.memories)
+
+    def forced(self, state: StoppingState, tokens: Tensor) -> Tensor:
+        """Return the logits [rows, T, V] after each of tokens [rows, T]."""
+        forced = Capabilities.of(self.model).forced
+        assert forced is not None
+        logits, (rule,), (memory,) = forced(state.inner, tokens).float(), self.rules, state.memories
+        positions = []
+        for t in range(tokens.shape[1]):
+            started = state.started or t > 0
+            memory = rule.read(memory, tokens[:, t]) if started else memory
+            positions.append(rule.apply(logits[:, t], memory, self.special.eos, not started))
+        return torch.stack(positions, 1)
 
 
 def _hashable(value: Any) -> Any:

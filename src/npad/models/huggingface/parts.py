@@ -33,11 +33,13 @@ class Parts:
     relative_noise = RELATIVE_NOISE
 
     def __init__(
-        self, model: Any, persist: bool = True, decoder_prefix: Sequence[int] | None = None
+        self,
+        model: Any,
+        persist: bool = True,
+        decoder_prefix: Sequence[int] | None = None,
+        end_tokens: Sequence[int] | None = None,
     ) -> None:
         name = type(model).__name__
-        if isinstance(model, type):
-            raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
         ensure_bool("persist", persist)
         self.head = _head(model)
         vocabulary, self.width = self.head.weight.shape
@@ -52,7 +54,7 @@ class Parts:
         self.embeddings = self.decoder.get_input_embeddings()
         self.layers = _layers(self.decoder, model.config, name)
         width = self.width
-        eos = model.generation_config.eos_token_id
+        eos = model.generation_config.eos_token_id if end_tokens is None else end_tokens
         self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
         if not self.end_tokens:
             raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
@@ -140,15 +142,23 @@ class Parts:
             )
 
 
-def _head(model: Any) -> Any:
-    """Return the output layer of a model, if noise can enter and its size is known."""
+def ensure_generates(model: Any) -> None:
+    """Require a model of transformers with a head that generates."""
     name = type(model).__name__
+    if isinstance(model, type):
+        raise InvalidInput(f"model must be a model: write {model.__name__}.from_pretrained(…)")
     head = model.get_output_embeddings() if hasattr(model, "generate") else None
     if head is None or not model.can_generate():
         raise InvalidInput(
             f"{name} has no head that generates; load it with AutoModelForCausalLM or "
             "AutoModelForSeq2SeqLM"
         )
+
+
+def _head(model: Any) -> Any:
+    """Return the output layer of a model, if noise can enter and its size is known."""
+    ensure_generates(model)
+    name, head = type(model).__name__, model.get_output_embeddings()
     if getattr(model, "_is_stateful", False):
         raise InvalidInput(
             f"{name} keeps a recurrent state, and npad reads a cache of keys and values only; "

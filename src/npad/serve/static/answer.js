@@ -1,8 +1,10 @@
-// The translation so far, its words tinted by how many chains agree.
+// The output so far: its words, tinted by how many chains agree, and what is known of it.
 
-import { agreement } from "./agreement.js";
+import { agreement, commonSubsequence } from "./agreement.js";
+import { plural } from "./captions.js";
 import { html, vary } from "./dom.js";
 import { count, logProb, probability, seconds, whole } from "./format.js";
+import { term } from "./tips.js";
 import { words } from "./words.js";
 
 /** Show the best output so far; `line` gets its words, `facts` what is known of it. */
@@ -10,9 +12,8 @@ export function showAnswer(line, facts, run, pick) {
   const chosen = run.hypotheses[pick ?? 0] ?? run.bests.at(-1);
   if (!chosen) {
     const { source, chains } = run.start;
-    facts.replaceChildren(
-      `${count(source.length, "token")} read; ${count(chains, run.noun)} to search`,
-    );
+    const rows = count(chains, run.noun, plural(run.noun));
+    facts.replaceChildren(`${count(source.length, "token")} read; ${rows} to search`);
     return;
   }
   const grouped = words(chosen.tokens, run.marked);
@@ -22,38 +23,53 @@ export function showAnswer(line, facts, run, pick) {
   );
   const several = run.chains.size > 1;
   line.classList.toggle("tinted", several);
-  const tinted = grouped.flatMap((word, i) => {
+  const tinted = grouped.map((word, i) => {
     const title = several
-      ? `${Math.round(100 * shares[i])} % of ${run.chains.size} ${run.noun}s`
+      ? `${Math.round(100 * shares[i])} % of ${run.chains.size} ${plural(run.noun)}`
       : null;
     const shown = html("span", { class: "word", title }, word.text);
-    vary(shown, "--share", several ? `${Math.round(100 * shares[i])}%` : "0%");
-    return i ? [" ", shown] : [shown];
+    return vary(shown, "--share", several ? `${Math.round(100 * shares[i])}%` : "0%");
   });
-  line.replaceChildren(
-    ...(tinted.length ? tinted : [html("span", { class: "quiet" }, "(an empty output)")]),
-  );
-  facts.replaceChildren(...factsOf(run, chosen).map((fact) => html("span", {}, fact)));
+  line.replaceChildren(...spaced(tinted));
+  facts.replaceChildren(...factsOf(run, chosen));
 }
 
-function factsOf(run, chosen) {
-  const facts = [
-    `log p ${logProb(chosen.log_prob)}`,
-    `probability ${probability(chosen.log_prob)}`,
-  ];
+/** Show the output of one of two strategies, with the words marked that the other's has not. */
+export function showSide({ title, line, facts }, run, other) {
+  title.textContent = run.title ?? "";
+  const [best] = run.hypotheses;
+  if (!best) return;
+  const listed = textsOf(run);
+  const common = new Set(commonSubsequence(listed, other?.done ? textsOf(other) : listed));
+  const shown = listed.map((text, i) => html(common.has(i) ? "span" : "mark", {}, text));
+  line.replaceChildren(...spaced(shown));
+  facts.replaceChildren(...factsOf(run, best, false));
+}
+
+const textsOf = (run) => words(run.hypotheses[0].tokens, run.marked).map((word) => word.text);
+
+/** Words with spaces between them, or what stands for none. */
+function spaced(shown) {
+  if (shown.length === 0) return [html("span", { class: "quiet" }, "(an empty output)")];
+  return shown.flatMap((word, i) => (i ? [" ", word] : [word]));
+}
+
+function factsOf(run, chosen, all = true) {
+  const facts = [[term("log-p"), ` ${logProb(chosen.log_prob)}`]];
   const { done } = run;
+  if (all) facts.push([term("probability"), ` ${probability(chosen.log_prob)}`]);
   if (done) {
-    if (chosen === run.hypotheses[0] && Number.isFinite(done.confidence)) {
-      facts.push(`expected chrF ${Math.round(done.confidence)}`);
+    if (all && chosen === run.hypotheses[0] && Number.isFinite(done.confidence)) {
+      facts.push([term("expected-chrf"), ` ${Math.round(done.confidence)}`]);
     }
     const { search, rescoring } = done.calls;
-    facts.push(
-      count(search, "model call") + (rescoring ? ` and ${whole(rescoring)} to re-score` : ""),
-    );
-    facts.push(seconds(done.seconds));
-    if (!done.complete) facts.push("stopped at the deadline");
+    const calls = [`${whole(search)} `, term("calls", search === 1 ? "model call" : "model calls")];
+    if (rescoring) calls.push(` and ${whole(rescoring)} `, term("rescored", "to re-score"));
+    facts.push(calls, [seconds(done.seconds)]);
+    if (!done.complete) facts.push(["stopped at the deadline"]);
   } else {
-    facts.push(`${run.chains.size} of ${count(run.start.chains, run.noun)} so far`);
+    const rows = count(run.start.chains, run.noun, plural(run.noun));
+    facts.push([`${run.chains.size} of ${rows} so far`]);
   }
-  return facts;
+  return facts.map((fact) => html("span", {}, ...fact));
 }

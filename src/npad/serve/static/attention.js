@@ -6,17 +6,12 @@ import { piece } from "./words.js";
 const CELLS = [18, 30]; // pixels, at least and at most
 const GAP = 2;
 
-/** Draw the attention of a hypothesis, and write it as a table; without any, say so. */
-export function showAttention({ picture, numbers, note, companions }, run, hypothesis) {
+/** Draw the attention of a hypothesis, and write it as a table; without any, there is no section. */
+export function showAttention({ section, picture, numbers }, run, hypothesis) {
   const weights = hypothesis?.attention;
   picture.replaceChildren();
   numbers.replaceChildren();
-  for (const part of [picture, ...companions]) part.toggleAttribute("hidden", !weights);
-  note.textContent = weights
-    ? "Each row is a word of the output; the darker a square, the more the model attended to that word of the source."
-    : hypothesis
-      ? "This model has no attention to show."
-      : "";
+  section.hidden = !weights;
   if (!weights) return;
   const source = run.start.source.map(piece);
   const target = [...hypothesis.tokens.map(piece), "end"].slice(0, weights.length);

@@ -1,11 +1,15 @@
 // What is known of one branch: its probability, its noise and its attention.
 
+import { plural } from "./captions.js";
 import { html, vary } from "./dom.js";
 import { count, logProb, probability } from "./format.js";
+import { term } from "./tips.js";
 import { piece } from "./words.js";
 
 const ATTENDED = 6; // words of the source
-const HINT = "Point at a branch, or reach it with Tab and the arrow keys.";
+const HINT = matchMedia("(hover: none)").matches
+  ? "Tap a branch to see its numbers."
+  : "Point at a branch, or reach it with Tab and the arrow keys.";
 
 /** Describe a node of the lattice in `panel`; without one, where the output leaves greedy search. */
 export function showBranch(panel, pointed, lattice) {
@@ -24,13 +28,16 @@ export function showBranch(panel, pointed, lattice) {
       );
   const through = lattice.through(node);
   const score = lattice.scores.get(node.key);
-  const facts = [[`${run.noun}s`, `${through.length} of ${run.start.chains}`]];
+  const facts = [[plural(run.noun), `${through.length} of ${run.start.chains}`]];
   if (score) {
-    facts.push(["probability", `${probability(score.total)}  (log p ${logProb(score.total)})`]);
+    facts.push([
+      term("probability"),
+      `${probability(score.total)}  (log p ${logProb(score.total)})`,
+    ]);
     facts.push([node.isEnd ? "of ending here" : "of this token", probability(score.token)]);
   }
   const noise = noiseAt(node, through, run);
-  if (noise !== null) facts.push(["noise, ‖ε‖", noise]);
+  if (noise !== null) facts.push([term("norm"), noise]);
   panel.replaceChildren(
     ...[hint].filter(Boolean),
     html(
@@ -56,7 +63,8 @@ function noiseAt(node, through, run) {
   if (norms.length === 0) return null;
   const [least, most] = [Math.min(...norms), Math.max(...norms)];
   const range = least === most ? least.toFixed(2) : `${least.toFixed(2)} to ${most.toFixed(2)}`;
-  return norms.length > 1 ? `${range}, over ${count(norms.length, run.noun)}` : range;
+  const over = `over ${count(norms.length, run.noun, plural(run.noun))}`;
+  return norms.length > 1 ? `${range}, ${over}` : range;
 }
 
 /** The most attended words of the source, each with a bar as long as the attention to it. */
@@ -81,7 +89,7 @@ function attended(node, run) {
   return html(
     "div",
     {},
-    html("p", { class: "quiet" }, "attention to the source"),
+    html("p", { class: "quiet" }, term("attention"), " to the source"),
     html("ol", { class: "attended" }, ...items),
   );
 }

@@ -3,7 +3,9 @@
 import { post } from "./api.js";
 import { html } from "./dom.js";
 import { logProb, whole } from "./format.js";
+import { term } from "./tips.js";
 
+const PROVEN = "optimum, proven";
 const BUDGET = 2000; // model calls of exact search before it gives up
 
 /** The strategies to compare with: greedy search, a beam of 5, as many samples as chains, exact. */
@@ -11,7 +13,7 @@ function strategies(run) {
   const { chains = 50, seed = 0, decoder } = run.options;
   const samples = decoder === "npad" ? chains : 50;
   return [
-    { name: "greedy", body: { decoder: "greedy" } },
+    { name: "greedy search", body: { decoder: "greedy" } },
     { name: "beam 5", body: { decoder: "beam", width: 5 } },
     { name: `${samples} samples`, body: { decoder: "sampling", samples, seed } },
     { name: "exact", body: { decoder: "exact", budget: BUDGET } },
@@ -22,14 +24,14 @@ function strategies(run) {
 export async function* comparisons(run, signal) {
   const { max_length } = run.options;
   for (const { name, body } of strategies(run)) {
-    const given = { text: run.state.text, model: run.start.model, ...body };
+    const given = { text: run.text, model: run.start.model, ...body };
     if (max_length !== undefined) given.max_length = max_length;
     const { results } = await post("v1/decode", given, signal);
     const [result] = results;
     const exact = body.decoder === "exact";
     yield {
       decoder: body.decoder,
-      name: exact ? (result.proven ? "optimum, proven" : "exact, gave up") : name,
+      name: exact ? (result.proven ? PROVEN : "exact, gave up") : name,
       text: result.text,
       tokens: result.hypotheses[0].tokens,
       logProb: result.log_prob ?? -Infinity,
@@ -53,7 +55,7 @@ export function showComparison(body, run, references) {
     html(
       "tr",
       { class: row.own ? "picked" : null },
-      html("th", { scope: "row" }, row.name),
+      html("th", { scope: "row" }, row.proven ? term("proven", row.name) : row.name),
       html("td", {}, row.text || "(empty)"),
       html("td", { class: "number" }, logProb(row.logProb)),
       html("td", { class: "number" }, whole(row.search)),

@@ -1,8 +1,11 @@
 // The controls: the decoder and its options, as a form.
 
 import { html } from "./dom.js";
+import { titleOf } from "./captions.js";
 import { given, learn, offered } from "./options.js";
 import { drawSchedule, parse, spell } from "./schedule.js";
+import { besideOf, spellStrategy } from "./state.js";
+import { define, rename } from "./tips.js";
 
 // Until the server has said what it offers.
 const USUAL = {
@@ -34,11 +37,21 @@ const NUMBERS = new Set([
   "max_length",
 ]);
 
+// What a strategy may be shown beside; the decoders must be the model's.
+const BESIDE = [
+  ["decoder=greedy", "greedy search"],
+  ["decoder=beam&width=5", "a beam of 5"],
+  ["decoder=sampling&samples=50&temperature=0.5", "50 samples, T 0.5"],
+  ["decoder=diverse&width=5", "diverse decoding"],
+  ["decoder=npad&chains=50", "NPAD, 50 chains"],
+];
+const PRESENT = "present"; // what is shown now, to change the other
+
 export class Controls {
   /**
    * @param {HTMLFormElement} form its fields are named as the options are
    * @param {SVGElement} curve where the schedule is drawn
-   * @param {() => void} onChange called when the user has changed an option
+   * @param {(name: string) => void} onChange called with the name of what the user has changed
    */
   constructor(form, curve, onChange) {
     this.form = form;
@@ -52,8 +65,9 @@ export class Controls {
   }
 
   /** Offer what the server's models have. */
-  offer(models) {
+  offer(models, state) {
     this.models = models;
+    this.state = state;
     for (const name of learn(models)) {
       if (!this.form.elements[name]) this.#add(name);
     }
@@ -63,10 +77,20 @@ export class Controls {
   /** Add a field for an option that the page does not know. */
   #add(name) {
     const type = typeof this.model?.defaults?.[name] === "boolean" ? "checkbox" : "text";
-    const label = html("label", { "data-option": name }, `${name.replaceAll("_", " ")} `);
-    label.append(html("input", { type, name }));
+    const label = html("label", { "data-option": name });
+    label.append(html("span", { class: "term" }, spoken(name)), html("input", { type, name }));
     this.form.querySelector(".settings").append(label);
     this.added.push(name);
+  }
+
+  /** Explain the fields that were added, as the server describes its parameters. */
+  explain(parameters) {
+    for (const { name, description, schema } of parameters ?? []) {
+      const meaning = description ?? schema?.description;
+      if (!meaning || !this.added.includes(name)) continue;
+      define(name, spoken(name), `${meaning}.`);
+      rename(this.form.elements[name].closest("label"), name);
+    }
   }
 
   /** The description of the chosen model; undefined before the server has answered. */
@@ -80,7 +104,8 @@ export class Controls {
     if (state === null) return;
     const { elements } = this.form;
     const { model } = this;
-    if (elements.text.value !== state.text) elements.text.value = state.text ?? "";
+    if (elements.text.value !== (state.text ?? "")) elements.text.value = state.text ?? "";
+    this.#offerBeside();
     fill(
       elements.model,
       this.models.map(({ id }) => id),
@@ -124,7 +149,7 @@ export class Controls {
     if (!this.state || field.name === "text") return;
     this.#take(field);
     this.show(this.state);
-    this.onChange();
+    this.onChange(field.name);
   }
 
   #take(field) {
@@ -134,13 +159,37 @@ export class Controls {
       this.state.model = field.value;
       this.state.options = {};
     } else if (field.name === "decoder") this.state.decoder = field.value;
-    else if (field === schedule) {
+    else if (field.name === "against") {
+      const { value } = field;
+      this.state.against = value === PRESENT ? spellStrategy(this.state) : value || null;
+    } else if (field === schedule) {
       const plain = parse(field.value);
       options.schedule = spell(plain.name, plain.parameter, plain.value);
     } else if (field === parameter) {
       const { name, parameter: named } = parse(this.value("schedule"));
       options.schedule = spell(name, named, field.value);
     } else options[field.name] = field.type === "checkbox" ? String(field.checked) : field.value;
+  }
+
+  /** Offer strategies to show beside this one. */
+  #offerBeside() {
+    const { against } = this.form.elements;
+    const decoders = this.model?.decoders;
+    const choices = [
+      ["", "nothing"],
+      ...BESIDE.filter(([value]) => {
+        const { decoder } = besideOf({ against: value });
+        return !decoders || decoders.includes(decoder);
+      }),
+      [PRESENT, "this one, to change the other"],
+    ];
+    const chosen = this.state.against ?? "";
+    if (!choices.some(([value]) => value === chosen)) {
+      const { decoder, options } = besideOf(this.state);
+      choices.push([chosen, `${titleOf({ decoder, ...options })}, as it was`]);
+    }
+    against.replaceChildren(...choices.map(([value, text]) => html("option", { value }, text)));
+    against.value = chosen;
   }
 
   /** Show the fields that go with the decoder, the value of σ₀ and the schedule's curve. */
@@ -157,6 +206,7 @@ export class Controls {
     this.form.elements.shown_sigma.value = Number.isFinite(sigma)
       ? sigma.toFixed(2)
       : this.value("sigma");
+    rename(this.form.elements.decoder.closest("label"), this.state.decoder ?? "npad");
     drawSchedule(this.curve, this.value("schedule"), Number.isFinite(sigma) ? sigma : 0);
   }
 
@@ -164,6 +214,8 @@ export class Controls {
     this.form.elements[name].closest("label").hidden = !shown;
   }
 }
+
+const spoken = (name) => name.replaceAll("_", " ");
 
 /** The options in a line. */
 function summary(value, names) {

@@ -21,4 +21,4 @@ export function probability(logarithm) {
   return `${(p / 10 ** exponent).toFixed(1)}·10⁻${raised}`;
 }
 
-export const count = (n, noun) => `${whole(n)} ${noun}${n === 1 ? "" : "s"}`;
+export const count = (n, noun, plural = `${noun}s`) => `${whole(n)} ${n === 1 ? noun : plural}`;

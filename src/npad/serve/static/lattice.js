@@ -1,6 +1,7 @@
 // The lattice: the prefixes of all chains as a tree that grows step by step.
 
 import { ruler, set, svg, vary } from "./dom.js";
+import { plural } from "./captions.js";
 import { count, logProb, probability } from "./format.js";
 import { layout, line, round, starts, thickness } from "./layout.js";
 import { Motion } from "./motion.js";
@@ -32,6 +33,7 @@ export class Lattice {
     this.trie = new Trie();
     this.scores = cleanScores([]);
     this.shown = -1; // the step in view
+    this.pick = 0; // the row of the n-best list whose path is lit
     this.focused = null;
     this.groups = new Map(); // node -> its elements
     this.motion.clear();
@@ -48,8 +50,8 @@ export class Lattice {
 
   /** Show a step. */
   show(step) {
-    if (!this.run?.start || step < 0 || step >= this.trie.steps.length) return;
-    this.shown = step;
+    if (!this.run?.start || step < 0 || this.trie.steps.length === 0) return;
+    this.shown = Math.min(step, this.trie.steps.length - 1);
     const { places, width, height } = layout(
       this.trie,
       this.run.start.chains,
@@ -109,9 +111,9 @@ export class Lattice {
   /** Outline or light the paths of outputs: greedy search, the winner, the row picked. */
   #order() {
     const { greedy, winner } = this.run;
-    const picked = this.run.hypotheses[this.run.state.pick ?? 0]?.tokens ?? winner;
+    const picked = this.run.hypotheses[this.pick]?.tokens ?? winner;
     return {
-      greedy: new Set(greedy ? this.trie.path(greedy) : []),
+      greedy: new Set(greedy ? this.trie.path(greedy.tokens) : []),
       winner: new Set(picked ? this.trie.path(picked) : []),
     };
   }
@@ -175,7 +177,7 @@ export class Lattice {
       "stroke-width": round(parts.thick + 5),
       visibility: state.greedy && !state.hidden ? null : "hidden",
     });
-    set(parts.hit, { "stroke-width": Math.max(16, parts.thick) });
+    set(parts.hit, { "stroke-width": Math.max(24, parts.thick) });
     parts.text.textContent = node.isEnd ? this.#ending(score, through) : piece(node.token);
   }
 
@@ -190,7 +192,7 @@ export class Lattice {
     const text = this.run.sentence(node.tokens) || "nothing";
     const clean = score ? `, probability ${probability(score.total)}` : "";
     const end = node.isEnd ? `, end, ${this.#ending(score, this.through(node))}` : "";
-    return `${text}${end}: ${count(this.through(node).length, this.run.noun)}${clean}`;
+    return `${text}${end}: ${count(this.through(node).length, this.run.noun, plural(this.run.noun))}${clean}`;
   }
 
   #draw() {

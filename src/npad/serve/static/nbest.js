@@ -15,7 +15,7 @@ export function showNBest(body, run, pick, onPick) {
       text,
     );
     button.addEventListener("click", () => onPick(i));
-    const note = hypothesis.proven ? "proven optimal" : hypothesis.finished ? "" : "cut";
+    const note = hypothesis.proven ? "proven" : hypothesis.finished ? "" : "cut";
     return html(
       "tr",
       { class: i === pick ? "picked" : null },
@@ -28,7 +28,7 @@ export function showNBest(body, run, pick, onPick) {
       ),
       html("td", { class: "number" }, logProb(hypothesis.log_prob)),
       html("td", { class: "number" }, probability(hypothesis.log_prob)),
-      html("td", { class: "number" }, String(hypothesis.chains?.length ?? 1)),
+      html("td", { class: "number found" }, String(hypothesis.chains?.length ?? 1)),
     );
   });
   body.replaceChildren(...rows);

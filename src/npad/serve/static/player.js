@@ -59,6 +59,11 @@ export class Player {
     this.onStep(this.at, chosen);
   }
 
+  /** Go to the last step. */
+  end() {
+    this.#stop(this.length - 1);
+  }
+
   play() {
     this.pause();
     if (this.atEnd) this.show(0);

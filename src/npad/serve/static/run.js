@@ -1,10 +1,15 @@
 // The record of one search: every event of the stream, in a form that the pictures read.
 
+import { rowOf } from "./captions.js";
+import { partsOf, strategyOf } from "./state.js";
 import { isMarked, sentence, words } from "./words.js";
 
 export class Run {
   constructor(state) {
     this.state = state;
+    Object.assign(this, partsOf(state)); // parts, part: the sentences, and which one is searched
+    this.text = this.parts[this.part].text;
+    this.asked = strategyOf(state);
     this.start = null;
     this.options = null; // of the decoder, as the server resolved them
     this.steps = []; // as they came; the player shows one at a time
@@ -12,21 +17,22 @@ export class Run {
     this.bests = []; // each better than the one before
     this.done = null;
     this.marked = false; // whether tokens carry a mark where a word begins
-    this.greedy = null; // the tokens of greedy search
+    this.greedy = null; // {tokens, logProb} of greedy search
   }
 
   receive(event, received) {
     const data = withInfinities(received);
     if (event === "start") {
       this.start = data;
-      this.options = { decoder: this.state.decoder, ...data.options };
+      this.options = { ...data.options, decoder: this.asked.decoder };
       this.marked = isMarked(data.source);
     } else if (event === "step") {
       this.steps.push(data);
       this.marked ||= data.prefixes.some((prefix) => isMarked(prefix.tokens));
     } else if (event === "chain") {
       this.chains.set(data.chain, data);
-      if (data.chain === 0 && this.beginsGreedy()) this.greedy = data.tokens;
+      if (data.chain === 0 && this.beginsGreedy())
+        this.greedy = { tokens: data.tokens, logProb: data.log_prob };
     } else if (event === "best") {
       this.bests.push(data);
     } else if (event === "done") {
@@ -42,7 +48,7 @@ export class Run {
 
   /** What a row of the search is called. */
   get noun() {
-    return { npad: "chain", sampling: "sample" }[this.options.decoder] ?? "row";
+    return rowOf(this.options.decoder);
   }
 
   get hypotheses() {

@@ -3,24 +3,21 @@
 import { svg, table } from "./dom.js";
 import { logProb } from "./format.js";
 import { axes, box, linear, ticks } from "./scale.js";
+import { term } from "./tips.js";
 
 const HEIGHT = 340;
 
-/** Draw the chains, and write them as a table; decoders without noise have none to draw. */
-export function showScatter({ picture, numbers, note, companions }, run) {
+/** Draw the chains, and write them as a table; of decoders without noise there is no section. */
+export function showScatter({ section, picture, numbers, note }, run) {
   const chains = [...run.chains.values()].filter(
     (chain) => Number.isFinite(chain.noisy_log_prob) && Number.isFinite(chain.log_prob),
   );
   picture.replaceChildren();
   numbers.replaceChildren();
   const drawn = chains.length > 1;
-  for (const part of [picture, ...companions]) part.toggleAttribute("hidden", !drawn);
-  note.textContent = drawn
-    ? summary(chains, run.chains.size)
-    : run.done
-      ? "Only NPAD’s chains have a noisy score."
-      : "";
+  section.hidden = !drawn;
   if (!drawn) return;
+  note.replaceChildren(...summary(chains, run.chains.size));
   const values = chains.flatMap((chain) => [chain.noisy_log_prob, chain.log_prob]);
   const low = Math.min(...values);
   const domain = [low - 0.04 * Math.abs(low), 0];
@@ -82,5 +79,9 @@ function summary(chains, all) {
   const fooled = chains.filter((chain) => chain.noisy_log_prob > chain.log_prob + 1e-3).length;
   const missing = all - chains.length;
   const impossible = missing ? ` ${missing} more are impossible to the clean model.` : "";
-  return `Below the diagonal, noise made an output look better than it is: ${fooled} of ${all} chains.${impossible} Only the clean score decides.`;
+  return [
+    `Below the diagonal, noise made an output look better than it is: ${fooled} of ${all} chains.${impossible} Only the `,
+    term("clean"),
+    " score decides.",
+  ];
 }

@@ -1,11 +1,11 @@
 // The staircase: the best clean log-probability against model calls, as chains end, and what other
 // strategies reach for what they cost.
 
-import { svg } from "./dom.js";
+import { ruler, svg } from "./dom.js";
 import { axes, box, linear, logarithmic, logTicks, spread, ticks } from "./scale.js";
 
 const HEIGHT = 320;
-const NAMES = 124; // pixels for the names at the right
+const BESIDE = 26; // pixels between the axes and the names, and at the right of those
 
 /**
  * Draw the staircase.
@@ -28,7 +28,8 @@ export function showStaircase(picture, run, others) {
   const room = Math.max(0.25, 0.14 * (high - low));
   const xs = [Math.max(1, Math.min(...calls) * 0.8), Math.max(...calls) * 1.15];
   const ys = [low - room, Math.min(0, high + room)];
-  const frame = box(picture, HEIGHT, NAMES);
+  const names = [run.title, ...references.map(({ name }) => name)];
+  const frame = box(picture, HEIGHT, Math.max(...names.map(ruler(picture))) + BESIDE);
   const x = logarithmic(xs, [frame.left, frame.right]);
   const y = linear(ys, [frame.bottom, frame.top]);
   picture.append(

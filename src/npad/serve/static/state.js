@@ -1,18 +1,20 @@
 // What the page shows, as its address: a link replays it.
 
 import { applicable } from "./options.js";
+import { split } from "./sentences.js";
 
-const SEARCH = ["text", "model", "decoder"]; // what is searched; all else are options
-const VIEW = ["at", "pick", "tour"]; // numbers: the step, the row of the n-best list, the tour's step
+const SEARCH = ["text", "model", "decoder"]; // what is searched; other names are options
+const BESIDE = "against"; // a second strategy, as a query of its own: decoder=beam&width=5
+const VIEW = ["part", "at", "pick", "tour"]; // numbers: of the sentence, the step, the n-best row, the tour's step
 const MOST = 100; // outputs with their attention
 
-/** Read {text, model, decoder, options, at, pick, tour} from a query; absent ones are null. */
+/** Read {text, model, decoder, options, against, part, at, pick, tour}; absent ones are null. */
 export function fromQuery(query) {
   const parameters = new URLSearchParams(query);
   const state = { options: {} };
-  for (const name of SEARCH) state[name] = parameters.get(name);
+  for (const name of [...SEARCH, BESIDE]) state[name] = parameters.get(name);
   for (const [name, value] of parameters) {
-    if (![...SEARCH, ...VIEW].includes(name)) state.options[name] = value;
+    if (![...SEARCH, BESIDE, ...VIEW].includes(name)) state.options[name] = value;
   }
   for (const name of VIEW) {
     const number = Number.parseInt(parameters.get(name) ?? "", 10);
@@ -21,12 +23,35 @@ export function fromQuery(query) {
   return state;
 }
 
+/** The parts of the text, and which of them is searched: {parts, part}. */
+export function partsOf(state) {
+  const parts = split(state.text ?? "");
+  return { parts, part: Math.min(state.part ?? 0, parts.length - 1) };
+}
+
 /** The query of the stream: all outputs are wanted, where listing more of them changes no search. */
 export function toRequest(state) {
-  const query = toSearch(state);
+  const { parts, part } = partsOf(state);
+  const query = toSearch({ ...state, text: parts[part].text });
   const wide = { npad: "chains", sampling: "samples" }[state.decoder ?? "npad"];
   if (wide) query.set("nbest", Math.min(state.options[wide] ?? 50, MOST));
   return query;
+}
+
+/** The decoder and the options that go with it, as the body of a request. */
+export const strategyOf = ({ decoder, options }) => ({
+  decoder: decoder ?? "npad",
+  ...applicable(decoder ?? "npad", options),
+});
+
+/** A strategy as the value of `against`. */
+export const spellStrategy = (state) => new URLSearchParams(strategyOf(state)).toString();
+
+/** The state of the second strategy, on the same text; null without one. */
+export function besideOf(state) {
+  if (!state.against) return null;
+  const { decoder, ...options } = Object.fromEntries(new URLSearchParams(state.against));
+  return { ...state, decoder, options };
 }
 
 /** The text, the model, the decoder and its options. */
@@ -35,14 +60,14 @@ function toSearch(state) {
   for (const name of SEARCH) {
     if (state[name] !== null) query.set(name, state[name]);
   }
-  const options = applicable(state.decoder ?? "npad", state.options);
-  for (const [name, value] of Object.entries(options)) query.set(name, value);
+  for (const [name, value] of Object.entries(strategyOf(state))) query.set(name, value);
   return query;
 }
 
 /** The query of the page: the search, and what of its results is in view. */
 export function toQuery(state) {
   const query = toSearch(state);
+  if (state[BESIDE]) query.set(BESIDE, state[BESIDE]);
   for (const name of VIEW) {
     if (state[name] !== null) query.set(name, state[name]);
   }

@@ -21,7 +21,7 @@ export const STEPS = [
     title: "Greedy search",
     paragraphs: [
       "Take the most probable word, again and again: i, understand, only, station.",
-      "0.44 × 0.52 × 0.60 × 0.40 = 0.055. It costs five model calls, one a word and one for the end, and there is no way back: once “i” is chosen, “it” is out of reach.",
+      "0.44 × 0.52 × 0.60 × 0.40 = 0.055. It costs five model calls, one per word and one for the end, and there is no way back: once “i” is chosen, “it” is out of reach.",
     ],
     state: { decoder: "greedy", options: {} },
     look: "lattice",
@@ -49,7 +49,7 @@ export const STEPS = [
   {
     title: "Noise in the hidden state",
     paragraphs: [
-      "NPAD runs greedy search ten times over. Before each step, chains 1 to 9 add noise to the model’s hidden state, strong at first and fading as σ₀/t; chain 0 stays clean and is greedy search itself, outlined in the lattice.",
+      "NPAD runs greedy search ten times over. Before each step, chains 1 to 9 add noise to the model’s hidden state, strong at first and fading as σ₀/t; chain 0 stays clean and is greedy search itself, outlined in the tree.",
       "Noise moves a chain from one first word to another; as it fades, the chain follows the model to a sensible end. Step through it, then change σ₀: too little noise and all chains agree, too much and they babble.",
     ],
     settings: true,
@@ -60,19 +60,16 @@ export const STEPS = [
     title: "The clean model decides",
     paragraphs: [
       "A noisy chain cannot judge its own output: below the diagonal, noise made outputs look better than they are. So every output is scored again without noise, and the most probable one is kept. As chain 0 is greedy search, NPAD is never worse than greedy search.",
-      "Exact search proves that no output beats 0.134. Compare what each strategy paid for what it found; on a model this small the proof is cheap, on a real one it is often out of reach. Now try the other model with a sentence of your own.",
+      "Exact search proves that no output beats 0.134. Compare what each strategy paid for what it found; on a model this small the proof is cheap, on a real one it is often out of reach. Now leave the tour, and try your own sentences on another model.",
     ],
     state: { decoder: "npad", options: CHAINS },
     look: "scores",
   },
 ];
 
-/** Bring a step's text and picture into view, once it is shown. */
-export function lookAt(panel, step) {
-  const beside = matchMedia("(min-width: 64rem)").matches;
-  panel.querySelector("h2").focus({ preventScroll: beside });
-  const section = document.getElementById(STEPS[step - 1].look);
-  if (beside) section.scrollIntoView({ block: step === 1 ? "center" : "start" });
+/** Bring a step's picture into view. */
+export function lookAt(step) {
+  document.getElementById(STEPS[step - 1].look).scrollIntoView({ block: "start" });
 }
 
 /** The state of a tour's step, counted from 1. */
@@ -83,6 +80,8 @@ export function stateOf(step) {
     model: "toy",
     decoder,
     options: { ...options },
+    against: null,
+    part: null,
     at: null,
     pick: null,
     tour: step,

@@ -1,5 +1,7 @@
-// One phrase of the toy model: the probability of each next word, by the words so far. A history
-// that is not listed ends.
+// The toy model: its phrases, and of one the probability of each next word, by the words so far. A
+// history that is not listed ends.
+
+export const PHRASES = ["ich verstehe nur bahnhof", "das ist mir wurst", "na ja", "danke"];
 
 export const PHRASE = "ich verstehe nur bahnhof";
 

@@ -1,53 +1,96 @@
 // All pictures of one run, drawn again at most once a frame.
 
-import { showAnswer } from "./answer.js";
+import { showAnswer, showSide } from "./answer.js";
 import { showAttention } from "./attention.js";
 import { showBranch } from "./branch.js";
+import { plural, showCaptions, titleOf } from "./captions.js";
 import { comparisons, showComparison } from "./compare.js";
 import { byId, table } from "./dom.js";
 import { count, logProb } from "./format.js";
 import { Lattice } from "./lattice.js";
 import { showNBest } from "./nbest.js";
 import { Player } from "./player.js";
+import { offer, saveData } from "./save.js";
 import { showScatter } from "./scatter.js";
 import { showStaircase } from "./staircase.js";
+import { verdict, warning } from "./verdict.js";
+
+const FILLED = ["translation-facts", "verdict", "n-best-rows", "comparison-rows", "signature"];
+const TOUCHES = matchMedia("(hover: none)");
 
 export class View {
   /** @param {(changes: object) => void} onView called with the step or the row the user went to */
   constructor(onView) {
     this.onView = onView;
     this.run = null;
+    this.beside = null; // the run of the second strategy
     this.references = [];
-    this.branch = null;
+    this.branch = null; // {node, lattice}, under the pointer or focus
     this.frame = null;
-    this.lattice = new Lattice(byId("lattice-picture"), (node) => this.#point(node));
+    this.language = null; // the code of the one that the model reads
+    this.sides = ["lattice", "beside"].map((name) => this.#side(name));
+    this.lattice = this.sides[0].lattice;
     const names = ["start", "back", "play", "forward", "slider", "speed", "position"];
     const controls = Object.fromEntries(names.map((name) => [name, byId(`player-${name}`)]));
     this.player = new Player(controls, (step, chosen) => this.#show(step, chosen));
     byId("prefixes").addEventListener("toggle", () => this.#listPrefixes());
+    for (const place of document.querySelectorAll("[data-saves]")) {
+      const { saves, named } = place.dataset;
+      offer(place, byId(saves), named, () => this.#described(named));
+    }
+    byId("save-data").addEventListener("click", () =>
+      saveData(this.run, this.references, this.beside),
+    );
     new ResizeObserver(() => this.run?.start && this.changed()).observe(byId("lattice"));
   }
 
-  begin(run) {
+  #side(name) {
+    const [title, line, facts] = ["title", "output", "facts"].map((part) =>
+      byId(`${name}-side-${part}`),
+    );
+    const lattice = new Lattice(byId(`${name}-picture`), (node) => this.#point(node, lattice));
+    return { lattice, panel: byId(`${name}-side`), title, line, facts };
+  }
+
+  /** Begin with a run, and perhaps with that of a second strategy. */
+  begin(run, beside) {
+    this.clear();
     this.run = run;
-    this.references = [];
-    this.branch = null;
+    this.beside = beside;
     this.awaited = run.state.at; // the step that a link asks for, until it comes
     this.player.reset(this.awaited === null);
-    this.lattice.reset(run);
-    document.body.dataset.compared = "false";
-    for (const id of ["n-best-rows", "comparison-rows", "translation-facts"])
-      byId(id).replaceChildren();
-    byId("signature").textContent = "";
+    this.sides[0].lattice.reset(run);
+    this.sides[1].lattice.reset(beside);
+    this.lattice.pick = run.state.pick ?? 0;
+    byId("sides").classList.toggle("two", beside !== null);
+    this.sides[1].panel.hidden = beside === null;
     byId("answer").classList.add("waiting");
     showBranch(byId("branch"), null, this.lattice);
+  }
+
+  /** Show nothing of the run before. */
+  clear() {
+    cancelAnimationFrame(this.frame);
+    Object.assign(this, { run: null, beside: null, branch: null, frame: null, references: [] });
+    document.body.dataset.compared = "false";
+    for (const id of FILLED) byId(id).replaceChildren();
+    for (const { title, line, facts } of this.sides) {
+      for (const part of [title, line, facts]) part.replaceChildren();
+    }
+    byId("warning").hidden = true;
+    byId("save-data").disabled = true;
+  }
+
+  /** The output in view. */
+  get text() {
+    return this.run?.hypotheses[this.run.state.pick ?? 0]?.text ?? "";
   }
 
   /** The run has received something. */
   changed() {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
-      this.#draw();
+      if (this.run) this.#draw();
     });
   }
 
@@ -56,74 +99,127 @@ export class View {
     for await (const reference of comparisons(run, signal)) {
       if (signal.aborted) return;
       this.references.push(reference);
-      if (reference.decoder === "greedy") run.greedy = reference.tokens;
+      if (reference.decoder === "greedy") run.greedy = reference;
       this.changed();
     }
     requestAnimationFrame(() => (document.body.dataset.compared = "true"));
   }
 
   #draw() {
-    const { run, lattice, player } = this;
+    const { run, beside, lattice, player } = this;
     if (!run.start) return;
-    run.title ??= titleOf(run.options);
+    if (!run.title) {
+      run.title = titleOf(run.options);
+      showCaptions(run.options.decoder);
+    }
+    if (beside?.start) {
+      beside.title ??= titleOf(beside.options);
+      beside.greedy ??= run.greedy;
+      this.sides[1].lattice.update();
+    }
     lattice.update();
-    player.grow(run.steps.length);
+    player.grow(Math.max(run.steps.length, beside?.steps.length ?? 0));
     if (this.awaited !== null && (run.done || this.awaited <= run.steps.length)) {
       player.show(this.awaited - 1);
       this.awaited = null;
-    } else lattice.show(player.at);
+    } else this.#showStep(player.at);
     this.#summarise();
     byId("answer").classList.toggle("waiting", run.bests.length === 0);
     byId("tint").hidden = run.chains.size < 2;
+    byId("save-data").disabled = !run.done;
     this.#choose(run.state.pick ?? 0);
-    showScatter(parts("scatter", "scatter-key", "scatter-table"), run);
+    if (beside) this.sides.forEach((side, i) => this.#compareSides(side, i));
+    showScatter(parts("scores", "scatter"), run);
     const others = this.references.filter(({ name }) => name !== run.title);
     showStaircase(byId("staircase-picture"), run, others);
     showComparison(byId("comparison-rows"), run, others);
     byId("signature").textContent = run.start.signature;
-    showBranch(byId("branch"), this.branch, lattice);
+    this.#showBranch();
+    byId("lattice-hint").hidden = !this.sides.some(({ lattice: { picture } }) => isWide(picture));
   }
 
-  /** Show one row of the n-best list: its words and its attention. */
+  #compareSides(side, i) {
+    const [own, other] = i ? [this.beside, this.run] : [this.run, this.beside];
+    if (own.start) showSide(side, own, other);
+  }
+
+  /** Show one row of the n-best list: its words, its path and its attention. */
   #choose(pick) {
     const { run } = this;
+    const chosen = run.hypotheses[pick];
     showAnswer(byId("translation"), byId("translation-facts"), run, pick);
-    showNBest(byId("n-best-rows"), run, pick, (row) => {
-      run.state.pick = row || null;
-      this.onView({ pick: row || null });
-      this.changed();
-      requestAnimationFrame(() => byId("n-best-rows").querySelectorAll("button")[row]?.focus());
+    byId("verdict").textContent = pick ? "" : verdict(run);
+    this.#warn(pick ? null : run.done, chosen);
+    showNBest(byId("n-best-rows"), run, pick, (row) => this.#pick(row));
+    showAttention(parts("attention", "attention"), run, chosen);
+  }
+
+  #warn(done, best) {
+    const told = done && best;
+    const { tokens, finished, log_prob: logProb } = best ?? {};
+    const { confidence } = done ?? {};
+    const text = told ? warning({ confidence, logProb, tokens, finished }, this.language) : "";
+    byId("warning").textContent = text;
+    byId("warning").hidden = !text;
+  }
+
+  /** Light the path of a row of the n-best list, whole and in view. */
+  #pick(row) {
+    const { run, player, lattice } = this;
+    run.state.pick = lattice.pick = row || null;
+    player.end();
+    this.onView({ pick: row || null, at: null });
+    this.changed();
+    requestAnimationFrame(() => {
+      const rows = byId("n-best-rows").querySelectorAll("button");
+      rows[row]?.focus({ preventScroll: true });
+      lattice.picture.parentElement.scrollIntoView({ block: "nearest" });
     });
-    showAttention(parts("attention", "attention-table"), run, run.hypotheses[pick]);
   }
 
   #show(step, chosen) {
-    this.lattice.show(step);
-    showBranch(byId("branch"), this.branch, this.lattice);
+    if (!this.run) return;
+    this.#showStep(step);
+    this.#showBranch();
     this.#listPrefixes();
     this.#summarise();
     if (chosen && this.run.done) this.onView({ at: this.player.atEnd ? null : step + 1 });
   }
 
-  #point(node) {
-    this.branch = node;
-    showBranch(byId("branch"), node, this.lattice);
+  #showStep(step) {
+    for (const { lattice } of this.sides) lattice.show(step);
   }
 
-  /** Describe the lattice in a sentence, for its text alternative. */
+  #point(node, lattice) {
+    this.branch = node && { node, lattice };
+    this.#showBranch();
+  }
+
+  #showBranch() {
+    const { node = null, lattice = this.lattice } = this.branch ?? {};
+    showBranch(byId("branch"), node, lattice);
+  }
+
+  /** Describe the lattices in a sentence each, for their text alternatives. */
   #summarise() {
-    const { run, lattice, player } = this;
-    const step = run.steps[player.at];
-    if (!step) return;
-    const text = `Tree of prefixes at step ${player.at + 1} of ${run.steps.length}: ${step.prefixes.length} distinct, of ${count(run.start.chains, run.noun)}`;
-    lattice.picture.setAttribute("aria-label", text);
-    byId("lowest").textContent = logProb(lattice.lowest);
+    for (const { lattice } of this.sides) {
+      const { run, shown } = lattice;
+      const step = run?.steps[shown];
+      if (!step) continue;
+      const rows = count(run.start.chains, run.noun, plural(run.noun));
+      const text = `Tree of prefixes at step ${shown + 1} of ${run.steps.length}: ${step.prefixes.length} distinct, of ${rows}`;
+      lattice.picture.setAttribute("aria-label", text);
+    }
+    if (this.lattice.run?.start) byId("lowest").textContent = logProb(this.lattice.lowest);
+    byId("lattice-hint").textContent = TOUCHES.matches
+      ? "Swipe the tree sideways to see all of it."
+      : "The tree is wider than the page: scroll it sideways.";
     this.#listPrefixes();
   }
 
   #listPrefixes() {
-    const { run, lattice, player } = this;
-    const step = run?.steps[player.at];
+    const { run, lattice } = this;
+    const step = run?.steps[lattice.shown];
     if (!byId("prefixes").open || !step) return;
     const rows = step.prefixes.map(({ tokens, chains, finished }) => {
       const nodes = lattice.trie.path(tokens);
@@ -136,24 +232,23 @@ export class View {
         finished ? "yes" : "no",
       ];
     });
-    byId("prefix-numbers").replaceChildren(
-      table("Prefixes of all chains at this step", ["prefix", "chains", "log p", "finished"], rows),
-    );
+    const header = ["prefix", plural(run.noun), "log p", "finished"];
+    byId("prefix-numbers").replaceChildren(table("Prefixes at this step", header, rows));
+  }
+
+  /** What a saved picture says of itself. */
+  #described(name) {
+    const { text, start } = this.run;
+    return { title: `${name}: ${text}`, description: `${start.signature} ${location.href}` };
   }
 }
 
-/** The elements of a picture with its numbers and its note; companions are hidden with it. */
-function parts(name, ...companions) {
+const isWide = ({ parentElement: screen }) => screen.scrollWidth > screen.clientWidth + 4;
+
+/** A section with its picture, its numbers and its note. */
+function parts(section, name) {
   const [picture, numbers, note] = ["picture", "numbers", "note"].map((part) =>
     byId(`${name}-${part}`),
   );
-  return { picture, numbers, note, companions: companions.map(byId) };
-}
-
-/** A decoder's short name, as in `NPAD-50` or `beam 5`. */
-function titleOf({ decoder, chains, inner, width, samples }) {
-  if (decoder === "npad")
-    return inner && inner !== "greedy" ? `NPAD-${chains}, ${inner}` : `NPAD-${chains}`;
-  if (decoder === "beam" || decoder === "diverse") return `${decoder} ${width}`;
-  return decoder === "sampling" ? `${samples} samples` : decoder;
+  return { section: byId(section), picture, numbers, note };
 }

@@ -1,4 +1,4 @@
-"""`npad calibrate --confidence`: fit a model's confidence and write it beside the model."""
+"""npad fit-confidence: the quality to expect of an output, written beside the model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import torch
+import typer
 
+from npad.cli.decoder_options import decodes
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, ModelName, Precision
 from npad.cli.terminal import bar, console, figures
+from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.confidence import fit_confidence
 from npad.pipelines.loading import load_as
@@ -29,16 +32,31 @@ error             mean over ten bins of |mean chrF - mean confidence|, fitted to
 """
 
 
-def write_confidence(
-    model: str,
-    source: Path,
-    reference: Path,
+@decodes()
+def command(
+    source: Annotated[
+        Path, typer.Argument(help="Source lines of a validation set: plain, .gz, .xz, or -.")
+    ],
+    reference: Annotated[Path, typer.Argument(help="Their references, line by line.")],
+    model: ModelName = DEFAULT_MODEL,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT)
+    ] = False,
+    *,
     decoding: Decoding,
-    device: torch.device,
-    precision: str,
-    as_json: bool,
 ) -> None:
-    """Fit a model's confidence on a validation set, write it into its folder, and print the fit."""
+    """Fit the confidence of a model's outputs, and write it into the model's folder.
+
+    The confidence of an output is the sentence chrF to expect of it, by its log-probability per
+    token: an isotonic regression on a validation set. `npad translate --json` then shows it, for
+    every decoder.
+
+    Example:
+
+        npad fit-confidence valid.en valid.cs --model runs/en-cs
+    """
     if model in SHIPPED:
         raise InvalidInput(
             f"{model} is npad's own and has its confidence; fit a copy's, made by "
@@ -46,7 +64,7 @@ def write_confidence(
         )
     folder = checkpoint.resolve(ModelReference.parse(model).require_folder("keep a confidence"))
     pairs = read_pairs(source, reference)
-    translator = load_as(Translator, folder, device, precision)
+    translator = load_as(Translator, folder, device_named(device, "--device"), precision)
     with bar("fitting", len(pairs[0]), [source, reference]) as progress:
         confidence = fit_confidence(
             translator,
