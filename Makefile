@@ -71,7 +71,7 @@ test-web: .venv/.browser
 # transformers asks for newer tokenizers and safetensors than npad itself, so the extra hf is tested after the rest.
 test-lowest:
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(PYTHON) .ci/lowest.py --torch "$(TORCH_LOWEST)" core plot caption serve > $(LOWEST)/core.txt
+	$(PYTHON) .ci/lowest.py --torch "$(TORCH_LOWEST)" core plot caption serve firefox > $(LOWEST)/core.txt
 	$(PYTHON) .ci/lowest.py hf > $(LOWEST)/hf.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/core.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 import npad
 from cases import counting_tokeniser
@@ -15,8 +16,11 @@ from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import TEACHER, Candidate
 from npad.calibrate.decoding_tasks import Translating
 from npad.calibrate.report import as_record, verdict
+from npad.engine.cost import Timing, clocked_by, count_calls
+from npad.engine.devices import machine_name
 from npad.errors import StorageError
 from npad.evaluate.report import TimedOutputs, decode_timed
+from npad.evaluate.timing import time_in_turn
 from npad.metrics.registry import METRICS
 from npad.pipelines.outputs import Output
 from npad.reproduce.record import Record
@@ -64,8 +68,14 @@ def scripts(monkeypatch):
             return pipeline.decode_timed(sources, decoding)
         return decode_timed(pipeline, sources, decoding, *more)
 
+    def in_turn(pipeline, sources, decodings, batch):
+        if not isinstance(pipeline, Scripted):
+            return time_in_turn(pipeline, sources, decodings, batch)
+        found = {n: pipeline.decode_timed(sources, d).seconds for n, d in decodings.items()}
+        return {n: Timing((s / len(sources),), batch, len(sources), "") for n, s in found.items()}
+
     monkeypatch.setattr(trials, "decode_timed", decode)
-    monkeypatch.setattr("npad.calibrate.calibrate.decode_timed", decode)
+    monkeypatch.setattr(trials, "time_in_turn", in_turn)
 
 
 def test_the_best_configuration_of_the_toy_is_found():
@@ -95,6 +105,35 @@ def test_the_recommendation_keeps_the_budget(budget, unit):
     assert found.held_out[found.winner].cost <= budget
     last = found.rungs[-1].points
     assert all(last[name].cost <= budget for name in (found.first, found.winner, *found.frontier))
+
+
+def test_a_clock_that_ticks_at_every_call_recommends_what_calls_do():
+    with count_calls() as calls, clocked_by(lambda: (calls.search + calls.rescoring) / 1000):
+        for budget in (9, 14, 40):
+            timed = Options(budget, "milliseconds", first_rung=FEW)
+            found = calibrate(TOY, MANY, timed, candidates=BEAMS)
+            by_calls = calibrate(TOY, MANY, Options(budget, first_rung=FEW), candidates=BEAMS)
+            assert (found.winner, found.frontier) == (by_calls.winner, by_calls.frontier)
+    timing = found.times[found.winner]
+    assert (timing.batch, timing.machine) == (1, machine_name(torch.device("cpu")))
+    assert found.held_out[found.winner].cost == timing.milliseconds
+    assert timing.spread == (pytest.approx(timing.milliseconds),) * 2
+    assert by_calls.times == {}
+
+
+def test_times_of_another_machine_are_measured_again(tmp_path, monkeypatch):
+    def decoded(unit):
+        scripted = Scripted(lambda decoder, source: (-float(decoder.rows), decoder.rows))
+        options = Options(100, unit, first_rung=FEW)
+        record = Record(tmp_path / f"{unit}.jsonl")
+        calibrate(scripted, MANY, options, candidates=BEAMS, record=record)
+        return scripted.decoded
+
+    for unit in ("calls", "milliseconds"):
+        assert decoded(unit) > decoded(unit) == 0
+    monkeypatch.setattr(trials, "machine_name", lambda device: "another")
+    assert decoded("calls") == 0
+    assert decoded("milliseconds") > 0
 
 
 def first_sentence(found):
@@ -193,7 +232,7 @@ def test_an_interrupted_search_continues(tmp_path):
             path.write_bytes(path.read_bytes() + b'{"key": ["outp')  # a line that was cut off
         rest = Scripted(script)
         assert search(rest, f"cut {kills}") == expected
-        assert rest.decoded <= whole.decoded - kills + 5  # the warm-up, and the batches of a part
+        assert rest.decoded <= whole.decoded - kills + 25  # a part, one by one, and its warm-up
 
 
 def test_a_record_of_other_sentences_is_not_used(tmp_path):

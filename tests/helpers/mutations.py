@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mutants_tables import AREAS, EQUIVALENT, NAMED
+from mutants_tables import AREAS, EQUIVALENT
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src/npad"
@@ -55,14 +55,14 @@ SKIPPED_KEYWORDS = {"metadata", "device", "strict", "encoding"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong change to a module: a node of its tree replaced, or a piece of its text.
+    """A wrong change to a module: a node of its tree replaced.
 
     Without an old text, nothing is changed.
     """
 
     file: str  # below src/npad
     line: int
-    scope: str  # the class and function around it, or the name of a named mutant
+    scope: str  # the class and function around it
     old: str
     new: str
     tests: tuple[str, ...]
@@ -85,9 +85,8 @@ class Mutant:
         return place if self.old in line and len(self.old) > 40 else f"{place}  in: {line}"
 
     def tree(self) -> ast.Module:
-        source = (SOURCE / self.file).read_text()
-        if self.target is None or not self.old:
-            return ast.parse(source.replace(self.old, self.new) if self.old else source)
+        if not self.old:
+            return ast.parse((SOURCE / self.file).read_text())
         tree = Replace(self.target, self.replacement).visit(TREES[self.file])
         return ast.fix_missing_locations(tree)
 
@@ -219,14 +218,15 @@ def generate(file: str) -> list[Mutant]:
     source = (SOURCE / file).read_text()
     TREES[file] = ast.parse(source)
     lines, found, seen = source.splitlines(), [], Counter[tuple[str, ...]]()
+    equivalent = [(place, news) for name, place, news, _ in EQUIVALENT if name == file]
     for node, scope, boolean in visited(TREES[file]):
         for replacement in wrong_versions(node, boolean):
             line = getattr(node, "target", node).lineno
             change = scope, shown(node), shown(replacement)
             mutant = Mutant(file, line, *change, AREAS[file], seen[change], node, replacement)
             seen[change] += 1
-            places = (file, scope), (file, without_comment(lines[line - 1]))
-            known = [new for place in places for new, _ in EQUIVALENT.get(place, [])]
+            places = scope, without_comment(lines[line - 1])
+            known = [new for place, news in equivalent if place in places for new in news]
             if not {"*", mutant.new} & set(known):
                 found.append(mutant)
     return found
@@ -239,18 +239,3 @@ def sample(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
         return hashlib.sha256(f"{seed} {mutant.key}".encode()).digest()
 
     return sorted(mutants, key=by_hash)[:size]
-
-
-def named() -> list[Mutant]:
-    """Return the mutants that once survived, each of which must be killed."""
-    return [
-        Mutant(file, line_of(file, old), name, old, new, tests)
-        for name, (file, old, new, tests) in NAMED.items()
-    ]
-
-
-def line_of(file: str, text: str) -> int:
-    source = (SOURCE / file).read_text()
-    if source.count(text) != 1:
-        raise SystemExit(f"src/npad/{file} must have this text once: {text}")
-    return source[: source.index(text)].count("\n") + 1

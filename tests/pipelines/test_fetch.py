@@ -317,7 +317,7 @@ def test_the_command_lists_fetches_and_names_mistakes(pip, work, capsys, monkeyp
     assert shown.startswith("tiny: 0.")
     assert (work / "tiny" / "model.safetensors").stat().st_mode & 0o777 == 0o644
     assert refused_here(capsys, monkeypatch, "fetch", "gpt") == (
-        f"cannot fetch 'gpt'; choose one of {NAME}"
+        f"cannot fetch 'gpt'; choose one of {', '.join(RELEASES)}"
     )
     assert "name the model to fetch" in refused_here(capsys, monkeypatch, "fetch", "-o", "a")
 

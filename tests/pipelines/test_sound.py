@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -83,3 +84,51 @@ def test_a_mistake_is_named(arguments, message):
     with pytest.raises(InvalidInput) as refused:
         log_mel(*arguments)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("bins", [1, 10, 40])
+def test_bands_are_triangles_on_the_mel_scale(bins):
+    mels = np.linspace(2595 * math.log10(1 + 20 / 700), 2595 * math.log10(1 + 4000 / 700), bins + 2)
+    edges = 700 * (10 ** (mels / 2595) - 1)
+    frequencies = np.arange(129) * RATE / 256
+    expected = [
+        np.interp(frequencies, edges[i : i + 3], [0, 1, 0], left=0, right=0) for i in range(bins)
+    ]
+    found = sound._bands(RATE, bins, 256)
+    np.testing.assert_allclose(found.numpy(), np.array(expected).T, atol=2e-3)
+
+
+# of 200 samples at most, the last 33 are searched for the quietest 10
+@pytest.mark.parametrize(
+    ("quiet", "cut"),
+    [((180, 190), 185), ((167, 177), 172), ((190, 200), 195), ((150, 160), 172), ((200, 210), 172)],
+)
+def test_a_recording_is_cut_in_the_middle_of_the_quietest_tenth_of_a_second(quiet, cut):
+    samples = torch.ones(205)
+    samples[slice(*quiet)] = 0
+    first, second = sound.split_at_pauses(samples, 100, 2.0)
+    assert (len(first), len(second)) == (cut, 205 - cut)
+
+
+def test_a_recording_that_fits_is_not_cut():
+    assert [len(piece) for piece in sound.split_at_pauses(torch.ones(200), 100, 2.0)] == [200]
+    assert len(sound.split_at_pauses(torch.ones(201), 100, 2.0)) == 2
+    assert [len(piece) for piece in sound.split_at_pauses(torch.ones(3), 1, 0.5)] == [1, 1, 1]
+
+
+def test_silence_is_sixty_decibels_below_full_scale():
+    for loudness, silent in ((0.00099, True), (0.00101, False)):
+        assert sound.is_silent(torch.full((RATE,), loudness), RATE) is silent
+        short = torch.zeros(RATE)
+        short[200:1000] = loudness  # the tenth of a second that is looked at
+        assert sound.is_silent(short, RATE) is silent
+    short[200:300] = 0  # the loudest tenth of a second is an eighth silence
+    assert sound.is_silent(short, RATE)
+
+
+@pytest.mark.parametrize(("before", "after", "size"), [(3, 7, 7), (100, 1, 1), (1000, 3, 3)])
+def test_resampling_keeps_the_length_and_the_mean(before, after, size):
+    resampled = sound.resample(torch.full((before,), 0.25), before, after)
+    assert resampled.tolist() == pytest.approx([0.25] * size)
+    assert sound.resample(torch.ones(0), 3, 7).tolist() == []
+    assert len(sound.resample(torch.ones(1), 1000, 1)) == 1

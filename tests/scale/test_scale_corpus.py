@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from inspect import signature
 
 import pytest
 
@@ -406,3 +407,13 @@ def test_texts_are_counted_as_they_are_read(tmp_path, monkeypatch, blocks, end):
     if b"a" * 8 in blocks:
         with pytest.raises(InvalidInput, match="line 1 has more than 7 bytes"):
             formats.count_texts(tmp_path / "in")
+
+
+def test_ray_data_has_the_defaults_of_a_model_and_a_request():
+    parameters = signature(Translate.__init__).parameters
+    for kind, names in {
+        ModelSpec: ("device", "precision", "max_source"),
+        Decoding: ("max_length", "max_rows"),
+    }.items():
+        for name in names:
+            assert parameters[name].default == signature(kind).parameters[name].default

@@ -288,6 +288,27 @@ def test_a_long_run_may_lose_all_its_workers(monkeypatch):
     assert pool.deaths == 2
 
 
+def test_an_idle_worker_that_dies_is_replaced():
+    class Frail(Fake):
+        """The first worker without work dies."""
+
+        killed = 0
+
+        def wait(self, workers, seconds):
+            idle = [worker for worker in workers if self.work[worker] is None]
+            if idle and not self.killed:
+                self.killed = idle[0]
+                return [(idle[0], Died("exit code -9"))]
+            return super().wait(workers, seconds)
+
+    crew = Frail()
+    with Pool(crew, 3) as pool:
+        pool.start()
+        assert texts(pool.run(map(str, range(9)), DECODING, 4)) == [f"{i} 0" for i in range(9)]
+        assert pool.deaths == 1
+        assert crew.killed not in {*pool.idle, *pool.busy, *pool.starting, *pool.ready}
+
+
 def test_a_pool_goes_on_after_a_map_that_was_abandoned():
     crew = Fake()
     with Pool(crew, 3) as pool:

@@ -14,7 +14,13 @@ import npad.scale
 from cases import EVERY, by_name
 from npad import NPAD, Beam, InvalidInput
 from npad.scale import Decoding, Failed, Result, Unit
-from npad.scale.units import chain_ranges, is_near_tie, unit_size, units_of
+from npad.scale.units import (
+    chain_ranges,
+    is_near_tie,
+    unit_size,
+    units_of,
+    without_alternatives,
+)
 from npad.selectors import MBR, GNMTLength, Rerank, WithCut
 from scale_cases import echo, made_of
 
@@ -32,6 +38,39 @@ def test_the_halves_of_a_unit_join_to_the_whole(texts, depth, chains):
     parts = [echo(piece) for piece in pieces(unit, depth)]
     assert reduce(Result.joined, parts).outcomes == echo(unit).outcomes
     assert Unit(0, ("a",), DECODING, chains).halves() is None
+
+
+@pytest.mark.parametrize(("texts", "sizes"), [(2, (1, 1)), (5, (2, 3)), (8, (4, 4))])
+def test_halves_have_half_the_texts_each(texts, sizes):
+    unit = Unit(10, tuple(map(str, range(texts))), DECODING, (2, 7), alternatives=3)
+    first, second = unit.halves()
+    assert (len(first.texts), len(second.texts)) == sizes
+    assert (first.first, second.first) == (10, 10 + sizes[0])
+    assert replace(first, texts=unit.texts) == unit
+    assert replace(second, first=10, texts=unit.texts) == unit
+
+
+def test_joined_results_have_the_sums_of_their_figures():
+    first = Result(3, (made_of("a"),), "", 1, 20, 300, False)
+    second = Result(4, (made_of("b"), Failed("c")), "model", 4, 50, 600, True)
+    outcomes = (*first.outcomes, *second.outcomes)
+    assert first.joined(second) == Result(3, outcomes, "model", 5, 70, 900, True)
+    assert first.joined(first).halved is False
+    assert Result(3, (), "one").joined(second).model == "one"
+    assert Unit(7, ("a", "b"), DECODING).failed("no") == Result(7, (Failed("no"),) * 2)
+
+
+def test_ranges_of_chains_are_of_about_equal_size():
+    assert chain_ranges(NPAD(chains=7), 1) == [None]
+    assert chain_ranges(NPAD(chains=7), 3) == [(0, 2), (2, 4), (4, 7)]
+    assert chain_ranges(NPAD(chains=3), 3) == [(0, 1), (1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize(("kept", "left"), [(None, "bc"), (2, "bc"), (1, "b"), (0, "")])
+def test_so_many_alternatives_are_kept(kept, left):
+    outcome = without_alternatives(made_of("a", "b", "c"), kept)
+    assert "".join(other.text for other in outcome.alternatives) == left
+    assert without_alternatives(Failed("no"), kept) == Failed("no")
 
 
 def test_a_text_that_failed_in_one_range_of_chains_failed():

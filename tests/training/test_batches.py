@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -103,3 +106,49 @@ def test_buckets_hold_every_pair_once_and_have_few_shapes(store, model):
             assert batch.outputs.tolist() == plain.outputs.tolist()
         assert all(len(seen) == 1 for seen in shapes.values())
     assert [b.tolist() for b in buckets.epoch(0, 0)] != [b.tolist() for b in buckets.epoch(0, 1)]
+
+
+@pytest.mark.parametrize("max_tokens", [50, 333])
+@pytest.mark.parametrize("grid", [(1, 1), (4, 8)])
+def test_batches_in_order_are_sorted_and_as_large_as_the_limit_allows(
+    store, model, max_tokens, grid
+):
+    batcher = Batcher(store.train, model.special, max_tokens, grid)
+    batches = batcher.in_order()
+    pairs = np.concatenate(batches)
+    source, target = (side.positions[pairs].tolist() for side in batcher.sides)
+    keys = list(zip(batcher.sizes(pairs).tolist(), target, source, strict=True))
+    assert keys == sorted(keys)
+    for batch, following in pairwise(batches):
+        assert (len(batch) + 1) * batcher.sizes(following[:1])[0] > max_tokens
+
+
+def test_sizes_are_of_the_longer_side_in_steps(store, model):
+    pairs = np.arange(300)
+    source, target = (side.lengths + 1 for side in (store.train.source, store.train.target))
+    longer = np.maximum(source, target)
+    plain = Batcher(store.train, model.special, 100)
+    assert plain.sizes(pairs).tolist() == longer.tolist()
+    stepped = Batcher(store.train, model.special, 100, (1, 8))
+    assert stepped.sizes(pairs).tolist() == [math.ceil(size / 8) * 8 for size in longer]
+
+
+def test_a_grid_adds_sentences_that_predict_nothing(store, model):
+    batch = Batcher(store.train, model.special, 9999, (8, 16)).batch(np.array([5, 2, 9]))
+    assert batch.ids.tolist() == [5, 2, 9, 5, 5, 5, 5, 5]
+    assert batch.inputs.shape[0] == 8
+    assert batch.inputs.shape[1] % 16 == 0
+    assert batch.positions.max() < 3 * batch.inputs.shape[1]
+    exact = Batcher(store.train, model.special, 9999, (3, 1)).batch(np.array([5, 2, 9]))
+    assert exact.ids.tolist() == [5, 2, 9]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 200, 1000])
+def test_buckets_are_as_large_as_the_limit_allows_in_steps(store, model, max_tokens):
+    buckets = Buckets(store.train, model.special, max_tokens, (4, 8))
+    for index in buckets.epoch(0, 0):
+        rows, size = buckets.batch(index).inputs.shape
+        assert size == buckets.sizes(index).max() == buckets.sizes(index).min()
+        assert len(index) <= rows
+        assert rows % 4 == 0
+        assert rows == 4 or rows * size <= max_tokens < (rows + 4) * size

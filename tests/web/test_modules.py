@@ -62,18 +62,18 @@ def toy_probability(text):
 
 
 def test_the_numbers_that_the_tour_tells_are_true(evaluate):
-    told = " ".join(text for step in evaluate("tour", "m.STEPS") for text in step["paragraphs"])
+    story = " ".join(text for step in evaluate("tour", "m.STEPS") for text in step["paragraphs"])
     best = toy_probability("it is all greek to me")
     greedy = toy_probability("i understand only station")
     first = toy.PHRASES[PHRASE][""]
     ranked = sorted(first, key=first.get, reverse=True)
     assert ranked.index("it") == 3  # the fourth-best word
     for word in ranked:
-        assert re.search(rf"“{word}”[^“]*{first[word]:.2f}", told), word
-    assert f"= {greedy:.3f}" in told
-    assert f"probability {best:.3f}" in told
-    assert f"probability {(1 - best) ** 20:.3f}" in told
-    numbers = {float(number) for number in re.findall(r"\b0\.\d+", told)}
+        assert re.search(rf"“{word}”[^“]*{first[word]:.2f}", story), word
+    assert f"= {greedy:.3f}" in story
+    assert f"probability {best:.3f}" in story
+    assert f"probability {(1 - best) ** 20:.3f}" in story
+    numbers = {float(number) for number in re.findall(r"\b0\.\d+", story)}
     known = {*first.values(), 0.52, 0.6, 0.4, round(best, 3), round(greedy, 3)}
     assert numbers <= known | {round((1 - best) ** 20, 3)}
 

@@ -233,6 +233,32 @@ def test_a_branch_tells_its_probability_by_keyboard_and_pointer(visit):
     assert "noise" in page.locator("#branch").inner_text()
 
 
+def test_a_malformed_number_in_a_link_is_named(visit):
+    page = visit(f"{TOY}&decoder=npad&chains=abc", settled=False)
+    page.get_by_role("alert").wait_for()
+    assert "chains" in page.get_by_role("alert").inner_text()
+    assert "nbest" not in page.get_by_role("alert").inner_text()
+    page.complaints.clear()  # the browser's own line about the answer 400
+
+
+def test_a_typed_text_is_kept_when_the_decoder_changes(visit):
+    page = visit(CHAINS)
+    page.get_by_label("Text", exact=True).fill("danke")
+    page.locator("select[name=decoder]").select_option("greedy")
+    page.wait_for_url("**text=danke**decoder=greedy**")
+    settle(page)
+    assert page.get_by_label("Text", exact=True).input_value() == "danke"
+    assert page.locator("#translation").inner_text() == "thanks"
+
+
+def test_a_text_that_is_too_long_is_refused_whole(visit):
+    page = visit(f"/?model=toy&text={'danke ' * 900}", settled=False)
+    page.get_by_role("alert").wait_for()
+    assert (
+        "at most 5000 characters, and this text has 5399" in page.get_by_role("alert").inner_text()
+    )
+
+
 def test_a_refusal_is_one_line_and_the_page_goes_on(visit):
     page = visit(f"{CHAINS}&selector=nonsense", settled=False)
     problem = page.get_by_role("alert")

@@ -122,7 +122,7 @@ def test_a_paragraph_is_decoded_sentence_by_sentence(visit, server):
         ("你好。谢谢。", ["你好。", "谢谢。"]),
     ],
 )
-def test_sentences_and_lines_are_told_apart(blank, text, sentences):
+def test_sentences_and_lines_are_split(blank, text, sentences):
     parts, joined = blank.evaluate(
         """async (text) => {
           const { split, join } = await import("/static/sentences.js");
@@ -294,6 +294,14 @@ def test_two_strategies_stand_side_by_side(visit, server):
     assert page.locator("#beside-side-output").inner_text() == expected[0]
     kept = parse_qs(urlsplit(page.url).query)["against"][0]
     assert parse_qs(kept)["chains"] == ["20"]
+
+
+def test_a_second_strategy_that_fails_leaves_the_first_as_it_is(visit):
+    page = visit(f"{CHAINS}&against=decoder%3Dbeam%26width%3D99999")
+    assert "99,999" in page.get_by_role("alert").inner_text()
+    assert page.locator("#translation").inner_text() == "it is all greek to me"
+    assert page.locator("#comparison-rows tr").count() == 5
+    page.complaints.clear()  # the browser's own line about the answer 400
 
 
 def test_pictures_and_data_are_saved(visit):

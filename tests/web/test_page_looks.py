@@ -8,10 +8,12 @@ pytestmark = pytest.mark.web
 
 TOY = "/?text=ich+verstehe+nur+bahnhof&model=toy&decoder=npad&chains=10&sigma=0.3&seed=0"
 REAL = "/?text=She+spends+most+of+her+money+on+books.&model=en-de&decoder=npad&chains=20"
+BESIDE = "/?text=Where+is+my+phone%3F+Hm.&model=en-de&decoder=npad&chains=5&against=decoder%3Dbeam"
+PATHS = {"toy": TOY, "en-de": REAL, "tour": "/?tour=1", "beside": BESIDE}
 NARROW = {"width": 360, "height": 740}
 
 
-@pytest.mark.parametrize("path", [TOY, REAL, "/?tour=1"], ids=["toy", "en-de", "tour"])
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 def test_a_narrow_screen_scrolls_only_downwards(visit, path):
     page = visit(path, viewport=NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
@@ -29,7 +31,7 @@ def test_colours_follow_the_system(visit, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", [TOY, REAL, "/?tour=1"], ids=["toy", "en-de", "tour"])
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 @pytest.mark.parametrize("size", [{"width": 1280, "height": 900}, NARROW], ids=["wide", "narrow"])
 def test_axe_finds_no_serious_fault(visit, axe, path, scheme, size):
     page = visit(path, color_scheme=scheme, viewport=size)
@@ -37,10 +39,23 @@ def test_axe_finds_no_serious_fault(visit, axe, path, scheme, size):
         "document.querySelectorAll('details').forEach((details) => (details.open = true))"
     )
     page.evaluate(axe)
-    options = "{ rules: { 'target-size': { enabled: true } } }"  # at least 24 px
-    violations = page.evaluate(f"axe.run({options}).then(result => result.violations)")
+    violations = page.evaluate("axe.run().then(result => result.violations)")
     serious = [v for v in violations if v["impact"] in ("serious", "critical")]
     assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in serious] == []
+
+
+def test_targets_have_24_pixels_at_least(visit):
+    page = visit(BESIDE, viewport=NARROW, has_touch=True, is_mobile=True)
+    page.evaluate(
+        "document.querySelectorAll('details').forEach((details) => (details.open = true))"
+    )
+    small = page.locator("button, input, select, summary, a, textarea").evaluate_all(
+        """elements => elements.filter((element) => {
+          const { width, height } = element.getBoundingClientRect();
+          return element.checkVisibility() && Math.min(width, height) < 24;
+        }).map((element) => element.outerHTML)"""
+    )
+    assert small == []
 
 
 def test_every_control_has_a_name_and_the_tab_key_reaches_it(visit):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from npad.calibrate.decoder_space import TEACHER, Candidate, DecoderSpace
 from npad.calibrate.halving import Outcome, Rung, frontier, halve, rung_sizes
-from npad.calibrate.trials import Measured, Sentences, Trials, Unit, Work
+from npad.calibrate.trials import Measured, Sentences, Trials, Work
+from npad.engine.cost import Timing, Unit
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Comparison, compare_with_all
-from npad.evaluate.report import decode_timed
 from npad.metrics.metric import Metric
 from npad.metrics.registry import metric_named
 from npad.model import name_of
@@ -90,11 +90,13 @@ class Options:
 
     Attributes:
         budget: the largest mean cost of a sentence.
-        unit: of the budget: "calls" of the model, re-scoring included, or "milliseconds".
+        unit: of the budget: "calls" of the model, re-scoring included, or "milliseconds" on this
+            machine.
         metric: the name of a metric; `bleu` by default, `logprob` without references.
         check_all: compare all candidates within the budget on the held-out part, not only the best.
         seed: of the split, of the order of the sentences and of the resampling.
         first_rung: fewest sentences on which candidates are dropped.
+        batch: sentences decoded at a time where the unit is milliseconds.
     """
 
     budget: float = field(metadata={"above": 0})
@@ -103,6 +105,7 @@ class Options:
     check_all: bool = False
     seed: int = field(default=0, metadata={"minimum": 0, "maximum": MAX_SEED})
     first_rung: int = field(default=FIRST_RUNG, metadata={"minimum": 1})
+    batch: int = field(default=1, metadata={"minimum": 1})
 
     def __post_init__(self) -> None:
         ensure_fields(self)
@@ -122,6 +125,8 @@ class Calibration:
         rungs: the rounds of the search.
         sentences: of the first and of the held-out part.
         held_out: quality and cost on the held-out part, of those decoded there.
+        times: where the unit is milliseconds, the times of the same, measured in turn on the first
+            held-out sentences; their medians are the costs in `held_out`.
         first: the best within the budget on the first part.
         winner: the recommendation.
         on_selection: the winner beside the others of the last rung.
@@ -137,6 +142,7 @@ class Calibration:
     rungs: Sequence[Rung]
     sentences: tuple[int, int]
     held_out: Mapping[str, Outcome]
+    times: Mapping[str, Timing]
     first: str
     winner: str
     on_selection: Mapping[str, Comparison]
@@ -206,7 +212,8 @@ def calibrate(
     if not by_name or len(by_name) < len(candidates):
         raise InvalidInput("candidates must be one or more, each with a name of its own")
     decoders = {name: candidate.decoder for name, candidate in by_name.items()}
-    sizes, timed = rung_sizes(len(selection.sources), options.first_rung), options.unit != "calls"
+    sizes = rung_sizes(len(selection.sources), options.first_rung)
+    timed = options.unit == "milliseconds"
     limits = limits or Decoding(Greedy(), pipeline.max_length, pipeline.max_rows)
     trials = Trials(
         pipeline,
@@ -215,11 +222,8 @@ def calibrate(
         record or Record(),
         identity or name_of(pipeline.model),
         read,
-        sizes[0] if timed else None,
+        options.batch if timed else None,
     )
-    if timed:  # what happens once must not count
-        first = list(map(read, selection.sources[:8]))
-        decode_timed(pipeline, first, replace(limits, decoder=Greedy()))
     work = Work({n: d.rows for n, d in decoders.items()}, sizes, len(held.sources), progress)
     searched = _part(trials, metric, selection, sizes)
     checked = _part(trials, metric, held, [len(held.sources)])
@@ -244,6 +248,11 @@ def calibrate(
         name: trials.measure(checked, decoders[name], len(held.sources), work.add)
         for name in finalists
     }
+    times: dict[str, Timing] = {}
+    if timed:
+        times = trials.in_turn(held.sources, {name: decoders[name] for name in finalists})
+        for name, timing in times.items():
+            on_held[name] = on_held[name]._replace(cost=timing.milliseconds)
     winner, comparisons = _unbeaten(metric, finalists, on_held, options)
     last = {name: measured[name, sizes[-1]].statistics for name in rungs[-1].points}
     on_selection: dict[str, Comparison] = {}
@@ -258,6 +267,7 @@ def calibrate(
         rungs=rungs,
         sentences=(len(selection.sources), len(held.sources)),
         held_out={name: found.point(metric) for name, found in on_held.items()},
+        times=times,
         first=ranking[0],
         winner=winner,
         on_selection=on_selection,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from npad.calibrate.calibrate import Calibration
+from npad.engine.cost import SHORT_UNITS
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import RESAMPLES, SIGNIFICANT, Comparison, Difference
 from npad.evaluate.plots import Curve, Panel, Point, curves
@@ -81,6 +82,8 @@ def as_record(
     for name, row in latest.items():
         held = found.held_out.get(name)
         row["held_out"] = held and {"score": sign * held.quality, "cost": held.cost}
+        if held and name in found.times:
+            row["held_out"]["seconds"] = found.times[name].seconds
         for key, comparisons in (
             ("on_selection", found.on_selection),
             ("on_held_out", found.on_held_out),
@@ -93,6 +96,7 @@ def as_record(
         "lower_is_better": found.metric.lower_is_better,
         "unit": found.options.unit,
         "budget": found.options.budget,
+        "measured": asdict(found.times[found.winner]) if found.times else None,
         "seed": found.options.seed,
         "references": found.references,
         "candidates": len(found.candidates),
@@ -133,7 +137,7 @@ def shown(data: Data) -> list[str]:
 
 def header(data: Data) -> list[str]:
     """Return the heads of the table's columns."""
-    unit = "ms" if data["unit"] == "milliseconds" else data["unit"]
+    unit = SHORT_UNITS[data["unit"]]
     metric = data["metric"]
     return ["decoder", f"search: {metric}", unit, f"held out: {metric}", unit, "lead", "p"]
 
@@ -147,7 +151,7 @@ def table_rows(data: Data) -> list[list[str]]:
         cells = [f"{name} *" if name in data["frontier"] else name]
         last = row["sentences"] == data["sentences"]["search"]
         cells += [f"{row['score']:.2f}" if last else "–", f"{row['cost']:.1f}" if last else "–"]
-        cells += [f"{held['score']:.2f}", f"{held['cost']:.1f}"] if held else ["–", "–"]
+        cells += [f"{held['score']:.2f}", _cost(held)] if held else ["–", "–"]
         if name == data["winner"]:
             cells += ["recommended", ""]
         elif comparison is None:
@@ -156,6 +160,13 @@ def table_rows(data: Data) -> list[list[str]]:
             cells += [str(Difference(**comparison["difference"])), _p(comparison["adjusted"])]
         lines.append(cells)
     return lines
+
+
+def _cost(held: Data) -> str:
+    """Return a cost on the held-out sentences; of a time, also half the range of its rounds."""
+    seconds = held.get("seconds")
+    spread = f"±{500 * (max(seconds) - min(seconds)):.1f}" if seconds else ""
+    return f"{held['cost']:.1f}{spread}"
 
 
 def _p(value: float) -> str:
@@ -171,6 +182,13 @@ def summary(data: Data) -> list[str]:
         f"Of {data['candidates']} decoders, those within {data['budget']:g} {data['unit']} a "
         f"sentence were compared: {', '.join(rungs)}."
     ]
+    if timing := data.get("measured"):
+        batch = timing["batch"]
+        by = "one by one" if batch == 1 else f"in batches of {batch:,}"
+        lines.append(
+            f"Times are of sentences decoded {by} on {timing['machine']}; held-out ones are "
+            f"medians of {len(timing['seconds'])} rounds in which the decoders took turns."
+        )
     if data["references"].startswith("beam"):
         lines.append(
             f"Without references, outputs were compared with those of {data['references']}."

@@ -6,20 +6,24 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npad.calibrate.halving import Outcome
+from npad.engine.cost import Timing, Unit
+from npad.engine.devices import machine_name
 from npad.evaluate.report import decode_timed
+from npad.evaluate.timing import ROUNDS, time_in_turn, warm_up
 from npad.metrics.metric import FloatArray, Metric, Reference
+from npad.model import Capabilities
 from npad.pipelines.pipeline import Pipeline
 from npad.reproduce.bench import decoder_signature
-from npad.reproduce.record import Record, is_number
+from npad.reproduce.record import Record, has_form, is_number
 from npad.search.decoder import Decoder
 from npad.search.request import Decoding
 
-Unit = Literal["calls", "milliseconds"]
+TIMED_BATCHES = 24  # batches of the held-out sentences on which the finalists are timed in turn
 
 
 class Measured(NamedTuple):
@@ -63,7 +67,7 @@ class Trials:
         record: where outputs are kept.
         identity: what else outputs depend on: the model's files, the device.
         read: returns what the pipeline reads for a source.
-        batch: sources decoded at a time; None for all. Milliseconds depend on it.
+        batch: sources decoded at a time, on which milliseconds depend; None for all.
     """
 
     def __init__(
@@ -77,7 +81,12 @@ class Trials:
         batch: int | None,
     ) -> None:
         self.pipeline, self.limits, self.unit = pipeline, limits, unit
-        self.record, self.identity, self.read, self.batch = record, identity, read, batch
+        self.record, self.read, self.batch = record, read, batch
+        self.machine: str | None = None
+        if unit == "milliseconds":
+            self.machine = machine_name(Capabilities.of(pipeline.model).device)
+            identity = f"{identity} {self.machine}"
+        self.identity = identity
         self.calls = 0  # of all outputs asked for, recorded ones included
         self.seconds = 0.0
 
@@ -97,18 +106,47 @@ class Trials:
 
     def _decode(self, sources: Sequence[str], decoder: Decoder) -> dict[str, Any]:
         decoding, batch = replace(self.limits, decoder=decoder), self.batch or len(sources)
-        parts = [
-            decode_timed(
-                self.pipeline, list(map(self.read, sources[start : start + batch])), decoding, batch
-            )
+        batches = [
+            list(map(self.read, sources[start : start + batch]))
             for start in range(0, len(sources), batch)
         ]
+        if self.unit == "milliseconds":
+            for part in warm_up(batches, Capabilities.of(self.pipeline.model).device):
+                decode_timed(self.pipeline, part, decoding, batch)
+        parts = [decode_timed(self.pipeline, part, decoding, batch) for part in batches]
         outputs = [output for part in parts for output in part.outputs]
         return {
             "texts": [output.text for output in outputs],
             "log_probs": [output.log_prob for output in outputs],
             "calls": sum(part.calls + part.rescored for part in parts),
             "seconds": sum(part.seconds for part in parts),
+        }
+
+    def in_turn(self, sources: Sequence[str], decoders: Mapping[str, Decoder]) -> dict[str, Timing]:
+        """Return the times of decoders that take turns on the first sentences.
+
+        Raises:
+            StorageError: the recorded ones have another form.
+        """
+        batch = self.batch or len(sources)
+        timed = list(sources[: TIMED_BATCHES * batch])
+        digest = hashlib.sha256("\n".join(timed).encode()).hexdigest()[:32]
+        names = [decoder_signature(decoder) for decoder in decoders.values()]
+        decodings = {n: replace(self.limits, decoder=decoder) for n, decoder in decoders.items()}
+
+        def measure() -> list[Sequence[float]]:
+            found = time_in_turn(self.pipeline, list(map(self.read, timed)), decodings, batch)
+            return [timing.seconds for timing in found.values()]
+
+        seconds: list[list[float]] = self.record.row(
+            ("times", self.identity, batch, digest, ROUNDS, *names),
+            measure,
+            lambda value: has_form(value, [[is_number]]) and len(value) == len(names),
+        )
+        assert self.machine is not None
+        return {
+            name: Timing(tuple(times), batch, len(timed), self.machine)
+            for name, times in zip(decoders, seconds, strict=True)
         }
 
     def measure(

@@ -32,11 +32,11 @@ from npad.calibrate.report import (
     table_rows,
     verdict,
 )
-from npad.calibrate.trials import Unit
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
 from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, Precision
 from npad.cli.terminal import bar, console
+from npad.engine.cost import Unit
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.plots import ensure_plottable
@@ -87,9 +87,15 @@ def command(
     milliseconds: Annotated[
         float | None,
         typer.Option(
-            "--milliseconds", "--ms", help="Budget: milliseconds a sentence.", metavar="N"
+            "--milliseconds",
+            "--ms",
+            help="Budget: milliseconds a sentence on this machine, when it is idle.",
+            metavar="N",
         ),
     ] = None,
+    batch: Annotated[
+        int, typer.Option(help="With --milliseconds: sentences decoded at a time.", min=1)
+    ] = 1,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -159,7 +165,9 @@ def command(
         npad calibrate valid.en -d npad --inner beam --width 5 --chains 10 --calls 1000
     """
     budget, unit = _budget(calls, milliseconds)
-    options = Options(budget, unit, metric, check_all, split_seed)
+    if batch > 1 and unit == "calls":
+        raise InvalidInput("--batch is of a budget of time: give --milliseconds, or leave it out")
+    options = Options(budget, unit, metric, check_all, split_seed, batch=batch)
     if decoder is not None and not isinstance(decoder, NPAD):
         raise InvalidInput(
             "only NPAD has a σ₀ to calibrate; leave out --decoder to try all decoders, or choose "
@@ -179,7 +187,9 @@ def command(
     if recordings:
         pipeline = transcriber = load_as(Transcriber, model, place)
     else:
-        pipeline = load_as(Translator, model, place, precision).caching()
+        pipeline = translator = load_as(Translator, model, place, precision)
+        if unit == "calls":  # a cache would leave tokenising out of the time
+            pipeline = translator.caching()
     space = DecoderSpace(pipeline.model, str(options.metric), options.unit, _numbers(sigmas))
     candidates = space.candidates() if decoder is None else space.sigma_candidates(decoder)
     identity = (fingerprint(model)[:32], place, precision, max_length, max_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +15,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.cli.decoder_options import compares
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName, WithTime
 from npad.cli.terminal import bar, console, is_terminal
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
-from npad.evaluate.report import NLL, Report, compare
+from npad.evaluate.report import NLL, Report, compare, with_times
 from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Translation
@@ -83,6 +84,7 @@ def command(
             metavar="NAME",
         ),
     ] = None,
+    with_time: WithTime = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object per decoder.", rich_help_panel=OUTPUT),
@@ -110,8 +112,10 @@ def command(
     if exact:
         decodings |= {Exact().title: replace(next(iter(decodings.values())), decoder=Exact())}
     if reference is not None or any(lines.is_file for lines in inputs):
-        _measure(inputs, reference, model, device, decodings, metric, as_json, are_texts)
+        _measure(inputs, reference, model, device, decodings, metric, as_json, are_texts, with_time)
         return
+    if with_time:
+        raise InvalidInput("--time is measured on the lines of a file: give one")
     if metric is not None:
         raise InvalidInput("--metric is of a file: give one, and --reference")
     translator, out = load_as(Translator, model, device_named(device, "--device")), console()
@@ -155,6 +159,7 @@ def _measure(
     metrics: list[str] | None,
     as_json: bool,
     are_texts: bool,
+    with_time: bool,
 ) -> None:
     """Measure the decoders on lines, and print a table or JSON."""
     sources = list(chain.from_iterable(inputs))
@@ -165,6 +170,10 @@ def _measure(
     translator = load_as(Translator, model, device_named(device, "--device"))
     with bar("comparing", len(sources)) as progress:
         reports = compare(translator, sources, references, decodings, metrics, progress)
+    if with_time:
+        with bar("timing") as progress:
+            step = partial(progress, "timing")
+            reports = with_times(translator, sources, decodings, reports, step)
     if as_json:
         for name, report in reports.items():
             record = {"strategy": name, **report.to_json()}
@@ -174,6 +183,8 @@ def _measure(
     name = Path(inputs[0].argument).name if inputs[0].is_file else "texts"
     title = f"{name}, {counted(len(sources), 'sentence')}, model {model}"
     console().print(comparison_table(reports, title, metrics or []), "")
+    if with_time:
+        console().print(time_table(reports), "")
     console().print(legend(metrics or [], references is not None), end="")
 
 
@@ -261,6 +272,25 @@ def comparison_table(
         scores = [_score(report.scores[key], 2 if key == NLL else 1) for key in titles]
         ratio = "–" if report.length_ratio is None else f"{report.length_ratio:.3f}"
         table.add_row(name, *scores, *gains, *([ratio] if has_ratio else []), calls)
+    return table
+
+
+def time_table(reports: Mapping[str, Report]) -> Table:
+    """Return the table of times: medians, and in brackets the fastest and the slowest round."""
+    alone, many = next(iter(reports.values())).times
+    table = Table(
+        title=f"Time on {alone.machine}; rounds in turn: {len(alone.seconds)}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    table.add_column("strategy")
+    for name in ("one sentence alone", f"batches of {many.batch}: sentences per second"):
+        table.add_column(name, justify="right")
+    for name, report in reports.items():
+        table.add_row(name, *report.in_words())
     return table
 
 

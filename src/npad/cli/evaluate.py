@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,12 +24,13 @@ from npad.cli.options import (
     MaxSource,
     ModelName,
     Precision,
+    WithTime,
 )
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.report import NLL, Report, evaluate
+from npad.evaluate.report import NLL, Report, evaluate, with_times
 from npad.metrics.metric import Metric, Reference
 from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
@@ -167,6 +169,7 @@ def command(
     ] = None,
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
+    with_time: WithTime = False,
     where: Placement = HERE,
     *,
     decoder: Decoder,
@@ -192,6 +195,8 @@ def command(
     files = EvaluationFiles.read(source, reference, model, are_texts)
     if files.kind is not Translator and where.engine is not None:
         raise InvalidInput("pictures and recordings are evaluated without --engine; leave it out")
+    if with_time and (files.kind is not Translator or where.engine is not None):
+        raise InvalidInput("--time is measured on texts in this process, without --engine")
     if files.kind is Transcriber and precision != "float32":
         raise InvalidInput("recordings are evaluated without --precision; leave it out")
     with ExitStack() as stack:
@@ -206,16 +211,20 @@ def command(
         with bar("evaluating", total) as progress:
             decoded = Decoded(progress, "evaluating", total)
             stack.enter_context(on_decoded(decoded.add))
+            limit = pipeline.max_length if max_length is None else max_length
+            decoding = Decoding(decoder, limit, max_rows)
             report, outputs = evaluate(
                 pipeline,
                 sources,
                 files.references,
-                Decoding(
-                    decoder, pipeline.max_length if max_length is None else max_length, max_rows
-                ),
+                decoding,
                 metric,
                 lambda done, total: decoded.reach(done),
             )
+        if with_time:
+            with bar("timing") as progress:
+                step, texts = partial(progress, "timing"), list(sources)
+                report = with_times(pipeline, texts, {"": decoding}, {"": report}, step)[""]
         if as_json:
             print(json.dumps(report.to_json()))
         else:
@@ -258,13 +267,25 @@ def _rows(report: Report) -> dict[str, str]:
         "unique hypotheses": f"{report.unique:.1f} per {unit}",
         "finished": f"{report.finished:.1%}",
         **{name: f"{n / size:,.1f} a {unit}, {n:,} in all" for name, n in calls.items()},
-        "time": f"{report.seconds:.1f} s",
+        "time": f"{report.seconds:.1f} s, {size / report.seconds:,.1f} {unit}s per second",
+        **_times(report),
         "decoding": report.signature,
     }
     if report.sound_seconds:
         rows["time"] += f", {report.seconds / report.sound_seconds:.3f} of real time"
     signatures = {f"{metric.title} by": metric.signature() for metric in _metrics(report)}
     return rows | {name: signature for name, signature in signatures.items() if signature}
+
+
+def _times(report: Report) -> dict[str, str]:
+    """Return the times of one sentence alone and of many together, if they were measured."""
+    if not report.times:
+        return {}
+    alone, many = report.in_words()
+    return {
+        f"one {report.unit} alone": f"{alone}, on {report.times[0].machine}",
+        f"batches of {report.times[1].batch}": many,
+    }
 
 
 def _legend(report: Report) -> str:

@@ -43,6 +43,10 @@ def command(
 
         npad transcribe --model whisper-tiny.en talk.wav
 
+        npad fetch firefox-en-pt
+
+        npad translate --model firefox-en-pt "Good morning!"
+
         npad fetch whisper-tiny.en --from tiny.en.pt --from tokenizer.json -o models/tiny
     """
     if name is None:
@@ -64,6 +68,6 @@ def _releases_table() -> Table:
     for column in ("model", "download", "licence", "what it is"):
         table.add_column(column, justify="right" if column == "download" else "left")
     for name, release in RELEASES.items():
-        size = sum(wheel.size for wheel in WHEELS[name]) / 2**20
+        size = sum({wheel.sha256: wheel.size for wheel in WHEELS[name]}.values()) / 2**20
         table.add_row(name, f"{size:.0f} MiB", release.licence, release.summary)
     return table

@@ -10,6 +10,7 @@ import typer
 from npad.cli.fit_confidence import as_record, summary
 from npad.cli.options import DEFAULT_MODEL
 from npad.cli.terminal import console, figures
+from npad.errors import StorageError
 from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ABOUT, ModelReference
@@ -20,7 +21,7 @@ from npad.storage import checkpoint
 from npad.storage.actors import read_actor
 from npad.storage.confidence import Confidence
 from npad.training.recipe import LEARNING_RATES
-from npad.validation import counted
+from npad.validation import brief, counted
 
 
 def command(
@@ -63,10 +64,16 @@ def command(
     rows["default selector"] = selector
     if fit is not None:
         rows["confidence"] = summary(fit)
-    if "training" in config:
-        rows |= _training_rows(config["training"])
-    if "actor" in config:
-        rows["actor"] = _actor_row(config["actor"])
+    try:
+        if "training" in config:
+            rows |= _training_rows(config["training"])
+        if "actor" in config:
+            rows["actor"] = _actor_row(config["actor"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{config['folder']} is damaged: what it says of its training cannot be read "
+            f"({brief(error)})"
+        ) from error
     if config:
         rows["folder"] = f"{config['folder']} (format {config['format']}, npad {config['npad']})"
     console().print(figures(rows))
@@ -102,7 +109,7 @@ def _with_rate(recipe: dict[str, Any]) -> dict[str, Any]:
     """Return a recipe with the learning rate that its optimiser has by default."""
     rate = recipe.get("learning_rate")
     return recipe | {
-        "learning_rate": LEARNING_RATES.get(recipe["optimiser"]) if rate is None else rate
+        "learning_rate": LEARNING_RATES.get(recipe.get("optimiser", "")) if rate is None else rate
     }
 
 

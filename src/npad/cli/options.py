@@ -59,6 +59,14 @@ Nbest = Annotated[
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
 ]
+WithTime = Annotated[
+    bool,
+    typer.Option(
+        "--time",
+        help="Also measure milliseconds per sentence alone, and sentences per second in batches "
+        "of 64: three rounds, on the first sentences.",
+    ),
+]
 AsText = Annotated[
     bool,
     typer.Option(

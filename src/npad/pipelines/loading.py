@@ -15,10 +15,11 @@ from torch import Tensor
 
 from npad.engine.devices import PRECISIONS, device_named
 from npad.errors import InvalidInput
-from npad.models import toy
+from npad.models import ssru, toy
 from npad.models.cgru.fast import prepared
 from npad.models.low_precision import LowPrecision
 from npad.pipelines.captioning import Captioner
+from npad.pipelines.firefox import load_firefox
 from npad.pipelines.names import ModelReference, PythonName, languages_of
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.sound import log_mel
@@ -57,7 +58,8 @@ def load(
             phrases; a folder that `npad train` wrote; `hf:NAME_OR_PATH`, a Hugging Face model with
             its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
             one. A decoder-only model continues the text; `chat:NAME_OR_PATH` answers it, as a
-            user's message in the tokenizer's chat template. `my.py:make` runs that Python file and
+            user's message in the tokenizer's chat template. A folder of a translation model of
+            Firefox. `my.py:make` runs that Python file and
             takes the pipeline from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
@@ -110,6 +112,8 @@ def load_as(
         pipeline = _load_pretrained(reference.pretrained, reference.chat, device)
     elif reference.folder is not None:
         pipeline = _load_folder(reference.folder, device)
+    elif reference.firefox is not None:
+        pipeline = load_firefox(reference.firefox, device)
     elif reference.python is None:
         pipeline = Translator(
             toy.model(), list, toy.detokenise, toy.tokenise, languages=("de", "en")
@@ -144,6 +148,8 @@ def defaults_of(name: str | Path) -> Defaults:
         InvalidInput: the configuration of a Hugging Face model cannot be loaded safely.
     """
     reference = ModelReference.parse(name)
+    if reference.firefox is not None:
+        return Defaults.from_facts(ssru.RELATIVE_NOISE, open_ended=False)
     if reference.pretrained is None:
         return Defaults()
     from npad.models.huggingface.loading import continues_text  # needs the extra `hf`
@@ -215,7 +221,13 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
     def encode_message(text: str) -> list[int]:
         message = {"role": "user", "content": text}
         options = {"add_generation_prompt": True, "return_dict": True}
-        return list(tokenizer.apply_chat_template([message], **options)["input_ids"])
+        try:
+            return list(tokenizer.apply_chat_template([message], **options)["input_ids"])
+        except Exception as error:  # a template is a program, of strangers
+            raise InvalidInput(
+                f"the chat template of {name} fails with {brief(error)}; write hf:{name}, and the "
+                "prompt as the model expects it"
+            ) from error
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         if chat:

@@ -1,10 +1,11 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
-is asked through its chat template; anything else is a folder. `my.py:make` is from a Python file,
-which is run as `python my.py` would run it, with the user's rights. Only a name that is typed leads
-there: no file of a model, a run or a result names one. Installed packages may bring more names, by
-the entry points npad.models; a folder of the same name comes first.
+is asked through its chat template, `firefox:FOLDER` is a translation model of Firefox; anything
+else is a folder. `my.py:make` is from a Python file, which is run as `python my.py` would run it,
+with the user's rights. Only a name that is typed leads there: no file of a model, a run or a result
+names one. Installed packages may bring more names, by the entry points npad.models; a folder of the
+same name comes first.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ ABOUT = {
 }
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
-EXAMPLES = {HUGGING_FACE: "facebook/bart-base", CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct"}
+FIREFOX = "firefox:"
+VOCABULARY = "*vocab*.spm*"  # in a folder of Firefox
+EXAMPLES = {
+    HUGGING_FACE: "facebook/bart-base",
+    CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct",
+    FIREFOX: "firefox-en-pt",
+}
 # The languages that a name ends with: runs/en-cs, Helsinki-NLP/opus-mt-en-de, …:eng_Latn-deu_Latn.
 LANGUAGE = "([a-z]{2,3}(?:_[A-Za-z]{2,4})?)"
 LANGUAGES = re.compile(f"(?:.*[/:\\\\])?(?:opus-mt-(?:.*-)?)?{LANGUAGE}-{LANGUAGE}", re.DOTALL)
@@ -76,6 +83,7 @@ class ModelReference:
     name: str  # as the user wrote it
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
+    firefox: Path | None = None  # the folder of a translation model of Firefox
     chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
     python: PythonName | Plugin | None = None
 
@@ -83,13 +91,14 @@ class ModelReference:
     def parse(cls, name: str | Path) -> ModelReference:
         """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, `FILE.py:NAME`.
 
-        Anything else is the path of a folder; one that `npad fetch` wrote needs no prefix.
+        Anything else is the path of a folder: one that npad trained or `npad fetch` wrote, or one
+        of Firefox, which may also be written `firefox:FOLDER`.
 
         Raises:
             InvalidInput: `name` is not a path, `hf:` or `chat:` is not followed by a name, or the
                 model has not been fetched yet.
         """
-        from npad.pipelines.fetching import RELEASES, SEAL  # not needed to start a command
+        from npad.pipelines.fetching import RELEASES  # not needed to start a command
 
         ensure_path("name", name)
         text = str(name)
@@ -103,11 +112,22 @@ class ModelReference:
                     raise InvalidInput(f"{rule}, such as {prefix}{example}")
                 if pretrained in RELEASES and not os.path.lexists(pretrained):
                     raise _not_fetched(pretrained)
+                if prefix == FIREFOX:
+                    return cls(text, firefox=Path(pretrained))
                 return cls(text, pretrained=pretrained, chat=prefix == CHAT)
         python = PythonName.parse(text) if isinstance(name, str) else None
         if python is not None:
             return cls(text, python=python)
-        folder = SHIPPED.get(text, Path(name))
+        return cls._of_folder(text)
+
+    @classmethod
+    def _of_folder(cls, text: str) -> ModelReference:
+        """Return the reference of a name without a prefix: a folder, or the model of a plug-in."""
+        from npad.pipelines.fetching import RELEASES, SEAL  # not needed to start a command
+
+        folder = SHIPPED.get(text, Path(text))
+        if any(folder.glob(VOCABULARY)):
+            return cls(text, firefox=folder)
         if os.path.lexists(folder):
             fetched = (folder / SEAL).is_file()
             return cls(text, pretrained=text) if fetched else cls(text, folder=folder)
@@ -120,6 +140,13 @@ class ModelReference:
         if similar:
             raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
         return cls(text, folder=folder)
+
+    @property
+    def foreign_folder(self) -> Path | None:
+        """The folder of a model that another program wrote; None if it is in no folder."""
+        if self.pretrained is not None and Path(self.pretrained).is_dir():
+            return Path(self.pretrained)
+        return self.firefox
 
     def require_folder(self, purpose: str) -> Path:
         """Return the folder of a model that npad trained.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 
 from npad.decoding import decode
-from npad.engine.cost import count_calls
+from npad.engine.cost import count_calls, now
 from npad.models.cgru.fast import Prepared
 from npad.models.cgru.model import AttentionModel
 from npad.models.low_precision import LowPrecision
@@ -123,18 +122,10 @@ def times_of(work: Callable[[], Any], repeats: int, device: torch.device) -> lis
     """Return the seconds of each repetition of `work`, kernels of a GPU included."""
     times = []
     for _ in range(repeats):
-        wait(device)
-        start = time.perf_counter()
+        start = now(device)
         work()
-        wait(device)
-        times.append(time.perf_counter() - start)
+        times.append(now(device) - start)
     return times
-
-
-def wait(device: torch.device) -> None:
-    """Wait until a GPU has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -55,9 +54,9 @@ def fingerprint(model: str) -> str:
     """Return a digest of npad's version and a model's files.
 
     A model that npad trained is known by its config.json, which holds the checksums of the other
-    files, its confidence.json and its actor.json; a Hugging Face folder by all its files; a Python
-    file by its name and its text. A name on the Hugging Face hub, and the toy, are known by name
-    only.
+    files, its confidence.json and its actor.json; a folder of Hugging Face or of Firefox by all its
+    files; a Python file by its name and its text. A name on the Hugging Face hub, and the toy, are
+    known by name only.
     """
     reference = ModelReference.parse(model)
     parts = [__version__]
@@ -67,8 +66,8 @@ def fingerprint(model: str) -> str:
         for name in (confidence.FILE, actors.ACTOR):
             if os.path.lexists(folder / name):
                 parts.append(file_digest(folder / name))
-    elif reference.pretrained is not None and Path(reference.pretrained).is_dir():
-        folder = Path(reference.pretrained)
+    elif reference.foreign_folder is not None:
+        folder = reference.foreign_folder
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         parts += [f"{path.relative_to(folder)}:{file_digest(path)}" for path in files]
         parts += ["chat"] if reference.chat else []

@@ -7,7 +7,7 @@ spaced and extended without moving, all shifted by one uniform number per senten
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -17,7 +17,10 @@ from npad.noise.random import Keys, fold, one_uniform
 from npad.rows import Problems
 from npad.search.sampling import Draw, Sampling
 
-RESOLUTION = 2.0**-53  # of a code, in float64
+BELOW_ONE = 1 - 2.0**-53  # the largest code, in float64
+# The probability of a prefix below which its code is spent: fewer than 65,536 codes in [0, 1) do
+# not share such a prefix, and rescaling has magnified rounding errors of the model by 65,536.
+SPENT = 2.0**-16
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Arithmetic(Sampling):
     """Draw samples by evenly spaced codes: each is a sample of the model, and together they differ.
 
     Fields and cost are those of `Sampling`; fewer samples are the first of more. The shift is keyed
-    by (seed, sentence id, chain).
+    by (seed, sentence id, chain). A code tells outputs apart down to a probability of 2⁻¹⁶; further
+    tokens are drawn as `Sampling` draws them, so that rounding in another batch does not add up.
     """
 
     compared: ClassVar[bool] = False
@@ -35,36 +39,40 @@ class Arithmetic(Sampling):
         keys = Keys(self.seed, problems.ids, problems.chains, zeros, zeros, "arithmetic")
         codes = van_der_corput(self.samples, problems.ids.device)
         codes = (one_uniform(keys.streams())[:, None] + codes) % 1.0
-        return CodeDraw(self, self._streams(problems), codes)
+        return CodeDraw(self, self._streams(problems), codes, torch.ones_like(codes))
 
 
 @dataclass(frozen=True)
 class CodeDraw(Draw):
     """Take the token in whose interval each row's code lies, and rescale the code to the interval.
 
-    Rescaling by p uses up −log₂ p bits of a code. Fresh bits, keyed as Sampling's draws, fill in
-    from below, so that no output is too long for them. Codes are written in place.
+    Rescaling by p uses up −log₂ p bits of a code. Once it is spent, every token has a fresh number,
+    keyed as Sampling's draws. Codes and probabilities are written in place.
     """
 
     codes: Tensor  # [groups, samples], in [0, 1), float64
+    left: Tensor  # [groups, samples], the probability of each prefix, float64
 
     def _draw(self, p: Tensor, step: Tensor) -> Tensor:
         cumulative = p.to(torch.float64).cumsum(-1)
         total = cumulative[..., -1:]
-        threshold = self.codes[..., None] * total
+        fresh = one_uniform(fold(self.streams, step)).to(torch.float64)
+        codes = torch.where(self.left < SPENT, fresh, self.codes)
+        threshold = codes[..., None] * total
         threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
         drawn = torch.searchsorted(cumulative, threshold, right=True)
         drawn = drawn.clamp(max=p.shape[-1] - 1)  # NaN gives n; the search loop reports it
         high = cumulative.gather(-1, drawn)
         before = cumulative.gather(-1, (drawn - 1).clamp(min=0))
         low = torch.where(drawn > 0, before, torch.zeros_like(before))
-        fresh = one_uniform(fold(self.streams, step))[..., None] * RESOLUTION * total
-        codes = (threshold - low + fresh) / (high - low)
-        self.codes.copy_(codes.squeeze(-1).clamp(0.0, 1.0 - RESOLUTION))
+        rescaled = (threshold - low) / (high - low)
+        self.codes.copy_(rescaled.squeeze(-1).clamp(0.0, BELOW_ONE))
+        self.left.mul_(((high - low) / total).squeeze(-1))
         return drawn.squeeze(-1)
 
     def groups(self, index: Tensor) -> CodeDraw:
-        return replace(self, streams=self.streams[index], codes=self.codes[index])
+        parts = (self.streams[index], self.codes[index], self.left[index])
+        return CodeDraw(self.sampling, *parts)
 
 
 def van_der_corput(count: int, device: torch.device) -> Tensor:

@@ -313,6 +313,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise StorageError(
             f"{folder}/{CONFIG} is damaged: its checksum is not the one that it holds"
         )
+    training = about.get("training", {})
+    if not (isinstance(training, dict) and isinstance(training.get("recipe", {}), dict)):
+        raise StorageError(f"{folder}/{CONFIG} is damaged: 'training' must hold a recipe's options")
     return about
 
 

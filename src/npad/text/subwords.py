@@ -1,4 +1,4 @@
-"""Subword vocabularies: byte-level BPE (Sennrich et al., 2016), which covers every text."""
+"""Subword vocabularies: byte-level BPE (Sennrich et al., 2016), and SentencePiece models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, StorageError
 from npad.validation import ensure_integer
 
 SIDES = ("source", "target")
@@ -135,6 +135,53 @@ class Detokeniser:
         batch = [_identifiers(tokens) for tokens in sequences]
         texts = self.subwords.tokenizer.decode_batch(batch, skip_special_tokens=False)
         return [str(text) for text in texts]
+
+
+@dataclass(frozen=True)
+class SentencePieces:
+    """A SentencePiece model (Kudo & Richardson, 2018), as Firefox has them; tokens are its ids."""
+
+    processor: Any
+
+    @classmethod
+    def parse(cls, content: bytes, path: Path) -> SentencePieces:
+        """Parse the content of a `.spm` file.
+
+        Args:
+            content: the unpacked bytes.
+            path: the file, for error messages.
+
+        Raises:
+            InvalidInput: the library is not installed.
+            StorageError: the content is no SentencePiece model, or has no end token.
+        """
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            needs = "models of Firefox need sentencepiece"
+            raise InvalidInput(f'{needs}: pip install "npad[firefox]"') from error
+        try:
+            processor = SentencePieceProcessor(model_proto=content)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise StorageError(f"{path} is no sound SentencePiece model") from error
+        if processor.get_piece_size() < 1 or processor.eos_id() != 0:
+            raise StorageError(f"{path} is no vocabulary of Marian: its end token must be token 0")
+        return cls(processor)
+
+    def __len__(self) -> int:
+        return int(self.processor.get_piece_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of texts, without end tokens."""
+        return [list(tokens) for tokens in self.processor.encode(list(texts))]
+
+    def __call__(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return str(self.processor.decode(list(tokens)))
+
+    def all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of many sequences of tokens."""
+        return [str(text) for text in self.processor.decode([list(s) for s in sequences])]
 
 
 def _identifiers(tokens: Sequence[int]) -> list[int]:

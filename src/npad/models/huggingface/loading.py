@@ -166,12 +166,18 @@ def _first_stamp(model: Any) -> int | None:
 def constrained(adapter: HuggingFace) -> Any:
     """Return the model constrained by its generation config: tokens forbidden, lengths set, …"""
     config, device = adapter.model.generation_config, adapter.device
-    never, first = config.suppress_tokens or (), config.begin_suppress_tokens or ()
-    words, ngram, shortest = (
-        config.bad_words_ids or (),
+    ngram, shortest, vocabulary = (
         config.no_repeat_ngram_size,
         config.min_length,
+        adapter.special.bos,
     )
+
+    def known(tokens: Any) -> list[int]:
+        """Return the tokens that the model has; it writes no others."""
+        return [token for token in tokens or () if 0 <= token < vocabulary]
+
+    never, first = known(config.suppress_tokens), known(config.begin_suppress_tokens)
+    words = [word for word in config.bad_words_ids or () if word and known(word) == word]
     if not (words or never or first or ngram or shortest):
         return adapter
     if not (ngram or shortest) and all(len(word) == 1 for word in words):
@@ -205,8 +211,21 @@ def _config(name: str, files: tuple[str, ...]) -> Any:
             raise InvalidInput(f"{name!r} has an adapter, which npad does not load; {way_out}")
         ensure_bounded(_json(name, "tokenizer.json"), f"the tokenizer.json of {name!r}")
     config = _loaded(transformers.AutoConfig, name)
+    _ensure_probabilities(name, config.to_dict())
     config._attn_implementation = None  # it may name a kernel to download and run
     return config
+
+
+def _ensure_probabilities(name: str, config: dict[str, Any]) -> None:
+    """Refuse a dropout that torch refuses even where none is applied."""
+    for field, value in config.items():
+        if isinstance(value, dict):
+            _ensure_probabilities(name, value)
+        elif "drop" in str(field) and isinstance(value, float) and not 0 <= value <= 1:
+            raise InvalidInput(
+                f"{field} in the config.json of {name!r} must be a probability from 0 to 1, not "
+                f"{value}; correct it"
+            )
 
 
 def _model(kind: Any, name: str, config: Any) -> Any:

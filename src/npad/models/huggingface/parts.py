@@ -58,6 +58,7 @@ class Parts:
         self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
         if not self.end_tokens:
             raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
+        _ensure_known("eos_token_id", self.end_tokens, vocabulary, name)
         self.special = Special(bos=vocabulary, eos=self.end_tokens[0], pad=vocabulary)
         self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
         self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
@@ -65,6 +66,8 @@ class Parts:
         self.decoder_prefix: list[int] = []
         if self.is_encoder_decoder:
             self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
+            role = "the decoder's first token (decoder_start_token_id or forced_bos_token_id)"
+            _ensure_known(role, self.decoder_prefix, vocabulary, name)
         self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
 
     @property
@@ -139,6 +142,16 @@ class Parts:
             raise InvalidInput(
                 f"{subject} has {tokens:,} tokens and {self.name} holds at most {self.longest:,}; "
                 "make it shorter"
+            )
+
+
+def _ensure_known(role: str, tokens: list[int], vocabulary: int, name: str) -> None:
+    """Refuse special tokens of a generation config that the model does not have."""
+    for token in tokens:
+        if token is None or not 0 <= token < vocabulary:
+            raise InvalidInput(
+                f"{role} must be one of the {vocabulary:,} tokens of {name}, not {token}; correct "
+                "the model's generation_config.json"
             )
 
 

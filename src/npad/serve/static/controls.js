@@ -58,7 +58,7 @@ export class Controls {
     this.curve = curve;
     this.onChange = onChange;
     this.models = [];
-    this.added = []; // names of options that the server has told of
+    this.added = []; // names of options that only the server knows
     this.state = null;
     form.addEventListener("input", (event) => this.#input(event.target));
     form.addEventListener("change", (event) => this.#change(event.target));
@@ -98,7 +98,7 @@ export class Controls {
     return this.models.find((model) => model.id === this.state?.model) ?? this.models[0];
   }
 
-  /** Show a state in the form. Only what a user touches changes the state, to the digit. */
+  /** Show a state in the form. Values stay exactly as they were given until the user changes them. */
   show(state) {
     this.state = state;
     if (state === null) return;
@@ -148,7 +148,6 @@ export class Controls {
   #change(field) {
     if (!this.state || field.name === "text") return;
     this.#take(field);
-    this.show(this.state);
     this.onChange(field.name);
   }
 

@@ -56,8 +56,11 @@ async function search({ entry = false } = {}) {
     await receive(run, signal, adopt);
     document.body.dataset.search = "done";
     byId("announcement").textContent = `Done: ${run.done.text || "an empty output"}`;
-    if (beside) await receive(beside, signal);
-    await parts.fill(run, view.language, signal);
+    // What goes wrong beside the search takes nothing from its output.
+    const onError = (error) => signal.aborted || fail(error, run);
+    if (beside) await receive(beside, signal).catch(onError);
+    await parts.fill(run, view.language, signal).catch(onError);
+    signal.throwIfAborted();
     await view.compare(run, signal);
   } catch (error) {
     if (error.name !== "AbortError" && !signal.aborted) fail(error, run);
@@ -118,8 +121,10 @@ function onView(changes) {
   remember(state);
 }
 
-/** The user has changed the model, the decoder or an option. */
+/** The user has changed the model, the decoder or an option, and perhaps the text before. */
 function onControls(name) {
+  const typed = form.elements.text.value;
+  if (typed.trim() && typed !== state.text) Object.assign(state, { text: typed, part: null });
   if (name === "model") {
     const { model } = controls;
     const known = examplesOf(model);

@@ -27,7 +27,7 @@ export function offer(place, picture, name, describe) {
   );
 }
 
-/** Everything that a search has told, and what it was compared with. */
+/** Save everything that the server sent of a search, and what it was compared with. */
 export function saveData(run, references, beside) {
   const { text, start, options, steps, chains, bests, done } = run;
   const other = beside && { options: beside.options, done: beside.done };

@@ -34,7 +34,8 @@ export function toRequest(state) {
   const { parts, part } = partsOf(state);
   const query = toSearch({ ...state, text: parts[part].text });
   const wide = { npad: "chains", sampling: "samples" }[state.decoder ?? "npad"];
-  if (wide) query.set("nbest", Math.min(state.options[wide] ?? 50, MOST));
+  const count = Math.min(state.options[wide] ?? 50, MOST);
+  if (wide && count > 0) query.set("nbest", count); // otherwise the server names the mistake
   return query;
 }
 

@@ -40,7 +40,7 @@ export const STEPS = [
     title: "Sampling",
     paragraphs: [
       "Draw each word by its probability, twenty times over, and keep the most probable output. A draw finds the idiom with probability 0.134, so twenty draws miss it with probability 0.056.",
-      "Change the seed to draw again. Nothing guides a sample: it spends as many draws on “i see nothing” as that is probable.",
+      "Change the seed to draw again. Nothing guides a sample: it draws “i see nothing” as often as the model’s probabilities say.",
     ],
     settings: true,
     state: { decoder: "sampling", options: { samples: "20", temperature: "1.0", seed: "0" } },
@@ -50,7 +50,7 @@ export const STEPS = [
     title: "Noise in the hidden state",
     paragraphs: [
       "NPAD runs greedy search ten times over. Before each step, chains 1 to 9 add noise to the model’s hidden state, strong at first and fading as σ₀/t; chain 0 stays clean and is greedy search itself, outlined in the tree.",
-      "Noise moves a chain from one first word to another; as it fades, the chain follows the model to a sensible end. Step through it, then change σ₀: too little noise and all chains agree, too much and they babble.",
+      "Noise moves a chain from one first word to another; as it fades, the chain follows the model to a sensible end. Step through it, then change σ₀: with too little noise all chains agree, with too much their outputs make no sense.",
     ],
     settings: true,
     state: { decoder: "npad", options: CHAINS },
@@ -59,7 +59,7 @@ export const STEPS = [
   {
     title: "The clean model decides",
     paragraphs: [
-      "A noisy chain cannot judge its own output: below the diagonal, noise made outputs look better than they are. So every output is scored again without noise, and the most probable one is kept. As chain 0 is greedy search, NPAD is never worse than greedy search.",
+      "A noisy chain cannot judge its own output: below the diagonal, noise made outputs look better than they are. So every output is scored again without noise, and the most probable one is kept. As chain 0 is greedy search, the output of NPAD is never less probable than that of greedy search.",
       "Exact search proves that no output beats 0.134. Compare what each strategy paid for what it found; on a model this small the proof is cheap, on a real one it is often out of reach. Now leave the tour, and try your own sentences on another model.",
     ],
     state: { decoder: "npad", options: CHAINS },

@@ -155,10 +155,10 @@ export class View {
   }
 
   #warn(done, best) {
-    const told = done && best;
     const { tokens, finished, log_prob: logProb } = best ?? {};
     const { confidence } = done ?? {};
-    const text = told ? warning({ confidence, logProb, tokens, finished }, this.language) : "";
+    const text =
+      done && best ? warning({ confidence, logProb, tokens, finished }, this.language) : "";
     byId("warning").textContent = text;
     byId("warning").hidden = !text;
   }

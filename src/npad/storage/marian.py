@@ -1,0 +1,159 @@
+"""Models in Marian's binary format, as Firefox's translation models come: named, typed tensors.
+
+A file is a version, a number of items, four numbers per item (length of its name, type, number of
+dimensions, bytes), all names, all shapes, padding, and all values. Matrices in int8 lie
+[outputs, inputs], whatever their shape says, and end with the factor they were multiplied by.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from npad.errors import StorageError
+from npad.storage.regular import read_bytes
+from npad.validation import brief
+
+MAX_BYTES = 1 << 30  # of a file; Firefox's largest models have 45 MB
+MAX_ITEMS = 10_000
+MAX_NAME = 256  # bytes
+MAX_DIMENSIONS = 4
+FLOAT32, INT8_GEMM, TEXT = 0x404, 0x4101, 0x101
+OPTIONS = "special:model.yml"
+EMBEDDING = "Wemb"  # the end of the names of embeddings, which lie as their shape says
+ALIGNMENT = "_QuantMultA"  # multipliers of activations, which only 8-bit arithmetic needs
+
+
+@dataclass(frozen=True)
+class MarianFile:
+    """The content of a file.
+
+    Attributes:
+        weights: float32; matrices as [outputs, inputs], embeddings as [vocabulary, width].
+        options: the top level of the model's configuration, values as they are written.
+    """
+
+    weights: Mapping[str, Tensor]
+    options: Mapping[str, str]
+
+
+def read_marian(path: Path) -> MarianFile:
+    """Read a model; sizes are checked before memory is allocated, and nothing is executed.
+
+    Args:
+        path: the file, plain or compressed by gzip.
+
+    Raises:
+        StorageError: the file cannot be read, is damaged, or holds types npad does not read.
+    """
+    content = memoryview(read_unpacked(path, MAX_BYTES))
+    try:
+        items = _items(content)
+    except (struct.error, UnicodeDecodeError, _DamagedError) as error:
+        reason = error if isinstance(error, _DamagedError) else "it is cut or of another format"
+        raise StorageError(f"{path} is no sound Marian model: {reason}") from error
+    weights, options = {}, {}
+    for name, (kind, shape, values) in items.items():
+        if name == OPTIONS:
+            options = _options(bytes(values))
+        elif not name.endswith(ALIGNMENT):
+            try:
+                weights[name] = _tensor(name, kind, shape, values)
+            except _DamagedError as error:
+                raise StorageError(f"{path} is no sound Marian model: {error}") from error
+    return MarianFile(weights, options)
+
+
+class _DamagedError(Exception):
+    """What is wrong with a file, in a few words."""
+
+
+def read_unpacked(path: Path, max_bytes: int) -> bytes:
+    """Read a file, and unpack it if it is compressed by gzip, as Mozilla's downloads may be.
+
+    Raises:
+        StorageError: the file cannot be read or unpacked, or holds more than `max_bytes`.
+    """
+    content = read_bytes(path, max_bytes)
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            unpacked = file.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise StorageError(f"cannot unpack {path}: {error}") from error
+    if len(unpacked) > max_bytes:
+        raise StorageError(f"cannot unpack {path}: it holds more than {max_bytes:,} bytes")
+    return unpacked
+
+
+Item = tuple[int, tuple[int, ...], memoryview]  # type, shape, values
+
+
+def _items(content: memoryview) -> dict[str, Item]:
+    version, count = struct.unpack_from("<QQ", content)
+    if version != 1:
+        raise _DamagedError(f"its version is {brief(version)}, not 1")
+    if count > MAX_ITEMS:
+        raise _DamagedError(f"it claims {count:,} items, more than {MAX_ITEMS:,}")
+    heads = [struct.unpack_from("<4Q", content, 16 + 32 * i) for i in range(count)]
+    place = 16 + 32 * count
+    if any(not 1 <= head[0] <= MAX_NAME or head[2] > MAX_DIMENSIONS for head in heads):
+        raise _DamagedError("an item's name is too long or it has too many dimensions")
+    names, shapes, items = [], [], {}
+    for head in heads:
+        names.append(bytes(content[place : place + head[0]]).rstrip(b"\0").decode())
+        place += head[0]
+    for head in heads:
+        shapes.append(struct.unpack_from(f"<{head[2]}i", content, place))
+        place += 4 * head[2]
+    place += 8 + struct.unpack_from("<Q", content, place)[0]
+    for (_, kind, _, size), name, shape in zip(heads, names, shapes, strict=True):
+        if name in items:
+            raise _DamagedError(f"it holds {brief(name)} twice")
+        if place + size > len(content):
+            raise _DamagedError(f"it ends within {brief(name)}")
+        items[name] = (kind, shape, content[place : place + size])
+        place += size
+    return items
+
+
+def _tensor(name: str, kind: int, shape: tuple[int, ...], values: memoryview) -> Tensor:
+    """Return an item in float32, matrices as [outputs, inputs]."""
+    count = math.prod(shape) if shape and min(shape) > 0 else 0
+    is_matrix = len(shape) == 2 and shape[0] > 1
+    if kind == FLOAT32 and 0 < 4 * count <= len(values):
+        tensor = torch.frombuffer(bytearray(values[: 4 * count]), dtype=torch.float32).view(shape)
+        transposed = is_matrix and not name.endswith(EMBEDDING)
+    elif kind == INT8_GEMM and count > 0 and count + 4 <= len(values):
+        (factor,) = struct.unpack_from("<f", values, count)
+        integers = torch.frombuffer(bytearray(values[:count]), dtype=torch.int8)
+        if not (math.isfinite(factor) and factor > 0):
+            raise _DamagedError(f"the factor of {brief(name)} is {factor}")
+        tensor = integers.float().div_(factor)
+        tensor = tensor.view(shape if name.endswith(EMBEDDING) else tuple(reversed(shape)))
+        transposed = False
+    else:
+        rule = "npad reads float32 and int8 (intgemm8), complete"
+        raise _DamagedError(f"{brief(name)} has type {kind:#x}, {len(values)} bytes; {rule}")
+    if not bool(tensor.isfinite().all()):
+        raise _DamagedError(f"{brief(name)} holds infinite or undefined numbers")
+    if transposed:
+        return tensor.T.contiguous()
+    return tensor if is_matrix or name.endswith(EMBEDDING) else tensor.flatten()
+
+
+def _options(text: bytes) -> dict[str, str]:
+    """Return `key: value` lines at the top level; lists and nested keys are left out."""
+    lines = text.rstrip(b"\0").decode("utf-8", "replace").splitlines()
+    pairs = (line.split(":", 1) for line in lines if ":" in line and line[0] not in " -#")
+    return {key.strip(): value.strip().strip('"') for key, value in pairs}

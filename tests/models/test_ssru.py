@@ -1,0 +1,168 @@
+"""Models of Firefox compute what an independent program computes, from the same file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sentencepiece")
+
+from cases import assert_same
+from firefox_cases import INNER, OPTIONS, WIDTH, marian_bytes, weights
+from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad.errors import InvalidInput
+from npad.models.ssru import SSRUTransformer
+from npad.storage.marian import read_marian
+from npad.testing import check_model
+
+V = 11
+SOURCE = [[3, 4, 5, 0], [6, 0], [7, 8, 9, 10, 2, 0]]
+MATRICES = [name for name in weights(V) if "_W" in name[-4:] or name.endswith("Wemb")]
+
+
+def load(path, made=None, options=OPTIONS, int8=(), dtype=torch.float64) -> SSRUTransformer:
+    path.write_bytes(marian_bytes(weights(V) if made is None else made, options, int8))
+    content = read_marian(path)
+    return SSRUTransformer(content.weights, content.options).to(dtype).eval()
+
+
+def reference_log_prob(w, source, target) -> float:
+    """log p of a target with its end token, one position at a time, in NumPy and float64."""
+    w = {name: values.astype(np.float64) for name, values in w.items()}
+
+    def position(t):
+        n = WIDTH // 2
+        angles = [t * 10000.0 ** (-i / (n - 1)) for i in range(n)]
+        return np.array([np.sin(a) for a in angles] + [np.cos(a) for a in angles])
+
+    def norm(x, name):
+        spread = np.sqrt(((x - x.mean()) ** 2).mean() + 1e-9)
+        return (x - x.mean()) / spread * w[f"{name}_ln_scale"][0] + w[f"{name}_ln_bias"][0]
+
+    def attend(x, memory, name):
+        q = x @ w[f"{name}_Wq"] + w[f"{name}_bq"][0]
+        k = memory @ w[f"{name}_Wk"] + w[f"{name}_bk"][0]
+        v = memory @ w[f"{name}_Wv"] + w[f"{name}_bv"][0]
+        half, heads = WIDTH // 2, []
+        for head in (slice(0, half), slice(half, WIDTH)):
+            energy = np.array([q[head] @ row[head] for row in k]) / np.sqrt(half)
+            p = np.exp(energy - energy.max())
+            heads.append((p / p.sum()) @ v[:, head])
+        return norm(x + np.concatenate(heads) @ w[f"{name}_Wo"] + w[f"{name}_bo"][0], f"{name}_Wo")
+
+    def feed_forward(x, name):
+        inner = np.maximum(0, x @ w[f"{name}_W1"] + w[f"{name}_b1"][0])
+        return norm(x + inner @ w[f"{name}_W2"] + w[f"{name}_b2"][0], f"{name}_ffn")
+
+    embedding = {side: w[f"{side}_Wemb"] if f"{side}_Wemb" in w else w["Wemb"] for side in SIDES}
+    xs = [embedding["encoder"][y] * np.sqrt(WIDTH) + position(t) for t, y in enumerate(source)]
+    for layer in ("encoder_l1", "encoder_l2"):
+        memory = np.stack(xs)
+        xs = [feed_forward(attend(x, memory, f"{layer}_self"), f"{layer}_ffn") for x in xs]
+    memory = np.stack(xs)
+    cells, total = {"l1": np.zeros(WIDTH), "l2": np.zeros(WIDTH)}, 0.0
+    for t, (read, predicted) in enumerate(zip([None, *target], [*target, 0], strict=True)):
+        x = position(t)
+        if read is not None:
+            x = x + embedding["decoder"][read] * np.sqrt(WIDTH)
+        for layer in cells:
+            name = f"decoder_{layer}"
+            forget = 1 / (1 + np.exp(-(x @ w[f"{name}_rnn_Wf"] + w[f"{name}_rnn_bf"][0])))
+            cells[layer] = forget * cells[layer] + (1 - forget) * (x @ w[f"{name}_rnn_W"])
+            x = norm(x + np.maximum(0, cells[layer]), f"{name}_rnn_ffn")
+            x = feed_forward(attend(x, memory, f"{name}_context"), f"{name}_ffn")
+        logits = x @ embedding["decoder"].T + w["decoder_ff_logit_out_b"][0]
+        total += logits[predicted] - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    return total
+
+
+SIDES = ("encoder", "decoder")
+
+
+@pytest.mark.parametrize("source_vocabulary", [None, 14])
+def test_scores_are_those_of_an_independent_program(tmp_path, source_vocabulary):
+    made = weights(V, source_vocabulary)
+    model = load(tmp_path / "model.bin", made)
+    targets = [[[4, 5], []], [[9, 2, 2, 7]], [[1]]]
+    scores = score(model, SOURCE, targets)
+    for source, sentence, found in zip(SOURCE, targets, scores, strict=True):
+        expected = [reference_log_prob(made, source, target) for target in sentence]
+        assert found == pytest.approx(expected, abs=1e-6)  # the file holds float32
+
+
+def test_int8_weights_are_within_half_a_step_of_the_originals(tmp_path):
+    exact = load(tmp_path / "float.bin")
+    quantised = load(tmp_path / "int8.bin", int8=MATRICES)
+    for (name, a), b in zip(exact.named_parameters(), quantised.parameters(), strict=True):
+        step = max(values.max() for values in map(np.abs, weights(V).values())) / 127
+        assert (a - b).abs().max() <= step / 2 + 1e-6, name
+    assert not torch.equal(exact.logits.weight, quantised.logits.weight)
+
+
+def test_the_contract_of_a_model_is_kept(tmp_path):
+    check_model(load(tmp_path / "model.bin"), SOURCE)
+
+
+@pytest.mark.parametrize("inner", [Greedy(), Beam(3)])
+def test_noisy_chains_never_rank_below_their_decoder_and_no_batch_changes_them(tmp_path, inner):
+    made = weights(V)
+    made["decoder_ff_logit_out_b"][0, 0] -= 4  # outputs of several tokens
+    model = load(tmp_path / "model.bin", made)
+    decoder = NPAD(inner, chains=8, noise=Noise(20.0))
+    plain, noisy = (decode(model, SOURCE, d, max_length=8) for d in (inner, decoder))
+    assert all(
+        (n[0].finished, n[0].log_prob) >= (p[0].finished, p[0].log_prob - 1e-9)
+        for n, p in zip(noisy, plain, strict=True)
+    )
+    assert max(map(len, noisy)) > 1
+    for i, source in enumerate(SOURCE):
+        assert_same(decode(model, [source], decoder, max_length=8, ids=[i]), [noisy[i]])
+
+
+def test_noise_reaches_the_cell_it_names(tmp_path):
+    model = load(tmp_path / "model.bin")
+    state, calls = model.start(SOURCE), []
+
+    def perturb(site, x):
+        calls.append(site)
+        return x + 1 if site == "hidden.1" else x
+
+    tokens = torch.full((3,), model.special.bos)
+    changed, after = model.step(state, tokens, perturb)
+    plain, before = model.step(state, tokens)
+    assert calls == ["embedding", "hidden.0", "hidden.1", "output"]
+    assert torch.equal(before.cells[0], after.cells[0])
+    assert not torch.allclose(before.cells[1], after.cells[1])
+    assert not torch.allclose(plain, changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"transformer-decoder-autoreg": "self-attention"}, "autoreg: self-attention, not rnn"),
+        ({"dec-cell": "gru"}, "dec-cell: gru, not ssru"),
+        ({"type": "s2s"}, "type: s2s, not transformer"),
+        ({"transformer-heads": "3"}, "the heads do not divide the width"),
+        ({"dec-depth": "3"}, "decoder_l3"),
+        ({"enc-depth": "many"}, "many"),
+    ],
+)
+def test_other_architectures_are_refused_by_name(tmp_path, change, message):
+    with pytest.raises(InvalidInput, match=message):
+        load(tmp_path / "model.bin", options=OPTIONS | change)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("decoder_l1_ffn_W2", (INNER, WIDTH + 1)),
+        ("decoder_l2_rnn_bf", (1, WIDTH - 1)),
+        ("decoder_ff_logit_out_b", (1, V + 1)),
+        ("encoder_l1_ffn_b1", (1, INNER + 1)),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, name, shape):
+    made = weights(V) | {name: np.ones(shape, np.float32)}
+    with pytest.raises(InvalidInput, match=f"{name} has the shape"):
+        load(tmp_path / "model.bin", made)

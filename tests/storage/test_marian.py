@@ -1,0 +1,110 @@
+"""Files in Marian's format: what is read, and that damage gets one clear line."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sentencepiece")
+
+from firefox_cases import OPTIONS, marian_bytes, weights
+from npad.errors import NpadError, StorageError
+from npad.models.ssru import SSRUTransformer
+from npad.storage import marian
+from npad.storage.marian import read_marian
+
+CONTENT = marian_bytes(weights(6), int8=["Wemb", "decoder_l1_ffn_W1"])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def test_matrices_lie_outputs_first_and_embeddings_as_they_are(file):
+    made, read = weights(6), read_marian(file).weights
+    assert np.array_equal(read["decoder_l2_ffn_W1"].numpy(), made["decoder_l2_ffn_W1"].T)
+    assert np.array_equal(read["decoder_l2_ffn_b1"].numpy(), made["decoder_l2_ffn_b1"][0])
+    for name, expected in (
+        ("decoder_l1_ffn_W1", made["decoder_l1_ffn_W1"].T),
+        ("Wemb", made["Wemb"]),
+    ):
+        error = np.abs(read[name].numpy() - expected).max()
+        assert 0 < error <= np.abs(expected).max() / 127 / 2 + 1e-6
+    assert set(read) == set(made)
+
+
+def test_options_are_the_top_level_of_the_configuration(file):
+    options = {name: value.strip('"') for name, value in OPTIONS.items()}
+    assert read_marian(file).options == options
+
+
+def test_a_file_may_be_compressed(file):
+    plain = read_marian(file)
+    file.write_bytes(gzip.compress(CONTENT))
+    compressed = read_marian(file)
+    assert plain.weights.keys() == compressed.weights.keys()
+    file.write_bytes(gzip.compress(CONTENT)[:-40])
+    with pytest.raises(StorageError, match="cannot unpack"):
+        read_marian(file)
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused(file, monkeypatch):
+    monkeypatch.setattr(marian, "MAX_BYTES", 10_000)
+    file.write_bytes(gzip.compress(bytes(20_000)))
+    with pytest.raises(StorageError, match="more than 10,000 bytes"):
+        read_marian(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cut or of another format"),
+        (struct.pack("<QQ", 2, 1), "version is 2"),
+        (struct.pack("<QQ", 1, 2**60), "claims 1,152,921,504,606,846,976 items"),
+        (struct.pack("<QQ4Q", 1, 1, 2**40, 0x404, 2, 8), "name is too long"),
+        (struct.pack("<QQ4Q", 1, 1, 4, 0x404, 2**40, 8), "too many dimensions"),
+        (marian_bytes({"a": np.ones((2, 2), np.float32)})[:-30], "ends within"),
+        (marian_bytes({"a": np.full((2, 2), np.nan, np.float32)}), "infinite or undefined"),
+    ],
+)
+def test_damage_is_named(file, content, message):
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match=message):
+        read_marian(file)
+
+
+def test_other_types_are_refused_by_number(file):
+    file.write_bytes(
+        marian_bytes({"a": np.ones((2, 2), np.float32)}).replace(
+            struct.pack("<4Q", 2, 0x404, 2, 16), struct.pack("<4Q", 2, 0x402, 2, 16)
+        )
+    )
+    with pytest.raises(StorageError, match="'a' has type 0x402"):
+        read_marian(file)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_damage_gets_one_line_or_a_model(file, seed):
+    generator, content = random.Random(seed), bytearray(CONTENT)
+    head = 16 + 32 * struct.unpack_from("<Q", CONTENT, 8)[0] + 4_000
+    for _ in range(generator.randint(1, 4)):
+        place = generator.randrange(head if generator.random() < 0.9 else len(content))
+        content[place] = generator.choice((0, 1, 0x7F, 0x80, 0xFF, generator.randrange(256)))
+    if generator.random() < 0.2:
+        del content[generator.randrange(len(content)) :]
+    file.write_bytes(content)
+    try:
+        damaged = read_marian(file)
+        SSRUTransformer(damaged.weights, damaged.options)
+    except NpadError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert "\n" not in message
