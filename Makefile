@@ -6,7 +6,8 @@
 #   make test-lowest   the tests with the oldest versions that pyproject.toml allows, in .venv-lowest
 #   make test-real     tests on the weights of a real chat model and of a real Whisper, on real speech
 #   make serve         the server of `npad serve`, with its page open in a browser
-#   make test-web      tests of a running server: load, hostile clients, a real browser
+#   make test-web      tests of a running server: load, hostile clients, a proxy, a real browser
+#   make soak          ten minutes of 64 clients that keep their connections
 #   make test-scale    tests of real Ray clusters on this machine, whose workers and drivers are killed
 #   make coverage      the tests, and the lines that none of them reached
 #   make fuzz          damaged folders, seven times as many as in make test
@@ -17,15 +18,15 @@ PYTHON  ?= python3
 BIN     := .venv/bin
 PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 LOWEST  := .venv-lowest
-# The torch that test-lowest installs: the lower bound of pyproject.toml, unless told.
+# The torch that test-lowest installs: by default the lower bound of pyproject.toml.
 TORCH_LOWEST ?=
 POCKETSPHINX := pocketsphinx==5.1.1
 POCKETSPHINX_SHA256 := 675778b309a22dfc9b7d37f7621976bba491d2a5f8c59696bd77fd6d07271355
 AXE_CORE := axe-core@4.14.0
-# Old libraries use what newer ones deprecate; that is not npad's to mend.
+# Old libraries use what newer ones deprecate, which npad cannot fix.
 OLD     := -W ignore::DeprecationWarning
 
-.PHONY: demo serve test fuzz test-real test-scale test-web test-lowest mutants lint types house unit coverage docs dist hooks format benchmark clean
+.PHONY: demo serve test fuzz test-real test-scale test-web soak test-lowest mutants lint types house unit coverage docs dist hooks format benchmark clean
 
 demo: .venv/.ready
 	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
@@ -65,6 +66,10 @@ test-real: .venv/.ready .venv/whisper-tiny.en .venv/librivox/transcription
 test-scale: .venv/.ray
 	$(BIN)/pytest -n 0 -m ray
 
+# Ten minutes of what `make test-web` does for one.
+soak: .venv/.ready
+	NPAD_SOAK=600 $(BIN)/pytest -n 0 -s -m web tests/web/test_soak.py
+
 test-web: .venv/.browser
 	$(BIN)/pytest -n 0 -m web
 
@@ -83,7 +88,7 @@ test-lowest:
 fuzz: .venv/.ready
 	NPAD_FUZZ=1 $(BIN)/pytest tests/storage/test_damage.py
 
-# Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts anew.
+# Outcomes are kept in build/mutants.jsonl, so an interrupted run continues; --fresh starts from scratch.
 mutants: .venv/.ready
 	$(BIN)/python tests/helpers/mutants.py $(MUTANTS)
 
@@ -132,12 +137,13 @@ benchmark: .venv/.ready
 	$(PIP) --no-build-isolation --editable ".[ray]"
 	touch $@
 
-# Debian's Chromium, Playwright to drive it, and axe-core to check accessibility. Where the system's packages cannot be
+# Debian's Chromium, Playwright to drive it, axe-core to check accessibility, and nginx. Where the system's packages cannot be
 # installed, as without root, the tests of the page are skipped and say what they need.
 .venv/.browser: .venv/.ready
 	$(PIP) playwright
 	command -v chromium || command -v google-chrome || \
 	    { apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium; } || true
+	command -v nginx || test -x /usr/sbin/nginx || apt-get install -qq --yes --no-install-recommends nginx-light || true
 	command -v npm || apt-get install -qq --yes --no-install-recommends npm || true
 	npm install --silent --no-audit --no-fund --prefix .venv/axe $(AXE_CORE) && touch $@ || true
 

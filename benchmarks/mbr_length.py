@@ -3,9 +3,9 @@
 python benchmarks/mbr_length.py --data FOLDER         test.en.xz and test.de.xz, as Tatoeba's
 
 The most probable output tends to be short, and MBR has a bias that comes from its utility (Müller &
-Sennrich, 2021). One set of samples a sentence, on the model that ships; each selector chooses among
-them, or among a beam's candidates with the samples as pseudo-references. A length ratio is the
-words of all outputs over those of all references.
+Sennrich, 2021). One set of samples per sentence, on the shipped model; each selector chooses
+among them, or among a beam's candidates with the samples as pseudo-references. A length ratio is
+the words of all outputs over those of all references.
 """
 
 from __future__ import annotations

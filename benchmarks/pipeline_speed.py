@@ -266,7 +266,7 @@ def main() -> None:
     console.print(f"{machine}; torch {torch.__version__}, transformers {transformers.__version__}")
     table = Table(
         *["decoder", "mode", "sentences", "seconds", "from–to", "tokens/s", "decoding", "GPU busy"],
-        title=f"file to file, {length} tokens a sentence, medians of {arguments.rounds} rounds, "
+        title=f"file to file, {length} tokens per sentence, medians of {arguments.rounds} rounds, "
         f"GIL switch interval {1e3 * sys.getswitchinterval():g} ms",
     )
     with tempfile.TemporaryDirectory() as name:

@@ -16,7 +16,7 @@ part of the cost is constant, as the encoder's is with chains.
 words whose number is drawn as in real text (log-normal, median 9), or the lines of FILE; a longer
 stream repeats them. Batches then have all numbers of rows. Peak memory is that of the process
 (VmHWM in /proc); anonymous memory (RssAnon) leaves out the libraries' files, and is sampled every
-20 ms. With --against SRC, the folder of another version's package, each size runs with that, too;
+20 ms. With --against SRC, the folder of another version's package, each size also runs with that;
 with --environment NAME=VALUE, such as LRU_CACHE_CAPACITY=64, also with these variables.
 """
 
@@ -161,7 +161,7 @@ def memory(
 
 
 def by_sentences(sizes: Sequence[int]) -> Table:
-    table = Table("sentences", "seconds", "ms a sentence", title="npad translate, two chains")
+    table = Table("sentences", "seconds", "ms per sentence", title="npad translate, two chains")
     times = []
     with tempfile.TemporaryDirectory() as folder:
         model, text = Path(folder) / "model", Path(folder) / "text"

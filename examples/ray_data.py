@@ -21,7 +21,7 @@ def main(file: str, model: str = "en-de", decoder: str = "npad(chains=10)") -> N
         for number, text in enumerate(Path(file).read_text().splitlines())
     ]
     ray.init(ignore_reinit_error=True)
-    # Actors must leave Ray Data a CPU: with all of them taken it waits for ever.
+    # Actors must leave Ray Data a CPU: with all of them taken it waits forever.
     actors = max(1, int(ray.cluster_resources().get("CPU", 2)) - 1)
     translated = ray.data.from_items(lines).map_batches(
         npad.scale.Translate,

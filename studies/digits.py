@@ -21,7 +21,7 @@ from npad.text.english import DIGITS
 TEST_TAKES = range(5)  # of each speaker and digit, as the corpus' authors propose
 VALIDATION_TAKES = range(5, 10)
 TRAINING_TAKES = range(10, 50)
-RATE = 8000  # of the corpus, in samples a second
+RATE = 8000  # of the corpus, in samples per second
 VALIDATION_SEED, TEST_SEED, NOISE_SEED = 1, 2, 3  # of the strings of all experiments
 SHORTEST, LONGEST = 3, 8  # digits of a string
 PAUSES = (0.05, 0.25)  # seconds between two digits

@@ -104,7 +104,7 @@ def generate(
     streamer: Any = None,
     **inputs: Any,
 ) -> Generated:
-    """Decode the inputs that a tokenizer or processor returned with one of npad's decoders.
+    """Decode the inputs that a tokenizer or processor returned with an npad decoder.
 
     The model's generation config applies as in `generate` of transformers: lengths, end tokens,
     forbidden, forced and suppressed tokens, repetition penalties, stop strings. The decoder stands

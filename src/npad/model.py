@@ -108,7 +108,7 @@ class PrefixReader(Protocol[State]):
 class PrefixSharer(Protocol[State]):
     """A model whose rows with equal prefixes may share a transition, whatever their noise.
 
-    If it is a `PrefixReader`, too, `owners` may repeat and leave out sentences. Otherwise every
+    If it is also a `PrefixReader`, `owners` may repeat and leave out sentences. Otherwise every
     sentence is one group, as `select` needs it.
     """
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 
 from npad.errors import InvalidInput, PluginWarning
 from npad.plugins import installed
+from npad.validation import did_you_mean
 
 
 def label(value: Any) -> str:
@@ -170,7 +171,7 @@ class Registry:
         Args:
             text: the part.
             fill: returns other defaults for fields that are left out, by the part's class; for the
-                parts within it, too.
+                parts within it as well.
 
         Raises:
             InvalidInput: no part or field has that name, or a value is of another type.
@@ -178,9 +179,10 @@ class Registry:
         name, inside = _split_call(text)
         kind = self.kind_of(text)
         if kind is None:
-            raise InvalidInput(
-                f"{self.noun} must be one of {', '.join(self.names())}, not {text!r}"
-            )
+            rule = f"{self.noun} must be one of {', '.join(self.names())}, not {text!r}"
+            open_bracket = "(" in text and not text.rstrip().endswith(")")
+            hint = "; its bracket is not closed" if open_bracket else ""
+            raise InvalidInput(rule + (hint or did_you_mean(name, self.names())))
         types = get_type_hints(kind)
         field_types = {field.name: types[field.name] for field in fields(kind)}
         texts: dict[str, str] = {}
@@ -191,7 +193,8 @@ class Registry:
                 continue
             if match is None or match[1] not in field_types:
                 options = ", ".join(f"{field}=…" for field in field_types) or "none"
-                raise InvalidInput(f"{name} has no field {argument!r}; it has {options}")
+                nearest = did_you_mean(argument.partition("=")[0].strip(), field_types)
+                raise InvalidInput(f"{name} has no field {argument!r}; it has {options}{nearest}")
             if match[1] in texts:
                 raise InvalidInput(f"{name} has its field {match[1]!r} twice in {text!r}")
             texts[match[1]] = match[2]
@@ -231,7 +234,8 @@ def parse_value(name: str, text: str, kind: Any, fill: Fill | None = None) -> An
     options = get_args(kind)
     if get_origin(kind) is Literal:
         if text not in options:
-            raise InvalidInput(f"{name} must be one of {', '.join(options)}, not {text!r}")
+            rule = f"{name} must be one of {', '.join(options)}, not {text!r}"
+            raise InvalidInput(rule + did_you_mean(text, options))
         return text
     if get_origin(kind) is tuple:
         return _parse_tuple(name, text, options[0], fill)

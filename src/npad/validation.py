@@ -6,10 +6,11 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from numbers import Integral, Rational, Real
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -145,12 +146,35 @@ def as_list(name: str, value: Any, rule: str) -> list[Any]:
     raise InvalidInput(f"{name} must be {rule}, not {brief(value)}")
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant; None if none is similar."""
+    from difflib import get_close_matches
+
+    by_case = {other.lower(): other for other in known}
+    return next((by_case[match] for match in get_close_matches(name.lower(), by_case, 1)), None)
+
+
+def nearest_path(path: Path, is_folder: bool = False) -> str | None:
+    """Return the file (or only a folder) in the same place that was probably meant, or None."""
+    try:
+        others = [other for other in path.parent.iterdir() if other.is_dir() or not is_folder]
+        near = nearest(path.name, [other.name for other in others])
+    except OSError:
+        return None
+    return near and str(path.with_name(near))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message, such as `; did you mean beam?`; empty if none is near."""
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
 def ensure_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Require one of the given strings."""
     if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(
-            f"{name} must be one of {', '.join(map(repr, choices))}, not {brief(value)}"
-        )
+        rule = f"{name} must be one of {', '.join(map(repr, choices))}, not {brief(value)}"
+        raise InvalidInput(rule + did_you_mean(str(value), choices))
 
 
 BOUNDS = ("minimum", "maximum", "above", "below")
@@ -167,7 +191,7 @@ def ensure_fields(value: Any, owned: bool = False) -> None:
 
     Args:
         value: the dataclass.
-        owned: whether messages name the class, too: "Power's p must be …".
+        owned: whether messages also name the class: "Power's p must be …".
 
     Raises:
         InvalidInput: names the field, the rule and the value.

@@ -3,7 +3,7 @@
 python -m studies.firefox FOLDER --data en-pt --model en-pt=firefox-en-pt --model …
 
 `--data` holds SET.LANGUAGE.xz for the sets `tatoeba` and `tico19`. The first lines of Tatoeba are
-the validation set, which chooses the noise. Without --model, the report is rendered anew from
+the validation set, which chooses the noise. Without --model, the report is rendered again from
 FOLDER/results.jsonl.
 """
 

@@ -67,21 +67,21 @@ BOLD = "Bold: the interval excludes zero. Of so many differences some do so by c
 EQUAL = 0.9  # share of a beam's calls below which samples are not at equal calls
 MAIN = ("actor", "weights")  # the variants of the report's rows
 LEGEND = """\
-NLL is the mean −log p of the output under the clean model, whatever decoded, its end included; BLEU
-and chrF are sacrebleu's with its defaults, of detokenised text; `length` is words of output over
-words of reference. Figures with ± are means over seeds with their standard deviation: a seed is
-another actor, other fine-tuned weights, other noise. Brackets hold 95 % intervals of a paired
-bootstrap over the sentences, of the mean over the seeds. `calls` are rows through one step of the
-model, a sentence; `re-scored` the same by the clean judge. Seconds are medians of several passes
-over the sentences that are named, with the first seed.
+NLL is the mean −log p of the output under the clean model, whichever decoder found it, end token
+included. BLEU and chrF are those of sacrebleu with its defaults, on detokenised text; `length` is
+words of output over words of reference. Figures with ± are means over seeds with their standard
+deviation; each seed has its own actor, fine-tuned weights and noise. Brackets are 95 % intervals of
+a paired bootstrap over the sentences, for the mean over the seeds. `calls` are rows through one
+step of the model per sentence; `re-scored` the same for re-scoring by the clean model. Seconds are
+medians of several passes over the named sentences, with the first seed.
 
-`steered` is search over the model with an actor that pushes its state before every transition.
-`fine-tuned` is the model with all weights trained on the pairs that the actor learnt, without
-an actor: a gain that it has, too, is distillation. NPAD over a steered model has noise on top of
-the pushes; its chain 0 has none, so it is steered greedy search, and greedy search without an actor
-is not among its chains. `length-normalised` selects by log p per token, among all finished
-hypotheses of a beam, or among what the chains found; for greedy search it changes nothing. Samples
-are at T = 0.5, as many as fit in the calls of the beam that is named; the most probable is kept.
+`steered` is search over the model with an actor that corrects its state before every transition.
+`fine-tuned` is the model without an actor, with all weights trained on the pairs that the actor
+learnt; a gain that both have is distillation. NPAD over a steered model adds noise to the actor's
+correction. Its chain 0 has no noise and is steered greedy search; greedy search without an actor is
+not among its chains. `length-normalised` selects by log p per token among all finished hypotheses
+of a beam or of the chains; for greedy search it makes no difference. Samples are drawn at T = 0.5,
+as many as fit in the calls of the named beam, and the most probable one is kept.
 """
 
 

@@ -261,7 +261,7 @@ class Steps:
         self.record.row((kind, variant.name, seed), train)
         best = checkpoint.newest(folder, "best")
         if best is None:
-            raise InvalidInput(f"{folder} has lost its {kind}; remove {self.path} to begin anew")
+            raise InvalidInput(f"{folder} has lost its {kind}; remove {self.path} to start over")
         return best
 
     def _loop(self, folder: Path, variant: Variant, seed: int) -> Loop:
@@ -307,7 +307,7 @@ class Steps:
         best = self.trained(variant, seed)
         actor = load_actor(best, checksum_of(self.saved), self.plan.device)
         if actor is None:
-            raise InvalidInput(f"{best} has lost its actor; remove {self.path} to begin anew")
+            raise InvalidInput(f"{best} has lost its actor; remove {self.path} to start over")
         return actor
 
 

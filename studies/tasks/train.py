@@ -11,7 +11,7 @@ The first epoch is timed; the others are as many as fit, with the learning rate 
 OUT/model is the best model in int8; OUT/run is the run, to resume from. Pictures are encoded by a
 frozen network, once, into a store that both caption models read. `caption-shuffled` sees, with
 every caption, the picture of another one: what a language model alone can do. `caption-scratch`
-learns to encode pictures, too, from pixels that are changed a little in every update.
+also learns to encode pictures, from pixels that are changed a little in every update.
 """
 
 from __future__ import annotations

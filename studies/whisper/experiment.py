@@ -75,7 +75,7 @@ class SpeechSet:
 
     name: str
     references: list[str]
-    source: Any  # one row a recording
+    source: Any  # one row per recording
     ids: list[int]
 
 

@@ -31,14 +31,14 @@ COLOURS = {"beam": "beam", "recipe": "diverse", "sampling": "sampling", "npad": 
 SHADES = (1.0, 0.65, 0.35)  # of a decoder's colour, by selector
 WER_AXIS = "word error rate, % (lower is better)"
 LEGEND = """\
-WER is the word error rate in per cent, of English normalised as `npad.text.english` does; NLL the
-mean −log p of the selected output under the clean model, its end included; both are means over the
-seeds. `calls` are rows through one step of the model, a recording; `re-scored` the same by the
-clean judge, which scores all candidates here, since Whisper's search forbids tokens;
-`seconds` the wall time of a set, encoder included, with the first seed. A decoder of
+WER is the word error rate in per cent, on English normalised by `npad.text.english`; NLL is the
+mean −log p of the selected output under the clean model, end token included; both are means over
+the seeds. `calls` are rows through one step of the model per recording; `re-scored` the same for
+re-scoring by the clean model, which scores all candidates here because Whisper's search forbids
+tokens; `seconds` is the wall time for a set, encoder included, with the first seed. A decoder with
 n rows has a beam of n, n samples or n chains, greedy search's output among them. Selectors choose
-among the same candidates. Whisper's recipe is a beam of n, then, where the mean log-probability is
-below −1 or the text compresses more than 2.4 times, the best of n samples at T = 0.2, 0.4, … 1.0,
+among the same candidates. Whisper's recipe is a beam of n; if the mean log-probability is below −1
+or the text compresses more than 2.4 times, it tries the best of n samples at T = 0.2, 0.4, … 1.0
 until one passes.
 """
 

@@ -151,7 +151,7 @@ def test_costs_beyond_the_budget_on_held_out_sentences_are_not_recommended():
     pairs, held = Pairs(["short"] * 8), Pairs(["long"] * 8)
     found = calibrate(Scripted(script), pairs, Options(12), held, BEAMS)
     assert (found.first, found.winner) == ("beam 12", "greedy")
-    sentence = "beam 12 was best in the search, but needs 120.0 calls a sentence, over the budget"
+    sentence = "beam 12 was best in the search, but needs 120.0 calls per sentence, over the budget"
     assert first_sentence(found) == f"{sentence} of 12, on the"
     with pytest.raises(InvalidInput, match=r"cheapest decoder, greedy, takes 10\.0; give more"):
         calibrate(Scripted(script), pairs, Options(9), held, BEAMS)

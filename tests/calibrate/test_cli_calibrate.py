@@ -14,7 +14,7 @@ import pytest
 
 import npad
 from npad import NPAD, Beam, Noise
-from npad.calibrate.report import by_name
+from npad.calibrate.report import LEGEND, by_name, cheaper
 from npad.distributions import Laplace
 from runs import npad as command
 from runs import printed_here, refused_here
@@ -67,17 +67,25 @@ def test_the_line_runs_as_printed(few, options, capsys, monkeypatch):
         assert data["winner"] == "greedy"
 
 
-def test_it_prints_the_frontier_the_line_and_what_it_beats(few, capsys, monkeypatch):
+def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, capsys, monkeypatch):
     options = ["few.de", *QUICK, "--records", "kept.jsonl", "--plot", "frontier.png"]
     done = command("calibrate", *options)
     shown = done.stdout
     assert done.stderr == ""  # without a terminal it is quiet
     data = recorded(capsys, monkeypatch, *options)
-    assert f"Recommended: {data['winner']}\n  {data['command']['best']}\n" in shown
+    cost = by_name(data)[data["winner"]]["held_out"]["cost"]
+    recommended = f"Recommended: {data['winner']} ({cost:.1f} calls per sentence)"
+    assert f"{recommended}\n  {data['command']['best']}\n" in shown
+    last = shown.splitlines()[-2:]
+    assert last[0].startswith("As good within chance, at ") or "No cheaper" in last[1]
     for name in data["frontier"]:
         assert f"{name} *" in shown
     words = " ".join(shown.split())
-    for part in ("28 held-out sentences it beats", "none beats it", "Holm's correction"):
+    for part in (
+        "28 held-out sentences, the recommended decoder beats",
+        "none beats it",
+        "Holm's correction",
+    ):
         assert part in words
     assert (few / "frontier.png").read_bytes().startswith(b"\x89PNG")
     costs = [by_name(data)[name]["cost"] for name in data["frontier"]]
@@ -169,3 +177,29 @@ def test_an_interrupt_says_how_to_go_on(few, options, hint, capsys, monkeypatch)
     monkeypatch.setattr("npad.cli.calibrate.calibrate", interrupted)
     command = ("calibrate", "few.de", "-m", "toy", *options)
     assert hint in refused_here(capsys, monkeypatch, *command, code=130)
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (20.0, "at a third of the cost: beam 2 (20.0 calls per sentence)"),
+        (31.0, "at half of the cost: beam 2 (31.0 calls per sentence)"),
+        (25.5, "at two fifths of the cost"),
+        (51.0, "at 85 % of the cost"),
+        (3.0, "at 5 % of the cost"),
+        (None, "No cheaper decoder is as good within chance."),
+    ],
+)
+def test_the_last_sentence_says_what_a_cheaper_decoder_saves(cost, words):
+    rows = [{"name": "beam 2", "held_out": {"cost": cost}}]
+    rows += [{"name": "beam 8", "held_out": {"cost": 60.0}}]
+    data = {"winner": "beam 8", "cheaper": cost and "beam 2", "decoders": rows, "unit": "calls"}
+    assert words in cheaper(data)
+
+
+def test_calibrate_output_fits_80_columns(few, capsys, monkeypatch):
+    """But for the command lines, which are to be copied."""
+    done = command("calibrate", "few.de", *QUICK, env={"COLUMNS": "80"})
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("  npad ")]
+    assert max(map(len, lines)) <= 80
+    assert max(len(line.format(level="95 %")) for line in LEGEND.splitlines()) <= 80

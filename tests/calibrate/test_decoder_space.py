@@ -89,7 +89,7 @@ def test_sizes_rise_on_a_ladder_below_that_of_the_teacher():
     assert TEACHER.width > max(c.decoder.rows for c in candidates if c.family == "beam")
 
 
-def test_what_a_model_lacks_is_not_tried():
+def test_decoders_that_need_missing_capabilities_are_not_tried():
     def families(metric="bleu", unit="calls", **capabilities):
         space = DecoderSpace(model(**capabilities), metric, unit)
         return {candidate.family for candidate in space.candidates()}

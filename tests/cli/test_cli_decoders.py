@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import re
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 import npad as package
+from npad.cli.decoder_options import flag_of
 from npad.distributions import DISTRIBUTIONS
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
-from runs import printed_here, refused_here
+from npad.search.request import options_of
+from runs import ROOT, printed_here, refused_here
 
 
 @pytest.fixture
@@ -48,9 +55,10 @@ class Widest(package.Decoder):
 def test_a_decoder_added_at_run_time_has_its_options(registered, capsys, monkeypatch):
     registered(DECODERS, Widest)
     printed = partial(printed_here, capsys, monkeypatch)
-    shown = " ".join(printed("translate", "--help").replace("│", " ").split())
-    assert "widest: prefixes kept. [2]" in shown
-    assert "--breadth" in shown
+    shown = " ".join(printed("translate", "--help-all").split())
+    assert "--breadth N widest: prefixes kept. [2]" in shown
+    assert "widest A beam by another name." in " ".join(printed("decoders").split())
+    assert "--breadth N prefixes kept. [2]" in " ".join(printed("decoders", "widest").split())
     record = json.loads(
         printed("translate", "-m", "toy", "-d", "widest", "--breadth", 3, "--json", "danke")
     )
@@ -106,8 +114,7 @@ def test_a_part_of_npad_added_at_run_time_is_an_option(
     assert "must be one of" in refused_here(capsys, monkeypatch, *command)
     registered(registry, kind)
     assert f":{spec}" in json.loads(printed_here(capsys, monkeypatch, *command))["signature"]
-    shown = printed_here(capsys, monkeypatch, "translate", "--help")
-    assert spec.partition("(")[0] in shown
+    assert spec.partition("=")[0] in printed_here(capsys, monkeypatch, "decoders", "npad")
 
 
 def test_several_decoders_are_named_with_commas(capsys, monkeypatch):
@@ -116,3 +123,43 @@ def test_several_decoders_are_named_with_commas(capsys, monkeypatch):
     decoder = package.BestOf((package.Greedy(), package.Beam(3)))
     expected = package.load("toy").translate(["danke"], decoder)[0]
     assert (record["text"], record["signature"]) == (expected.text, expected.signature)
+
+
+@pytest.mark.parametrize("name", DECODERS.kinds)
+def test_a_decoder_explains_itself(name, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "npad.cli.help.shutil.get_terminal_size", lambda: os.terminal_size((80, 24))
+    )
+    kind: Any = DECODERS.kinds[name]
+    (line,) = [
+        line
+        for line in printed_here(capsys, monkeypatch, "decoders").splitlines()
+        if line.startswith(f"  {name} ")
+    ]
+    assert line.endswith(f" {inspect.getdoc(kind).splitlines()[0]}")  # the whole of it
+    assert "`" not in line
+    shown = printed_here(capsys, monkeypatch, "decoders", name)
+    assert max(map(len, shown.splitlines())) <= 80
+    for option in options_of(kind):
+        assert f"{flag_of(option.name)[2:]} " in shown
+    page, _, heading = kind.page.partition("#")
+    headings = re.findall(r"^#+ (.*)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    assert heading in [title.lower().replace(" ", "-") for title in headings]
+    assert shown.splitlines()[-1] == f"Documentation: docs/{kind.page}"
+
+
+@pytest.mark.parametrize("name", [n for n, kind in DECODERS.kinds.items() if n != "steered"])
+def test_the_example_of_a_decoder_runs(name, capsys, monkeypatch):
+    example = printed_here(capsys, monkeypatch, "decoders", name).partition("Example:\n")[2]
+    words = shlex.split(example.partition("\n\n")[0].replace("\\\n", ""))
+    assert words[:3] == ["npad", "translate", "--decoder"]
+    command = [*words[1:-1], "--model", "toy", "--json", "danke"]
+    record = json.loads(printed_here(capsys, monkeypatch, *command))
+    assert record["text"] == "thanks"
+
+
+def test_decoders_are_in_two_groups(capsys, monkeypatch):
+    everyday, research = printed_here(capsys, monkeypatch, "decoders").split("Research:")
+    kinds: dict[str, Any] = DECODERS.kinds
+    for name, kind in kinds.items():
+        assert f"\n  {name} " in (everyday if kind.everyday else research)

@@ -44,6 +44,7 @@ from runs import heed_signals, lines, npad, refused_here
         (["info", "n" * 256], "File name too long"),
         ("compare ' '", "the text is blank"),
         ("compare --pseudo-references greedy danke", "--pseudo-references does not go with the"),
+        ("translate -m toy -d 'beam(width=3' danke", "'beam(width=3'; its bracket is not closed"),
         ("translate -m toy -d 'beam(width=3,width=4)' danke", "beam has its field 'width' twice"),
         ("train run --resume --preset paper", "--preset is fixed for a run and cannot change"),
         ("score - -", "cannot both be standard input"),
@@ -115,7 +116,7 @@ def test_a_device_that_is_not_there_is_one_line(command, device, capsys, monkeyp
 def test_a_precision_that_there_is_not_is_one_line(command, capsys, monkeypatch):
     line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--precision", "int4")
     assert line.startswith("precision must be one of 'float32', 'bfloat16'")
-    assert line.endswith(", not 'int4'")
+    assert ", not 'int4'" in line
 
 
 @pytest.mark.parametrize("command", [one for one in PRECISE if one != "train"])

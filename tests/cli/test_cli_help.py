@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +19,7 @@ from runs import npad, printed_here
 
 HELPS = [[name] for name in COMMANDS if name != "plot"]
 HELPS += [["plot", "attention"], ["plot", "loss"]]
+SCREEN = 60, 80  # lines and columns
 
 
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)
@@ -25,6 +29,56 @@ def test_help_has_examples_and_flags_without_a_type(command, capsys, monkeypatch
     assert f"npad {' '.join(command)} " in " ".join(examples.split())
     assert "--help" in shown
     assert "bool" not in shown.lower()
+
+
+@pytest.mark.parametrize("command", [[], ["plot"], *HELPS], ids=" ".join)
+def test_help_fits_on_a_screen(command, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "npad.cli.help.shutil.get_terminal_size", lambda: os.terminal_size((80, 24))
+    )
+    shown = printed_here(capsys, monkeypatch, *command, "--help").splitlines()
+    assert len(shown) <= SCREEN[0]
+    assert max(map(len, shown)) <= SCREEN[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_all_options_has_the_rest(name, capsys, monkeypatch):
+    """And says how many there are."""
+    command = build(name)
+    options = [param for param in command.params if param.param_type_name == "option"]
+    further = getattr(command, "further", set())
+    short = printed_here(capsys, monkeypatch, name, "--help")
+    if not further:
+        assert "--help-all" not in short
+        return
+    assert f"--help-all Show all {len(options) + 2} options." in " ".join(short.split())
+    whole = printed_here(capsys, monkeypatch, name, "--help-all")
+    for option in options:
+        listed = re.compile(
+            rf"^ +(-., )?(--\S+, )?--(\[no-\])?{option.opts[0].lstrip('-')}\b", re.M
+        )
+        assert listed.search(whole)
+        assert bool(listed.search(short)) == (option.name not in further)
+
+
+def test_help_has_color_on_a_terminal_only_and_not_against_the_users_will(tmp_path):
+    """A pseudo-terminal, as `script` makes it."""
+    command = f"{sys.executable} -m npad plot --help"
+    for environment, bold in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        done = subprocess.run(
+            ["script", "-qec", command, "/dev/null"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "TERM": "xterm", **environment},
+        )
+        assert ("\033[1m" in done.stdout) == bold
+    assert "\033" not in npad("plot", "--help").stdout
+
+
+def test_commands_are_grouped(npad_here):
+    titles = [line[:-1] for line in npad_here().stdout.splitlines() if line[-1:] == ":"]
+    assert titles == ["Use a model", "Measure", "Train", "Research", "Options"]
 
 
 def test_the_command_lists_its_commands_and_knows_its_version(npad_here):
@@ -64,13 +118,38 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("npad tran", {"translate", "transcribe"}), ("npad calibrate --che", {"--check-all"})],
+    [
+        ("npad tran", {"translate", "transcribe"}),
+        ("npad calibrate --che", {"--check-all"}),
+        ("npad translate --top", {"--top-k", "--top-p"}),
+        ("npad translate --decoder b", {"beam", "best-of"}),
+        ("npad translate -d npad --distribution s", {"student-t"}),
+        ("npad translate --finish ", {"shrink", "compete", "pool"}),
+        ("npad translate --model en", {"en-de", "enormous"}),
+        ("npad evaluate --metric ch", {"chrf"}),
+        ("npad transcribe --format s", {"srt"}),
+        ("npad transcribe -m hf:enormous --language d", {"de", "da"}),
+        ("npad transcribe -m none --language d", set()),
+        ("npad decoders st", {"steered", "stochastic-beam"}),
+    ],
 )
-def test_a_shell_completes_commands_and_options(words, expected):
+def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
     """As bash asks for it: the words typed so far, and the number of the last one."""
+    (tmp_path / "enormous").mkdir()
+    multilingual = {"lang_to_id": {"<|de|>": 1, "<|cs|>": 2, "<|da|>": 3}}
+    (tmp_path / "enormous/generation_config.json").write_text(json.dumps(multilingual))
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    done = npad("", env=asked | {"_NPAD_COMPLETE": "complete_bash"})
+    done = npad("", env=asked | {"_NPAD_COMPLETE": "complete_bash"}, cwd=tmp_path)
     assert set(done.stdout.split()) == expected
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_show_what_a_decoder_does(shell):
+    asked = {"_TYPER_COMPLETE_ARGS": "npad translate -d be", "_NPAD_COMPLETE": f"complete_{shell}"}
+    shown = npad("", env=asked | {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}).stdout
+    assert "beam" in shown
+    assert "Keep the best prefixes at every step." in shown
+    assert "greedy" not in shown
 
 
 def test_the_completion_of_a_shell_is_shown():
@@ -91,4 +170,4 @@ def test_the_completion_of_a_shell_is_shown():
 )
 def test_help_says_what_an_option_takes_and_writes(command, text, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert text in " ".join(printed_here(capsys, monkeypatch, command, "--help").split())
+    assert text in " ".join(printed_here(capsys, monkeypatch, command, "--help-all").split())

@@ -20,12 +20,49 @@ OTHER = "No such option: --beam; use --width, and --decoder beam"
         (["translate", "--beam", 5, "a"], OTHER),
         (["translate", "-m", "en-dee", "hi"], "there is no model en-dee; did you mean en-de?"),
         (["info", "tooy"], "there is no model tooy; did you mean toy?"),
+        (["translate", "--chans", 3, "a"], "No such option: --chans; did you mean --chains?"),
+        (["tranlate", "a"], "No such command 'tranlate'; did you mean translate?"),
+        (["xyzzy"], "No such command 'xyzzy'; npad --help lists them"),
+        (["plot", "los"], "No such command 'los'; did you mean loss?"),
+        (["plot"], "npad plot needs the name of a command: attention, loss"),
+        (["decoders", "baem"], "there is no decoder baem; did you mean beam?"),
+        (["fetch", "whisper"], "cannot fetch 'whisper'; did you mean whisper-tiny.en?"),
+        (
+            ["translate", "--sigma", "0.5", "a"],
+            "--sigma does not go with --decoder beam, which has --finish, --nbest, --selector, "
+            "--width; it is an option of npad",
+        ),
         (["pack", "en-de"], "Missing argument 'folder'; npad pack --help shows examples"),
     ],
     ids=str,
 )
 def test_a_slip_names_what_was_probably_meant(arguments, line, capsys, monkeypatch):
     assert refused_here(capsys, monkeypatch, *arguments) == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["-d", "baem"], "beam"),
+        (["-d", "beem(width=3)"], "beam"),
+        (["-d", "BEAM"], "beam"),
+        (["-d", "beam(widht=3)"], "width"),
+        (["-d", "npad", "--inner", "greedi"], "greedy"),
+        (["-d", "npad", "--schedule", "powr"], "power"),
+        (["-d", "npad", "--distribution", "gausian"], "gaussian"),
+        (["--selector", "length-normalized"], "length-normalised"),
+        (["--finish", "pol"], "pool"),
+        (["--engine", "proceses", "-o", "b"], "processes"),
+        (["--precision", "float23"], "float32"),
+        (["-m", "run/en-sc"], "run/en-cs"),
+    ],
+    ids=" ".join,
+)
+def test_the_nearest_name_of_a_value_is_suggested(arguments, near, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run/en-cs").mkdir(parents=True)
+    line = refused_here(capsys, monkeypatch, "translate", *arguments, "hi")
+    assert line.endswith(f"; did you mean {near}?")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +83,7 @@ def test_a_folder_named_nearly_as_a_model_is_taken_for_itself(tmp_path, capsys, 
 
 
 def test_hints_name_options_that_exist(capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "translate", "--help")
+    shown = printed_here(capsys, monkeypatch, "translate", "--help-all")
     for option, instead in INSTEAD.items():
         assert instead.partition(",")[0] in shown
         assert f" {option} " not in shown

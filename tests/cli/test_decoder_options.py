@@ -74,7 +74,7 @@ def test_options_that_do_not_go_together(name, settings, message):
         ),
     ],
 )
-def test_what_is_left_open_is_the_models_default(name, settings, expected):
+def test_options_that_are_not_set_have_the_models_defaults(name, settings, expected):
     assert make_decoder(name, settings, OPEN_ENDED) == expected
 
 

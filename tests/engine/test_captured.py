@@ -55,7 +55,7 @@ OTHERS = [NPAD(BestOf((Greedy(), Sampling(2))), 3, Noise(0.4)), NPAD(Exact(50), 
 
 
 @pytest.mark.parametrize("decoder", [*EVERY.values(), *OTHERS], ids=repr)
-def test_what_a_graph_made_may_be_written_over_by_those_captured_before(fast, decoder, monkeypatch):
+def test_results_survive_a_replay_of_earlier_graphs(fast, decoder, monkeypatch):
     """Graphs share a memory pool, so an earlier one may overwrite a later one's results."""
     made, replay = [], Graph.replay
 
@@ -100,7 +100,7 @@ def test_a_seed_has_graphs_of_its_own(fast):
         assert_same(decode(fast, SOURCE, decoder, 8), decode(build(), SOURCE, decoder, 8))
 
 
-def test_what_was_returned_outlasts_the_next_search(fast):
+def test_returned_hypotheses_survive_the_next_search(fast):
     first = decode_to_capture(fast, Beam(3, nbest=3))
     kept = copy.deepcopy(first)
     decode(fast, [[9, 9]] * len(SOURCE), Beam(3, nbest=3), 8)
@@ -112,7 +112,7 @@ def test_one_half_of_the_chains_leaves_what_the_other_found(fast):
     assert_captured_steps_find_the_same(fast, decoder, max_rows=2 * len(SOURCE))
 
 
-def test_what_will_be_needed_is_counted_once(fast, monkeypatch):
+def test_needed_memory_is_counted_once(fast, monkeypatch):
     vocabulary, rows = 11, 50 * len(SOURCE)
     monkeypatch.setattr(
         "npad.engine.memory.total_memory", lambda device: 5 * rows * 8 * 8 * vocabulary
@@ -209,7 +209,7 @@ def test_noise_that_asks_the_host_is_not_captured(fast, kind):
     assert all(graph.key == "begin" for graph in graphs(fast))
 
 
-def test_what_cannot_be_captured_is_stepped_as_it_is(fast, monkeypatch):
+def test_a_step_that_cannot_be_captured_runs_eagerly(fast, monkeypatch):
     def fails(*given):
         raise RuntimeError("operation not permitted when stream is capturing")
 

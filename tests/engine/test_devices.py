@@ -109,7 +109,7 @@ def test_a_gpu_is_waited_for_every_eighth_step_at_most(decoder):
 @pytest.mark.parametrize(
     "decoder", [NPAD(Greedy(), 64, Noise(0.3)), NPAD(Beam(4), 16, Noise(0.3)), Beam(64)], ids=repr
 )
-def test_what_does_not_fit_runs_in_halves_to_the_same_result(decoder):
+def test_a_batch_that_does_not_fit_runs_in_halves_with_the_same_result(decoder):
     device, source = torch.device("cuda"), [[3, 1, 4], [1, 5], [9, 2, 6, 5], [3]] * 16
     model = Prepared(untrained(32, 32, 30_000).to(device)).eval()
     translator = Translator(model, lambda texts: [source[int(text)] for text in texts], str)

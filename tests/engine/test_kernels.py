@@ -143,7 +143,7 @@ def test_gates_are_those_of_a_gru(dtype, near, units):
 def test_the_top_is_the_top(dtype, vocabulary, k):
     x = random(3, 2, vocabulary, dtype=dtype)
     x[0, 0, 5:] = -torch.inf
-    x[1, 1, 64:200] = 9  # of equals the first
+    x[1, 1, 64:200] = 9  # of several largest, the first
     values, chosen = top(x, normaliser(x.view(6, -1))[2].view(3, 2, -1), k)
     expected, places = (
         each[..., :k] for each in x.float().cpu().sort(dim=-1, descending=True, stable=True)

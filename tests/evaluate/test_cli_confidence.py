@@ -63,7 +63,9 @@ def test_fit_confidence_writes_a_confidence_that_translate_returns(run, capsys, 
     ],
     ids=str,
 )
-def test_what_a_confidence_has_no_use_for_is_refused(run, options, rule, capsys, monkeypatch):
+def test_options_without_effect_on_a_confidence_are_refused(
+    run, options, rule, capsys, monkeypatch
+):
     command = ["fit-confidence", run / "dev.src", run / "dev.tgt", *options]
     assert rule in refused_here(capsys, monkeypatch, *command)
 

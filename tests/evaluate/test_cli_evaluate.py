@@ -65,7 +65,7 @@ def test_table_and_json_have_the_figures_of_the_outputs(corpus, trained, tmp_pat
     assert low <= report["bleu"] <= high
     for row in (
         f"BLEU               {report['bleu']:.2f} [{low:.2f}, {high:.2f}]",
-        f"{report['calls'] / 200:.1f} a sentence, {report['calls']:,} in all",
+        f"{report['calls'] / 200:.1f} per sentence, {report['calls']:,} in total",
         "BLEU, chrF    of the outputs against the references; higher is better",
         "[low, high]   95 % interval: bootstrap over the sentences, 1,000 test sets",
     ):

@@ -46,10 +46,15 @@ class Hook(SourceFileLoader):
 
 
 class Watch:
-    """A pytest plugin: run short tests first, do not shrink examples, note the first failure."""
+    """A pytest plugin: run short tests first, do not shrink examples, note the first failure.
 
-    def __init__(self, folder: Path, durations: dict[str, float]) -> None:
+    With a measurement of coverage, it notes the tests that reach each line. A test is named by its
+    function; what a fixture reaches counts for all tests of its file.
+    """
+
+    def __init__(self, folder: Path, durations: dict[str, float], coverage: Any = None) -> None:
         self.folder, self.durations, self.measured = folder, durations, dict[str, float]()
+        self.coverage = coverage
 
     def pytest_sessionstart(self) -> None:
         from hypothesis import Phase, settings
@@ -58,8 +63,7 @@ class Watch:
         settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        files = list(dict.fromkeys(item.path for item in items))
-        items.sort(key=lambda item: (files.index(item.path), self.durations.get(item.nodeid, 0)))
+        items.sort(key=lambda item: self.durations.get(without_case(item.nodeid), 0))
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -68,16 +72,34 @@ class Watch:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
             (self.folder / "by").write_text(report.nodeid)
-        self.measured[report.nodeid] = self.measured.get(report.nodeid, 0) + report.duration
+        test = without_case(report.nodeid)
+        self.measured[test] = self.measured.get(test, 0) + report.duration
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        self._switch(item.nodeid.partition("::")[0])
+
+    def pytest_runtest_call(self, item: Any) -> None:
+        self._switch(without_case(item.nodeid))
+
+    pytest_runtest_teardown = pytest_runtest_setup
+
+    def _switch(self, context: str) -> None:
+        if self.coverage is not None:
+            self.coverage.switch_context(context)
 
     def pytest_sessionfinish(self) -> None:
         (self.folder / "durations").write_text(json.dumps(self.measured))
 
 
+def without_case(test: str) -> str:
+    """Return the name of a test function without the case that it is run for."""
+    return test.partition("[")[0]
+
+
 def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: int) -> int:
-    """Run the tests of a mutant's area in this process, which is a fork made for it."""
+    """Run tests of a mutant's area in this process, which is a fork made for it."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.setsid()  # so that a timeout ends the processes of its tests, too
+    os.setsid()  # so that a timeout also ends the processes of its tests
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
@@ -86,12 +108,26 @@ def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: 
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(mutations.ROOT)
     sys.meta_path.insert(0, Hook(mutant))
+    import coverage
     import pytest
 
-    tests = [f"tests/{name}" for name in mutant.tests]
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir=.", "-W"]
     options += ["ignore::pytest.PytestAssertRewriteWarning", f"--basetemp={folder}/tmp"]
-    return int(pytest.main([*options, *tests], plugins=[Watch(folder, durations)]))
+    if mutant.old:
+        return int(pytest.main([*options, *durations], plugins=[Watch(folder, durations)]))
+    tests = [f"tests/{name}" for name in mutant.tests]
+    modules = [f for f, names in mutations.AREAS.items() if set(mutant.tests) <= set(names)]
+    include = [str(mutations.SOURCE / module) for module in modules]
+    measured = coverage.Coverage(data_file=None, config_file=False, include=include)
+    measured.start()
+    code = int(pytest.main([*options, *tests], plugins=[Watch(folder, {}, measured)]))
+    measured.stop()
+    data = measured.get_data()
+    reached = {
+        module: data.contexts_by_lineno(str(mutations.SOURCE / module)) for module in modules
+    }
+    (folder / "reached").write_text(json.dumps(reached))
+    return code
 
 
 @dataclass
@@ -105,7 +141,10 @@ class Running:
 
     @classmethod
     def start(cls, mutant: Mutant, durations: dict[str, float], limit: int) -> Running:
-        """Fork a process that tests the mutant in at most `limit` seconds of processor time."""
+        """Fork a process that tests the mutant in at most `limit` seconds of processor time.
+
+        durations: of the tests to run; a module as it is runs all tests of its file.
+        """
         folder = Path(tempfile.mkdtemp(prefix="mutant-"))
         pid = os.fork()
         if pid == 0:
@@ -117,7 +156,7 @@ class Running:
             finally:
                 sys.stdout.flush()
                 os._exit(code)
-        return cls(mutant, folder, pid, time.monotonic() + 10 * limit)
+        return cls(mutant, folder, pid, time.monotonic() + 5 * limit)
 
     def outcome(self) -> dict[str, Any] | None:
         """Return what became of it; None while it runs."""
@@ -129,15 +168,12 @@ class Running:
             raise SystemExit(f"{self.mutant}: the tests did not run\n{self.log()}")
         outcomes = {0: "survived", -signal.SIGXCPU: "timed out", -signal.SIGKILL: "timed out"}
         by = self.folder / "by"
-        record = {
-            "key": self.mutant.key,
-            "outcome": outcomes.get(code, "killed"),
-            "by": by.read_text() if by.exists() else "",
-            "seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        }
+        seconds = round(usage.ru_utime + usage.ru_stime, 1)
+        killed_by = by.read_text() if by.exists() else ""
+        record = record_of(self.mutant, outcomes.get(code, "killed"), killed_by, seconds)
         if code == 0 and not self.mutant.old:
-            record["durations"] = json.loads((self.folder / "durations").read_text())
-        record["digest"] = digest(self.mutant, record["by"])
+            for name in ("durations", "reached"):
+                record[name] = json.loads((self.folder / name).read_text())
         self.stop()
         return record
 
@@ -150,6 +186,17 @@ class Running:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def record_of(mutant: Mutant, outcome: str, by: str = "", seconds: float = 0) -> dict[str, Any]:
+    """Return the record of an outcome; by: the test that failed."""
+    return {
+        "key": mutant.key,
+        "outcome": outcome,
+        "by": by,
+        "seconds": seconds,
+        "digest": digest(mutant, by),
+    }
 
 
 def digest(mutant: Mutant, killed_by: str) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import mutations
-from mutant_runs import Running, digest
+from mutant_runs import Running, digest, record_of
 from mutants_tables import AREAS
 from mutations import Mutant, generate, sample
 
@@ -51,7 +51,11 @@ class Bench:
             while waiting or running:
                 while waiting and len(running) < self.workers:
                     mutant = waiting.pop()
-                    running.append(Running.start(mutant, *self.expected(mutant)))
+                    durations, limit = self.expected(mutant)
+                    if mutant.old and not durations:
+                        self.note(record_of(mutant, "survived"))  # no test reaches it
+                    else:
+                        running.append(Running.start(mutant, durations, limit))
                 time.sleep(0.02)
                 for run in list(running):
                     if (record := run.outcome()) is not None:
@@ -76,14 +80,22 @@ class Bench:
             file.write(json.dumps(record) + "\n")
 
     def expected(self, mutant: Mutant) -> tuple[dict[str, float], int]:
-        """Return how long each test takes without a change, and the limit of processor time."""
+        """Return how long each test that reaches a mutant takes, and the limit of processor time.
+
+        What is run when the module is imported may matter to every test.
+        """
         if not mutant.old:
             return {}, 900
-        records = [self.records[control.key] for control in controls(mutant)]
-        durations = {
-            test: taken for record in records for test, taken in record["durations"].items()
-        }
-        return durations, 20 + 3 * math.ceil(sum(record["seconds"] for record in records))
+        durations = dict[str, float]()
+        for control in controls(mutant):
+            record, file = self.records[control.key], f"tests/{control.tests[0]}"
+            lines = record["reached"][mutant.file]
+            found = {test for line in mutant.lines for test in lines.get(str(line), [])}
+            every = not mutant.lines or bool({"", file} & found)
+            durations |= {
+                test: taken for test, taken in record["durations"].items() if every or test in found
+            }
+        return durations, 30 + 3 * math.ceil(sum(durations.values()))
 
 
 def controls(mutant: Mutant) -> list[Mutant]:

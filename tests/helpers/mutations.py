@@ -66,6 +66,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    lines: range = range(0)  # of the statement around it; none outside functions
     occurrence: int = 0  # among equal changes in this scope
     target: Any = field(default=None, repr=False, compare=False)
     replacement: Any = field(default=None, repr=False, compare=False)
@@ -183,8 +184,13 @@ def wrong_calls(node: ast.Call, function: ast.expr) -> Iterator[ast.AST]:
                 yield changed(node, keywords=node.keywords[:i] + node.keywords[i + 1 :])
 
 
-def visited(node: ast.AST, scope: str = "", boolean: bool = False) -> Iterator[tuple]:
-    """Yield (node, scope, whether its function returns a bool) for every node worth changing."""
+def visited(
+    node: ast.AST, scope: str = "", boolean: bool = False, lines: range | None = None
+) -> Iterator[tuple]:
+    """Yield every node worth changing, its scope, whether its function returns a bool, its lines.
+
+    The lines are those of the statement around it, without the statements within that.
+    """
     if isinstance(node, ast.JoinedStr | ast.Assert) or getattr(node, "name", "") == "__repr__":
         return
     if isinstance(node, ast.keyword) and node.arg in SKIPPED_KEYWORDS:
@@ -193,14 +199,20 @@ def visited(node: ast.AST, scope: str = "", boolean: bool = False) -> Iterator[t
         scope = f"{scope}.{node.name}".lstrip(".")
         returns = getattr(node, "returns", None)
         boolean = isinstance(returns, ast.Name) and returns.id == "bool"
-    yield node, scope, boolean
+    if isinstance(node, ast.stmt) and lines is not None:
+        body = getattr(node, "body", None)
+        end = body[0].lineno if body else (node.end_lineno or 0) + 1
+        lines = range(node.lineno, max(end, node.lineno + 1))
+    yield node, scope, boolean, lines or range(0)
     if isinstance(node, ast.Raise):
         return
     for name, value in ast.iter_fields(node):
         if name not in SKIPPED_FIELDS:
+            inside = name == "body" and isinstance(node, ast.FunctionDef)
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    yield from visited(child, scope, boolean)
+                    within = range(0) if inside else lines
+                    yield from visited(child, scope, boolean, within)
 
 
 def shown(node: ast.AST) -> str:
@@ -219,11 +231,13 @@ def generate(file: str) -> list[Mutant]:
     TREES[file] = ast.parse(source)
     lines, found, seen = source.splitlines(), [], Counter[tuple[str, ...]]()
     equivalent = [(place, news) for name, place, news, _ in EQUIVALENT if name == file]
-    for node, scope, boolean in visited(TREES[file]):
+    for node, scope, boolean, statement in visited(TREES[file]):
         for replacement in wrong_versions(node, boolean):
             line = getattr(node, "target", node).lineno
             change = scope, shown(node), shown(replacement)
-            mutant = Mutant(file, line, *change, AREAS[file], seen[change], node, replacement)
+            mutant = Mutant(
+                file, line, *change, AREAS[file], statement, seen[change], node, replacement
+            )
             seen[change] += 1
             places = scope, without_comment(lines[line - 1])
             known = [new for place, news in equivalent if place in places for new in news]

@@ -188,7 +188,7 @@ def refused_here(capsys, monkeypatch, *arguments: object, code: int = 2) -> str:
     """The one line that a mistake gets, run in this process."""
     left = _exit_code(monkeypatch, arguments)
     out, err = capsys.readouterr()
-    assert (left, out) == (code, "")
+    assert (left, out) == (code, ""), err
     return _one_line(err)
 
 

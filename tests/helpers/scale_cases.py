@@ -1,4 +1,4 @@
-"""Shared by the tests of workers: a corpus, what becomes of it, and drivers to stop and kill."""
+"""Shared by the tests of workers: a corpus, its translation, and drivers to stop and kill."""
 
 from __future__ import annotations
 

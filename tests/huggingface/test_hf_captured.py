@@ -176,7 +176,7 @@ def test_a_model_that_forbids_tokens_is_captured(captured, kind, decoder):
 
 
 def processed(model, *processors):
-    """Steer as `generate` does, with processors made anew for every call."""
+    """Steer as `generate` does, with new processors for every call."""
     return Constrained(HuggingFace(model), Processed(LogitsProcessorList(processors)))
 
 

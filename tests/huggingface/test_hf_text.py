@@ -102,6 +102,6 @@ def test_the_target_language_is_the_first_token(nllb):
     expected = [token for token in written[0].tolist()[2:] if token != 2]
     (found,) = translator.translate(["a b"], Greedy(), max_length=6)
     assert list(found.hypothesis.tokens) == expected
-    for pair in ("eng_Latn-xyz_Latn", "eng_Latn-▁a"):  # one unknown, one a word
+    for pair in ("eng_Latn-xyz_Latn", "eng_Latn-▁a"):  # one is unknown, one is a word
         with pytest.raises(InvalidInput, match="does not know the language"):
             npad.load(f"hf:{folder}:{pair}")

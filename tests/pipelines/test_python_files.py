@@ -151,7 +151,9 @@ def test_compare_takes_decoders_of_a_file(file, chosen, title, npad_here):
         ("FILE:Plain", None, "derives from npad.Decoder, with a method `search`"),
     ],
 )
-def test_what_cannot_be_made_is_one_line(name, as_model, as_decoder, file, capsys, monkeypatch):
+def test_an_unusable_name_in_a_file_is_a_one_line_error(
+    name, as_model, as_decoder, file, capsys, monkeypatch
+):
     name = name.replace("FILE", str(file))
     if as_model is not None:
         line = refused_here(capsys, monkeypatch, "translate", "-m", name, TEXT)
@@ -223,7 +225,7 @@ def test_an_engine_refuses_a_decoder_of_a_file(file, capsys, monkeypatch, tmp_pa
         ("neighbour", "neighbour.py", "raised OverflowError in line 5: too far"),
     ],
 )
-def test_what_a_users_file_raises_is_said_to_be_in_that_file(
+def test_an_exception_in_a_users_file_names_the_file_and_line(
     how, name, message, file, capsys, monkeypatch
 ):
     monkeypatch.chdir(file.parent)
@@ -236,9 +238,7 @@ def test_what_a_users_file_raises_is_said_to_be_in_that_file(
 
 
 @pytest.mark.parametrize(("how", "where"), [("npad", " in line "), ("nothing", ": ")])
-def test_what_npad_raises_for_a_users_file_may_be_due_to_either(
-    how, where, file, capsys, monkeypatch
-):
+def test_a_bug_under_a_users_file_names_the_file_and_npad(how, where, file, capsys, monkeypatch):
     monkeypatch.chdir(file.parent)
     options = ["translate", "-m", "toy", "-d", f"my.py:Failing(how={how})", TEXT]
     line = refused_here(capsys, monkeypatch, *options, code=70)
@@ -361,3 +361,16 @@ def test_a_run_is_not_trained_with_noise_of_a_file(noise_file, tmp_path, capsys,
     line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *files, *noise)
     assert line.startswith("a run can be resumed only with a schedule and a distribution that npad")
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_decoder_of_a_file_is_explained_as_others_are(file, npad_here):
+    name = f"{file}:Twice"
+    shown = npad_here("decoders", name).stdout
+    assert "A beam of twice the given width." in shown.splitlines()[0]
+    assert "--half N  Half the width. [2]" in shown
+    assert f"--decoder {name} " in " ".join(shown.split())
+    assert "Documentation" not in shown
+    assert "--half N" in npad_here("translate", "-d", name, "--help-all").stdout
+    assert npad_here("decoders", f"{file}:ready").stdout.startswith(
+        f"{file}:ready: Run noisy chains"
+    )

@@ -71,7 +71,7 @@ def test_a_bound_may_be_the_largest_integer(bound):
     assert list(TOY.stream([], **{bound: 2**63 - 1})) == []
 
 
-def test_what_did_not_fit_once_is_not_tried_again():
+def test_a_batch_size_that_did_not_fit_is_not_tried_again():
     translator = untrained()
     model = Small(translator.model, 13)
     with one_warning():

@@ -17,7 +17,7 @@ from mutants_tables import AREAS, EQUIVALENT, LEFT_OUT
 def changes(source: str) -> set[tuple[str, str]]:
     return {
         (mutations.shown(node), mutations.shown(wrong))
-        for node, _, boolean in mutations.visited(ast.parse(source))
+        for node, _, boolean, _ in mutations.visited(ast.parse(source))
         for wrong in mutations.wrong_versions(node, boolean)
     }
 
@@ -71,7 +71,7 @@ def test_a_sample_does_not_depend_on_the_rest():
     assert mutations.sample(every, 5, seed=1) != chosen
 
 
-def test_what_is_listed_is_there():
+def test_listed_lines_modules_and_tests_exist():
     """Lines of equivalent changes occur, and so do modules and tests."""
     for file, place, *_ in EQUIVALENT:
         text = (mutations.SOURCE / file).read_text()

@@ -83,8 +83,10 @@ def test_commands_use_the_example_package(example, tmp_path):
     )
     assert "branching" in out
     assert "50.00" in out
+    assert "branching" in run(example, "decoders")[0]
+    assert "first tokens to try" in run(example, "decoders", "branching")[0]
     _, err = run(example, "translate", "--decoder", "branchin", "rot", code=2)
-    assert "mbr-decoding, branching, not 'branchin'" in err
+    assert "not 'branchin'; did you mean branching?" in err
 
 
 def test_python_loads_a_package_when_its_name_is_asked_for(example):

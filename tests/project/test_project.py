@@ -204,7 +204,7 @@ def test_the_tests_that_a_page_names_are_there(page):
         assert (ROOT / name).exists(), name
 
 
-def test_it_is_token_and_never_symbol():
+def test_the_word_is_token_and_never_symbol():
     """As CONTRIBUTING.md says; "symbolic link" is another word."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     texts = {str(path.relative_to(SOURCE)): path.read_text() for path in FILES}
@@ -213,5 +213,5 @@ def test_it_is_token_and_never_symbol():
     assert not found
 
 
-def test_it_ships_its_types():
+def test_the_package_ships_its_types():
     assert (SOURCE / "py.typed").exists()

@@ -83,6 +83,9 @@ def test_the_command_prints_a_row_a_decoder(options, strategies, npad_here, monk
     assert cells == strategies
     assert "TFLOP/s" in done.stderr
     assert "vocabulary 10" in done.stdout
+    count = len(strategies)  # without a terminal, a line per decoder says how far it is
+    for number, name in enumerate(strategies, start=1):
+        assert f"npad: {number} of {count} done: {name}\n" in done.stderr
 
 
 def test_decoders_with_one_title_are_told_apart_by_their_specs():
@@ -163,7 +166,7 @@ def test_the_usual_strategies_have_the_models_defaults():
         (["--precision=int4"], "precision must be"),
         (["--rows=0"], "rows"),
         (["--model", "toy", "--units", 8], "--units is of the untrained model; leave it out"),
-        (["--input", "lines"], "--input is for one's own model: give --model, too"),
+        (["--input", "lines"], "--input needs a model of your own: add --model"),
         (["--model", "toy", "--input", "blank"], "there is nothing to translate in blank"),
         (["--model", "toy", "--length", 0], "length must be a whole number of at least 1"),
     ],

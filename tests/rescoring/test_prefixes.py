@@ -101,7 +101,7 @@ def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
     assert score(Prepared(plain), SOURCE, targets) == expected
 
 
-def test_what_does_not_fit_is_read_in_halves(monkeypatch):
+def test_hypotheses_that_do_not_fit_are_rescored_in_halves(monkeypatch):
     plain, read = build(), strategies.BY_PREFIX.read
 
     def cramped(model, state, found):

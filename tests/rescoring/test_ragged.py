@@ -36,7 +36,7 @@ def test_everything_is_in_one_rectangle_within_bounds(sizes, most, spare):
     assert cost(sizes, parts) <= sizes.size * sizes.max()
 
 
-def test_it_is_its_plain_transcription():
+def test_the_plan_equals_its_plain_implementation():
     for seed in range(200):
         random = np.random.default_rng(seed)
         shape = random.integers(1, 9, 2)

@@ -136,12 +136,12 @@ def test_poisoned_lines_are_told_by_number_and_do_not_stop_the_rest(
     tmp_path, name, content, outputs, reasons
 ):
     (tmp_path / name).write_bytes(content)
-    told = {}
-    summary = run(tmp_path / name, tmp_path / "out", unit=2, report=told.__setitem__)
+    reported = {}
+    summary = run(tmp_path / name, tmp_path / "out", unit=2, report=reported.__setitem__)
     assert lines(tmp_path / "out") == outputs
     assert (summary.texts, summary.failed) == (7, len(reasons))
-    assert list(told) == list(reasons)
-    assert all(reason in told[line] for line, reason in reasons.items())
+    assert list(reported) == list(reasons)
+    assert all(reason in reported[line] for line, reason in reasons.items())
 
 
 def test_with_on_error_fail_the_first_poisoned_line_stops_and_skip_continues(tmp_path):
@@ -176,8 +176,8 @@ def fragile(spec=SPEC):
 def test_a_text_that_breaks_the_model_fails_alone():
     texts = ("danke", "na ja", "poison", Failed("unread"), "danke")
     (result,) = fragile().map([Unit(0, texts, Decoding(Greedy()))])
-    told = [o.reason if isinstance(o, Failed) else o.text for o in result.outcomes]
-    assert told == ["thanks", "well yes", "ValueError: cannot read this", "unread", "thanks"]
+    reported = [o.reason if isinstance(o, Failed) else o.text for o in result.outcomes]
+    assert reported == ["thanks", "well yes", "ValueError: cannot read this", "unread", "thanks"]
 
 
 def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
@@ -203,13 +203,13 @@ def test_memory_that_is_short_halves_units_and_then_fails_the_text():
 
 
 def test_a_text_that_is_too_long_is_told(source, tmp_path):
-    spec, told = replace(SPEC, max_source=6), {}
+    spec, reported = replace(SPEC, max_source=6), {}
     with Local(spec) as workers:
         corpus = Corpus(source, tmp_path / "out")
         decoding = Decoding(Greedy())
-        summary = translate_corpus(corpus, workers, spec, decoding, report=told.__setitem__)
+        summary = translate_corpus(corpus, workers, spec, decoding, report=reported.__setitem__)
     assert summary.failed == 6
-    assert told[4] == "it has 24 tokens and 6 tokens are allowed; split it"
+    assert reported[4] == "it has 24 tokens and 6 tokens are allowed; split it"
 
 
 @pytest.mark.parametrize(
@@ -308,10 +308,10 @@ def test_the_command_reports_lines_and_continues(tmp_path, capsys, monkeypatch, 
     assert "line 2" in line
     assert line.endswith("1 texts are finished: the same command continues after them")
     done = npad_here(*arguments, code=1)
-    told = done.stderr.splitlines()
-    assert [text.split(":")[1].split()[1] for text in told[:4]] == list("2456")
-    assert told[4] == "npad: 1 of 7 lines were finished by an earlier run"
-    assert told[5] == "npad: 4 of 7 lines were not translated; they are empty"
+    reported = done.stderr.splitlines()
+    assert [text.split(":")[1].split()[1] for text in reported[:4]] == list("2456")
+    assert reported[4] == "npad: 1 of 7 lines were finished by an earlier run"
+    assert reported[5] == "npad: 4 of 7 lines were not translated; they are empty"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,9 @@ def test_an_output_is_complete_or_absent(tmp_path):
 def test_whatever_is_cut_off_is_done_again(tmp_path, file):
     begin(tmp_path / "whole", 4)
     size = (tmp_path / f"whole{file.removeprefix('out')}").stat().st_size
-    first = len((tmp_path / "whole.manifest.jsonl").read_bytes().splitlines()[0]) + 1
+    header = (tmp_path / "whole.manifest.jsonl").read_bytes().splitlines()[0]
+    assert header.startswith(b'{"npad": 2, "identity": {"an input')
+    first = len(header) + 1
     for length in range(first if "manifest" in file else 0, size + 1):
         folder = tmp_path / f"{length}"
         folder.mkdir()
@@ -105,7 +107,7 @@ def test_another_input_model_or_decoder_is_refused(tmp_path, name):
 def test_a_damaged_header_is_one_line(tmp_path, header, reason):
     begin(tmp_path / "out", 1)
     (tmp_path / "out.manifest.jsonl").write_bytes(header + b"\n")
-    with pytest.raises(StorageError, match=f"{reason}.*; to begin anew, delete .*out.manifest"):
+    with pytest.raises(StorageError, match=f"{reason}.*; to start over, delete .*out.manifest"):
         resume(tmp_path / "out")
 
 
@@ -113,7 +115,7 @@ def test_a_header_without_its_end_is_refused(tmp_path):
     begin(tmp_path / "out", 0)
     journal = tmp_path / "out.manifest.jsonl"
     journal.write_bytes(journal.read_bytes().removesuffix(b"\n"))
-    with pytest.raises(StorageError, match="damaged or of another version; to begin anew"):
+    with pytest.raises(StorageError, match="damaged or of another version; to start over"):
         resume(tmp_path / "out")
 
 
@@ -141,7 +143,7 @@ def test_every_flipped_bit_of_a_manifest_is_refused_or_changes_nothing(tmp_path)
         (tmp_path / "out").unlink(missing_ok=True)
         if isinstance(outcome, str):
             assert "\n" not in outcome
-            assert "begin anew" in outcome
+            assert "start over" in outcome
             refused += 1
         else:
             assert outcome == b"".join(UNITS)
@@ -197,7 +199,7 @@ def test_an_output_with_lost_or_doubled_texts_is_never_complete(tmp_path, units)
             for _ in range(units):
                 manifest.append(b"x\n", 1)
 
-    rule = rf"out would have {units} of 4 texts: the input has changed .*begin anew"
+    rule = rf"out would have {units} of 4 texts: the input has changed .*start over"
     with pytest.raises(StorageError, match=rule):
         run()
     assert not (tmp_path / "out").exists()

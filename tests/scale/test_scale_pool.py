@@ -22,7 +22,7 @@ from scale_cases import DECODING, echo
 
 
 class Fake(Crew):
-    """Workers that do nothing, in random order; `fate` decides what becomes of each unit."""
+    """Workers that do nothing, in random order; `fate` decides what happens to each unit."""
 
     start_seconds = 5.0
 

@@ -210,30 +210,6 @@ def test_ray_data_translates_with_npads_class(cluster, tmp_path):
     assert done.stdout.splitlines() == list(translate({"text": texts})["translation"])
 
 
-def test_parquet_in_and_out(tmp_path):
-    from pyarrow import Table, parquet
-
-    texts = ["danke", None, "na ja"]
-    parquet.write_table(Table.from_pydict({"de": texts}), tmp_path / "in.parquet")
-    files = ["-i", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.parquet")]
-    command = [sys.executable, "-m", "npad", "translate", "-m", "toy", *files, "--nbest", "2"]
-    command += ["--engine", "local", "--field", "de"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert "line 2 is left empty: its 'de' is no text" in done.stderr
-    rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
-    assert [row["text"] for row in rows] == ["thanks", "", "well yes"]
-    assert [row["log_prob"] is None for row in rows] == [False, True, False]
-    assert len(rows[0]["alternatives"]) == 1
-    command[command.index("--field") + 1] = "en"
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert "has no column 'en'; it has de: see --field" in done.stderr
-    (tmp_path / "in.parquet").write_bytes(b"PAR1 not")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "cannot read" in done.stderr
-    assert json.dumps(rows[0]["id"]) == "0"
-
-
 def test_evaluate_runs_on_a_cluster(cluster, tmp_path):
     (tmp_path / "src").write_text("danke\nna ja\n")
     (tmp_path / "ref").write_text("thanks\nwell yes\n")

@@ -44,14 +44,14 @@ def assert_plain(beam, model, max_length):
 
 @pytest.mark.parametrize("finish", RULES)
 @given(model=tables(), width=st.integers(1, 7), max_length=st.integers(1, 5), data=st.data())
-def test_it_is_its_plain_transcription(finish, model, width, max_length, data):
+def test_beam_equals_its_plain_implementation(finish, model, width, max_length, data):
     nbest = data.draw(st.integers(1, width))
     assert_plain(Beam(width, finish, nbest), model, max_length)
 
 
 @pytest.mark.parametrize("finish", RULES)
-def test_it_is_its_plain_transcription_with_many_tokens(finish):
-    """With more tokens than the width, one prefix's children may fill the beam, and end, too."""
+def test_beam_equals_its_plain_implementation_with_many_tokens(finish):
+    """With more tokens than the width, one prefix's children may fill the beam, and end as well."""
     draw = random.Random(finish)
     for seed in range(300):
         model = TableModel.random(draw.randint(4, 8), draw.randint(2, 3), seed, dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
     truth = sorted(
         model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True
     )
-    width = len(truth) + 1  # above the vocabulary, too
+    width = len(truth) + 1  # larger than the vocabulary
     found = decode(model, [0], Beam(width, finish, nbest=width), max_length)[0]
     assert [one.finished for one in found] == [one.finished for one in truth]
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in truth])
@@ -213,7 +213,7 @@ def test_the_rules_by_hand(table, width, expected):
 
 
 @pytest.mark.parametrize("finish", RULES)
-def test_it_costs_one_row_first_and_its_width_after(finish):
+def test_the_first_step_costs_one_row_and_later_ones_the_width(finish):
     """Three tokens and the end, all of them certain: 1 + 4 · 3 rows."""
     model = TableModel({0: {(1,) * n: [0.0, 1.0] for n in range(3)}})
     _, calls = counted(decode, model, [0], Beam(4, finish))
@@ -231,7 +231,7 @@ def test_an_unused_slot_repeats_the_first_prefix(finish):
 
 
 @pytest.mark.parametrize("finish", RULES)
-def test_it_stops_when_nothing_is_alive_or_can_still_win(finish):
+def test_beam_stops_when_no_live_hypothesis_can_win(finish):
     """Two outputs at 0.5 each: both end at step 2, though three were asked for."""
     model = TableModel({0: {(): [0.5, 0.5], (1,): [1.0, 0.0]}})
     found, calls = counted(decode, model, [0], Beam(3, finish, nbest=3), 50)

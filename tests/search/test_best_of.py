@@ -11,7 +11,7 @@ from npad.models.table import TableModel
 DECODERS = (Greedy(), Sampling(3, seed=2), Beam(3, nbest=2), Exact(50))
 
 
-def test_it_returns_what_its_decoders_return_best_first():
+def test_best_of_returns_all_hypotheses_of_its_decoders_best_first():
     model, source = recurrent(vocabulary=6), summaries(4)
     apart = [decode(model, source, decoder, 7) for decoder in DECODERS]
     together = decode(model, source, BestOf(DECODERS), 7)

@@ -35,7 +35,7 @@ every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 @every
 @in_fours
 @given(model=tables(sentences=4), max_length=st.integers(1, 5))
-def test_what_is_returned_is_possible_and_its_log_prob_exact(decoder, model, max_length):
+def test_hypotheses_are_possible_outputs_with_exact_log_prob(decoder, model, max_length):
     for sentence, found in enumerate(decode(model, FOUR, decoder, max_length)):
         possible = {
             (output.tokens, output.finished): output.log_prob
@@ -157,7 +157,7 @@ class SilentAfterTheEnd:
 @every
 @in_fours
 @given(model=tables(sentences=4, max_vocabulary=3))
-def test_what_a_model_says_after_the_end_does_not_matter(decoder, model):
+def test_predictions_after_the_end_token_are_ignored(decoder, model):
     """Looked at every eighth step, as on a GPU, so that rows go on long after they are over."""
     expected = decode(model, FOUR, decoder, 9)
     with pytest.MonkeyPatch.context() as patch:

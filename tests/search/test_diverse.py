@@ -24,7 +24,7 @@ def test_without_a_penalty_it_is_beam_search(model, width, max_length):
 @given(
     model=tables(), width=st.integers(1, 6), eta=st.floats(0.01, 3), max_length=st.integers(1, 5)
 )
-def test_it_is_its_plain_transcription(model, width, eta, max_length):
+def test_diverse_decoding_equals_its_plain_implementation(model, width, eta, max_length):
     expected = plain_beam(
         model, width, "shrink", width, max_length, penalty=lambda rank: eta * rank
     )

@@ -16,7 +16,7 @@ from npad.models.table import TableModel
 
 
 @given(model=tables(max_depth=5), max_length=st.integers(1, 6), width=st.integers(1, 3))
-def test_it_is_the_enumerated_argmax_with_a_certificate(model, max_length, width):
+def test_exact_search_equals_the_enumerated_argmax_with_a_certificate(model, max_length, width):
     found, truth = (
         decode(model, [0], Exact(beam=Beam(width)), max_length)[0],
         model.best(0, max_length),
@@ -35,7 +35,7 @@ def test_a_small_budget_is_kept_and_admitted(model, budget):
     assert key(found[0][0]) >= key(answer[0][0])
 
 
-def test_what_is_proven_within_a_small_budget_is_the_optimum():
+def test_outputs_proven_within_a_small_budget_are_optimal():
     """With some budgets there is a proof, with others none; a proven output is the optimum."""
     proven = []
     for seed in range(60):
@@ -79,7 +79,7 @@ def test_its_budget_is_what_the_proof_takes():
             assert not decode(model, [0], Exact(needed - 1, Beam(1)), 6)[0][0].proven
 
 
-def test_it_reads_at_most_sixteen_prefixes_at_a_time():
+def test_exact_search_reads_at_most_sixteen_prefixes_at_a_time():
     """So its `rows` promise. Greedy search ends at 0.1/39; 39 prefixes of 1/39 are worth a look."""
     table = {(i,): [0.5] + [0.5 / 39] * 39 for i in range(2, 40)}
     table |= {(): [0.0] + [1 / 39] * 39, (1,): [0.1] + [0.9 / 39] * 39}

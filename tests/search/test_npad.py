@@ -125,7 +125,7 @@ def test_noisy_chains_are_the_same_with_and_without_a_clean_one():
         assert all(one.chain >= 1 for one in b)
 
 
-def test_it_finds_what_its_inner_decoder_misses():
+def test_noisy_chains_find_outputs_that_greedy_search_misses():
     """On some sentences NPAD over greedy is better, because of a noisy chain."""
     model, source = recurrent(vocabulary=30), summaries(20)
     plain, found = (
@@ -179,7 +179,7 @@ def chain_alone(model, noise, seed, chain, max_length):
 @pytest.mark.parametrize(
     "inner", [Greedy(), Beam(3, nbest=3), Sampling(5), Diverse(3, nbest=2)], ids=repr
 )
-def test_what_it_returns_is_distinct(inner):
+def test_npad_returns_distinct_hypotheses(inner):
     for hypotheses in decode(TableModel.random(3, 3, seed=8), [0, 0], npad(inner, chains=20)):
         outputs = [(hypothesis.tokens, hypothesis.finished) for hypothesis in hypotheses]
         assert len(outputs) == len(set(outputs))

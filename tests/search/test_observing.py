@@ -79,7 +79,7 @@ def test_chains_and_ids_name_the_groups():
     assert seen[0] == ([8, 8, 8, 9, 9, 9], [0, 1, 2, 0, 1, 2])
 
 
-def test_what_an_observer_raises_ends_the_search():
+def test_an_exception_in_an_observer_ends_the_search():
     def observer(progress):
         if progress.step == 2:
             raise KeyError

@@ -86,7 +86,7 @@ def test_memory_is_asked_for_pairs(paired, monkeypatch):
 
 @pytest.mark.parametrize("clean_chain", [True, False])
 def test_chains_in_low_precision_have_no_pairs(clean_chain, paired):
-    """A pair of theirs would be in low precision, too, and no judge."""
+    """A pair of two such rows would be in low precision as well, and could not judge."""
     rescored, read = [], strategies.read_rectangle
 
     def spied(model, *rest):

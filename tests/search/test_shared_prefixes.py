@@ -52,14 +52,14 @@ models = pytest.mark.parametrize("make", **by_name(MODELS))
 
 
 def alone(monkeypatch, *arguments):
-    """Decode with a row per chain, and return the search's model calls, too."""
+    """Decode with a row per chain, and also return the search's model calls."""
     with monkeypatch.context() as patch:
         patch.setattr(chains, "can_share", lambda model, site: False)
         return shared(*arguments)
 
 
 def shared(*arguments):
-    """Decode with shared prefixes, and return the search's model calls, too."""
+    """Decode with shared prefixes, and also return the search's model calls."""
     found, calls = counted(decode, *arguments)
     return found, calls.search
 

@@ -70,7 +70,7 @@ def test_equals_keep_the_order_of_log_prob_whether_cut_or_not():
     assert [one.finished for one in decode(ENDLESS, [0], decoder, 2)[0]] == [False, True]
 
 
-def test_what_it_wraps_still_counts():
+def test_with_cut_has_the_needs_and_limits_of_its_selector():
     assert WithCut(GNMTLength(0.6, beta=0.2)).needs_attention
     assert not WithCut().needs_attention
     with pytest.raises(InvalidInput, match="not the best by LengthNormalised"):

@@ -77,11 +77,19 @@ def test_a_bad_body_is_refused_in_one_line(client, caplog, path, content, status
     assert client.post("/v1/decode", decoding(decoder="greedy")).status == 200
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data"])
-def test_a_content_type_other_than_json_and_forms_is_refused(client, kind):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("text/plain", "send Content-Type: application/json with JSON, or application/x-www-form"),
+        ("", "it is missing"),
+        ("multipart/form-data", "it is 'multipart/form-data'"),
+        ("application/x-www-form-urlencoded", "the body is JSON: send Content-Type: application/"),
+    ],
+)
+def test_json_without_its_content_type_is_told_what_to_send(client, kind, message):
     answer = client.post("/v1/decode", decoding(), Content_Type=kind)
     assert answer.status == 415
-    assert "send application/json" in answer.error
+    assert message in answer.error
 
 
 @pytest.mark.parametrize(
@@ -89,6 +97,9 @@ def test_a_content_type_other_than_json_and_forms_is_refused(client, kind):
     [
         ("text=", "text must not be empty"),
         ("text=danke&deadline=soon", "deadline must be"),
+        ("text=danke&chains=abc", "chains must be a"),
+        ("text=danke&chains=abc&nbest=NaN", "chains must be a"),
+        ("text=danke&seconds=-1", "seconds must be"),
         ("text=%ff%fe", "half a surrogate"),
         ("&".join(f"a{i}=1" for i in range(200)), "at most 100 parameters"),
         (f"text={quote('wie bitte')}", "wie bitte"),

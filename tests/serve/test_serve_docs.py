@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
+from npad.pipelines.translation import Translator
+from npad.search.registry import SELECTORS
 from serve_cases import events_of, serving, toy_model
 
 PAGE = Path(__file__).parent.parent.parent / "docs/serving.md"
@@ -82,6 +85,9 @@ def test_the_page_names_every_route_and_option():
     text = PAGE.read_text()
     assert all(f"{known.path}`" in text or f"{known.path}?" in text for known in OPERATIONS)
     assert all(f"`{name}`" in text for name in option_names())
+    assert all(f"`{name}" in text for name in SELECTORS.kinds)
+    longest = next(field.default for field in fields(Translator) if field.name == "longest")
+    assert f"of {longest:,} tokens" in text
 
 
 def rewrite() -> None:

@@ -6,6 +6,7 @@ import math
 from urllib.parse import urlencode
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import npad
 from npad import NPAD
@@ -15,6 +16,7 @@ from npad.search.registry import DECODERS
 from npad.search.request import decoding_from
 from npad.serve.app import OPERATIONS
 from npad.serve.limits import Limits
+from npad.serve.metrics import SECONDS, Metrics
 from npad.serve.models import serve
 from npad.serve.options import option_names
 from serve_cases import serving, toy_model
@@ -174,15 +176,34 @@ def test_metrics_count_what_was_answered(client):
     client.post("/v1/decode", {"text": "danke", "model": "toy", "decoder": "greedy"})
     client.post("/v1/decode", {"text": ""})
     client.get("/nowhere")
-    text = client.get("/metrics").body.decode()
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert int(lines['npad_requests_total{route="/v1/decode",status="200"}']) >= 1
-    assert int(lines['npad_requests_total{route="/v1/decode",status="400"}']) >= 1
-    assert int(lines['npad_model_calls_total{model="toy",kind="search"}']) >= 2
-    assert int(lines['npad_requests_total{route="other",status="404"}']) >= 1
-    assert lines['npad_queue_length{model="toy"}'] == "0"
-    count = int(lines['npad_request_seconds_count{route="/v1/decode"}'])
-    assert int(lines['npad_request_seconds_bucket{route="/v1/decode",le="+Inf"}']) == count
+    counted = counters(client.get("/metrics").body)
+    assert counted["npad_requests_total", "/v1/decode", "200"] >= 1
+    assert counted["npad_requests_total", "/v1/decode", "400"] >= 1
+    assert counted["npad_requests_total", "other", "404"] >= 1
+    assert counted["npad_model_calls_total", "search", "toy"] >= 2
+    assert counted["npad_batches_total", "toy"] == counted["npad_batched_requests_total", "toy"] > 0
+    assert counted["npad_queue_length", "toy"] == 0
+    assert counted["process_resident_memory_bytes",] > 1e7
+    count = counted["npad_request_seconds_count", "/v1/decode"]
+    assert counted["npad_request_seconds_bucket", "+Inf", "/v1/decode"] == count
+
+
+def counters(text: bytes) -> dict[tuple[str, ...], float]:
+    """The samples of Prometheus' text by name and by the values of their labels, sorted by name."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_a_bucket_holds_its_upper_bound():
+    metrics = Metrics({})
+    for seconds in (0.1, 0.1001, 31.0):
+        metrics.answered("/", 200, seconds)
+    counted = counters(metrics.render())
+    buckets = {bound: counted["npad_request_seconds_bucket", str(bound), "/"] for bound in SECONDS}
+    assert buckets == {0.01: 0, 0.03: 0, 0.1: 1, 0.3: 2, 1.0: 2, 3.0: 2, 10.0: 2, 30.0: 2}
 
 
 def test_every_answer_has_security_headers(client):

@@ -181,8 +181,8 @@ def test_a_stream_is_in_progress_until_its_last_event():
             opened.set()
             assert all(stream.result()[-1].name == "done" for stream in streams)
         lines = client.get("/metrics").body.decode().splitlines()
-    assert "npad_requests_in_progress 1" in lines
-    assert 'npad_requests_total{route="/v1/decode/stream",status="200"} 2' in lines
+    assert "npad_requests_in_progress 1.0" in lines
+    assert 'npad_requests_total{route="/v1/decode/stream",status="200"} 2.0' in lines
 
 
 def test_a_quiet_stream_is_kept_alive(monkeypatch):

@@ -60,7 +60,7 @@ def test_a_recording_is_decoded_as_its_fields_say(client):
         (None, {}, "the form has no file"),
         (b"RIFF....WAVE", {}, "the file is no WAV file"),
         (wav()[:40], {}, "the file"),
-        (wav(0), {}, "0 bytes of samples"),
+        (wav(0), {}, "0 samples"),
         (wav(21), {}, "the file has 21 seconds; at most 20"),
         (wav(), {"response_format": "pdf"}, "response_format must be one of"),
         (wav(), {"model": "nobody"}, "no model 'nobody'; there is ear"),

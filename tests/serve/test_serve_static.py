@@ -31,8 +31,9 @@ def test_a_module_writes_text_and_never_markup(path):
     assert not re.search(r"setAttribute\([\"']style", text)
 
 
-def test_the_page_has_no_inline_script_or_style():
-    text = (STATIC / "index.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["index.html", "docs.html"])
+def test_a_page_has_no_inline_script_or_style(name):
+    text = (STATIC / name).read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)
 
 

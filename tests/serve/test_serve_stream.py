@@ -1,9 +1,10 @@
-"""The stream of a search: its events, their order, and that they repeat to the digit."""
+"""The stream of a search: its events, their order, and that they repeat exactly."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -144,6 +145,24 @@ def test_a_repeated_stream_is_equal_to_the_digit(client, options):
     steps = named(first, "step")
     for step in steps[1:] if options.get("decoder") == "beam" else ():  # its rows, in slots
         assert sorted(c for p in step["prefixes"] for c in p["chains"]) == [0, 1, 2, 3]
+
+
+def test_streams_are_equal_under_load():
+    """Those of a model that has just been loaded, and those among many other requests."""
+    texts = [TEXT, "How are you?"]
+    with serving(serve("en-de", npad.load("en-de"), Limits())) as client:
+
+        def streamed(number):
+            if number % 4 == 3:
+                return client.post("/v1/decode", {"text": TEXT, "chains": 9, "seed": number})
+            events = client.stream(text=texts[number % 2], chains=20)
+            return list(map(without_seconds, events))
+
+        first = [streamed(number) for number in range(2)]
+        with ThreadPoolExecutor(16) as clients:
+            later = list(clients.map(streamed, range(24)))
+    for number, events in enumerate(later):
+        assert number % 4 == 3 or events == first[number % 2]
 
 
 def test_a_deadline_returns_the_chains_that_ended_and_a_beam_has_none(client):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from npad import InvalidInput, SteeredSearch
 from npad.errors import StorageError
 from npad.models.actors import Actor
 from npad.storage.actors import install_actor, load_actor, model_checksum, read_actor, save_actor
+from npad.storage.regular import seal
 
 
 @pytest.fixture
@@ -33,6 +36,28 @@ def test_an_actor_comes_back_as_it_was(with_actor):
     assert found.log_prob == pytest.approx(
         translator.score(["babe bibo"], [found.text])[0], abs=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda about: about["actor"].update(units=9),
+        lambda about: about["actor"].update(kind="none"),
+        lambda about: about["actor"].update(other=1),
+        lambda about: about.pop("actor"),
+        lambda about: about.pop("sha256"),
+        lambda about: about.update(sha256=[]),
+    ],
+)
+def test_an_actor_that_was_edited_and_sealed_again_is_refused(with_actor, change):
+    folder, _ = with_actor
+    about = json.loads((folder / "actor.json").read_text())
+    del about["digest"]
+    change(about)
+    (folder / "actor.json").write_text(json.dumps(seal(about)))
+    with pytest.raises(StorageError, match=r"actor\.json is damaged: .*; ") as refused:
+        load_actor(folder)
+    assert "\n" not in str(refused.value)
 
 
 def test_damage_and_another_models_actor_are_named(with_actor):

@@ -224,7 +224,7 @@ def test_a_vocabulary_that_does_not_fit_is_named(tmp_path):
         npad.load(tmp_path / "model")
 
 
-def test_what_is_no_model_is_named(tmp_path):
+def test_a_folder_that_is_no_model_is_named(tmp_path):
     with pytest.raises(InvalidInput, match=r"no model .*nowhere: neither a folder nor a name"):
         npad.load(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match=r"holds no model: neither config.json, nor best-N"):

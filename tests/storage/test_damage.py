@@ -123,7 +123,7 @@ def test_damaged_results_render_or_are_refused(tmp_path):
     assert faults(folder, tmp_path, report.render, None, seed=3, count=RESULTS) == []
 
 
-def test_what_hangs_is_interrupted(tmp_path):
+def test_a_hanging_case_is_interrupted(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Hang), limited(0.1):
         (tmp_path / "pipe").read_bytes()

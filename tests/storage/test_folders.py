@@ -183,7 +183,7 @@ def test_errors_of_the_system_are_one_line(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "file", "folder"]
 
 
-def test_what_cannot_be_deleted_is_left(tmp_path, monkeypatch):
+def test_folders_that_cannot_be_deleted_are_left(tmp_path, monkeypatch):
     """The name is free, or has the new content; that is what counts."""
     for name in ("model", "run", ".run.part"):
         (tmp_path / name).mkdir()
@@ -220,7 +220,7 @@ def test_recovery_keeps_what_is_whole_and_follows_no_link(tmp_path):
     assert (tmp_path / "elsewhere/precious").exists()
 
 
-def test_what_another_process_cleared_meanwhile_is_no_error(tmp_path, monkeypatch):
+def test_files_cleared_by_another_process_are_no_error(tmp_path, monkeypatch):
     with exclusive_lock(tmp_path / ".lock", "here"):
         (tmp_path / ".lock").unlink()
 

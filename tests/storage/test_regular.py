@@ -99,6 +99,7 @@ def test_a_bounded_file_is_read_as_it_is(tmp_path):
     [
         ({"max_read": 4}, lambda file: file.read(5), "a header of 5 bytes, more than 4"),
         ({"max_read": 4}, lambda file: file.read(), "a header of -1 bytes, more than 4"),
+        ({"max_read": 4}, lambda file: file.read(None), "a header of -1 bytes, more than 4"),
         ({"max_bytes": 4}, lambda file: file.read(5), "it has more than 4 bytes"),
         ({"max_bytes": 4}, lambda file: file.seek(5), "it has more than 4 bytes"),
         ({"seconds": 0.0}, lambda file: file.read(1), "it takes more than 0 seconds to read"),

@@ -97,7 +97,7 @@ def test_killed_runs_continue_and_end_with_the_same_outputs(ran):
     assert without_time(killed) == without_time(whole)
 
 
-def test_what_is_done_is_not_trained_or_decoded_again(ran, corpus, monkeypatch):
+def test_finished_steps_are_not_trained_or_decoded_again(ran, corpus, monkeypatch):
     def fail(*rest, **more):
         pytest.fail("done twice")
 

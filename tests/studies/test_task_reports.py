@@ -119,7 +119,7 @@ def test_a_report_has_all_its_parts_and_renders_without_hypotheses(task, request
     folder = request.getfixturevalue(task)
     outline = OUTLINES["caption" if task == "captioned" else "speech"]
     text = text_of(folder)
-    headings = ["How much is there to find?", "Do the paper's claims carry over?"]
+    headings = ["How often is greedy search beaten?", "Do the paper's claims carry over?"]
     for heading in [*headings, *(f"Table {number}" for number in range(1, 5))]:
         assert f"## {heading}" in text
     for part in ("Equal compute", "Which candidate to return", "Search errors", "diverse decoding"):
@@ -205,7 +205,7 @@ def test_selected_outputs_are_among_the_candidates(captioned):
         assert (row["calls"], row["seconds"]) == (plain["calls"], plain["seconds"])
 
 
-def test_what_was_not_decoded_is_not_measured(captioned, tmp_path):
+def test_undecoded_outputs_cannot_be_measured(captioned, tmp_path):
     bench = bench_of(captioned, CAPTION)
     with pytest.raises(NotMeasured, match=r"h.jsonl.gz has no outputs of .*; decode it first"):
         bench.row("test", Exact(7))

@@ -32,7 +32,7 @@ def test_selectors_choose_among_finished_candidates(selector, place):
     assert choose(found[3:], SELECTORS[selector]) == 0
 
 
-def test_what_is_selected_is_measured():
+def test_errors_are_measured_on_the_selected_candidate():
     record = {"candidates": [FOUND, FOUND], "references": ["one two three", "1 2"]}
     probable = selected(record, "log p")
     assert probable.errors.tolist() == [[1, 2, 3], [0, 2, 2]]

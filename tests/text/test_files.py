@@ -58,7 +58,7 @@ def test_a_fault_is_named_with_its_line(tmp_path, content, message):
         list(read_lines(tmp_path / "text"))
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_file_is_named_with_the_reason(tmp_path):
     with pytest.raises(InvalidInput, match=r"cannot read .*nowhere: No such file"):
         list(read_lines(tmp_path / "nowhere"))
     with pytest.raises(InvalidInput, match=r"cannot read .*: Is a directory"):
@@ -153,7 +153,7 @@ def test_a_file_may_be_written_while_it_is_read(tmp_path, link):
     assert text.read_text() == ("one\ntwo\n" if link is os.link else "one!\ntwo!\n")
 
 
-def test_what_a_writer_that_fails_has_written_is_kept_and_named(tmp_path):
+def test_an_interrupted_writer_keeps_and_names_its_part_file(tmp_path):
     def interrupted(text):
         with open_output(tmp_path / "out") as out:
             out.write(text)
@@ -214,7 +214,7 @@ def test_a_line_has_a_longest_length_and_no_more_of_it_is_read(tmp_path, pack):
     tracemalloc.stop()
 
 
-def test_what_a_link_points_to_is_written_and_a_pipe_stays_one(tmp_path):
+def test_output_goes_to_the_target_of_a_link_and_through_a_pipe(tmp_path):
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with open_output(tmp_path / "link") as out:

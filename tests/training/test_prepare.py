@@ -181,7 +181,7 @@ def test_a_damaged_store_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"source.tokens is damaged: [\d,]+ tokens, not [\d,]+"):
         _ = store.train
     for content, message in (
-        ('{"format": 9}', "is of format 9; this npad reads 2; make it anew with npad prepare"),
+        ('{"format": 9}', "is of format 9; this npad reads 2; make it again with npad prepare"),
         ('{"format": 2}', "store.json is damaged or was edited: it has no digest"),
         (json.dumps(seal({"format": 2})), "'vocabulary' is missing"),
     ):

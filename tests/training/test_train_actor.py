@@ -178,7 +178,7 @@ def test_a_killed_actor_resumes_from_another_directory_to_the_same_weights(
     assert weights(run) == weights(tmp_path / "whole")
 
 
-def test_what_is_missing_is_named(model_copy, small_corpus, capsys, monkeypatch):
+def test_missing_inputs_are_named(model_copy, small_corpus, capsys, monkeypatch):
     monkeypatch.chdir(small_corpus)
     train = f"train-actor run -m {model_copy} --data train.src"
     for command, message in (

@@ -143,7 +143,7 @@ def test_a_run_goes_on_only_with_its_best_model(copied):
 
 
 def test_only_plain_numbers_name_a_checkpoint(copied):
-    """Other digits are digits to Python, too, and no numbers to `int`."""
+    """Python counts other scripts' digits as digits, but `int` does not read them."""
     for name in ("best-²", "checkpoint-²", "checkpoint-٣", "checkpoint-03", "best--1"):
         (copied / name).mkdir()
     assert checkpoint.newest(copied, "best") == copied / "best-2"

@@ -145,7 +145,7 @@ def test_a_captured_recurrence_has_the_gradient_of_the_plain_one(store, options,
         model, device = tiny(store, **options), torch.device("cuda")
         captured = ModelUpdater(model, store.train, Recipe(noise=noise), device)
         captured.features = captured.features if capture else None
-        for number, first in enumerate((0, 30, 0), start=1):  # replayed, too
+        for number, first in enumerate((0, 30, 0), start=1):  # also replayed
             captured.optimiser.zero_grad()
             captured.gradient(np.arange(first, first + 30), number)
         gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))

@@ -113,7 +113,7 @@ def test_small_probabilities_keep_their_size(evaluate, log_prob, shown):
     assert evaluate("format", "m.probability(given)", log_prob) == shown
 
 
-def test_what_the_clean_model_finds_impossible_has_no_place_in_the_scales(evaluate):
+def test_impossible_outputs_have_a_score_of_minus_infinity(evaluate):
     received = {"chain": 1, "tokens": ["▁a"], "log_prob": None, "token_log_probs": [None, -1]}
     read = "((run) => (run.receive('chain', given), run.chains.get(1)))(new m.Run({ options: {} }))"
     scores = evaluate("run", f"[{read}.log_prob, ...{read}.token_log_probs].map(String)", received)

@@ -98,7 +98,7 @@ def test_steps_grow_the_tree(visit):
     assert "at=" in page.url
 
 
-def test_it_plays_and_pauses(visit):
+def test_play_and_pause_control_the_step_in_view(visit):
     page = visit(CHAINS)
     page.get_by_label("Speed").select_option("4")
     page.get_by_role("button", name="Play").click()
@@ -205,6 +205,10 @@ def test_controls_fit_the_decoder_and_change_the_search(visit):
     settle(page)
     assert page.get_by_label("Beam width").is_visible()
     assert not page.get_by_label("Chains", exact=True).is_visible()
+    page.locator("select[name=decoder]").select_option("mbr-decoding")  # has a selector of its own
+    page.wait_for_url("**decoder=mbr-decoding**selector=mbr**")
+    settle(page)
+    assert page.get_by_role("alert").is_hidden()
 
 
 def test_the_staircase_never_falls_and_ends_at_the_proven_optimum(visit, server):

@@ -156,11 +156,13 @@ def blank(browser, server):
     ],
 )
 def test_texts_that_the_model_does_not_know_get_a_warning(visit, text, warned):
-    page = visit(f"/?model=en-de&decoder=greedy&text={quote(text)}")
+    page = visit(f"/?model=en-de&decoder=greedy&text={quote(text)}", settled=False)
+    page.locator("#n-best-rows tr").first.wait_for()
     warning = page.locator("#warning")
     assert warning.is_visible() == (warned is not None)
     if warned:
         assert warned in warning.inner_text()
+        assert warned in page.locator("#announcement").inner_text()
 
 
 def test_after_an_error_nothing_of_the_old_output_stays(visit):
@@ -203,6 +205,11 @@ def test_technical_words_explain_themselves_to_pointer_and_keyboard(visit):
         assert tip.is_visible(), name
         page.keyboard.press("Escape")
         assert tip.is_hidden(), name
+    word = page.locator("#translation-facts dfn").first
+    word.focus()
+    page.locator("#n-best-rows button").first.dispatch_event("click")  # draws all again
+    settle(page)
+    assert word.evaluate("element => element.isConnected")
     sigma = page.get_by_role("slider", name="Noise σ₀")
     page.keyboard.press("Tab")
     sigma.focus()
@@ -329,3 +336,10 @@ def test_pictures_and_data_are_saved(visit):
     assert len(data["chains"]) == 20
     assert data["signature"].startswith("npad|")
     assert {"steps", "options", "source", "compared", "address"} <= set(data)
+
+
+def test_the_foot_of_the_page_leads_to_the_api(visit):
+    page = visit(CHAINS)
+    page.get_by_role("link", name="API of this server").click()
+    page.wait_for_url("**/docs")
+    page.get_by_text("/v1/decode/stream", exact=False).first.wait_for()

@@ -4,47 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import pytest
+from processes import process
 
 from npad.serve.limits import Limits
-from serve_cases import Client, events_of, serving, toy_model, wait_until
+from serve_cases import events_of, serving, toy_model, wait_until
 
 pytestmark = pytest.mark.web
 
 ASKED = {"text": "danke", "model": "toy", "decoder": "greedy"}
 SLOW = {"text": "I would rather stay at home. " * 8, "model": "en-de", "chains": 300}
-
-
-@contextmanager
-def process(*arguments, **environment):
-    """A server as a process, on a free port; its log is a list of lines."""
-    command = [sys.executable, "-m", "npad", "serve", "--port", "0", "--device", "cpu", *arguments]
-    running = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=os.environ | environment
-    )
-    lines: list[str] = []
-    reader = threading.Thread(target=lambda: lines.extend(running.stderr))
-    reader.start()
-    try:
-        wait_until(lambda: running.poll() is not None or any("serving" in x for x in lines), 60)
-        found = re.search(r"http://[^:]+:(\d+)/", "".join(lines))
-        yield running, Client(int(found[1]) if found else 0), lines
-    finally:
-        if running.poll() is None:
-            running.terminate()
-            running.wait(60)
-        reader.join(10)
-        running.stderr.close()
 
 
 @pytest.fixture(scope="module")
@@ -229,8 +206,10 @@ def test_clients_that_vanish_leave_nothing_behind(server):
     start = time.monotonic()
     assert client.post("/v1/decode", ASKED | {"model": "en-de", "text": "Hello."}).status == 200
     assert time.monotonic() - start < 10
-    wait_until(lambda: 'npad_queue_length{model="en-de"} 0' in client.get("/metrics").body.decode())
-    assert all(line.startswith("npad: 499 ") for line in lines[before:])
+    wait_until(
+        lambda: 'npad_queue_length{model="en-de"} 0.0' in client.get("/metrics").body.decode()
+    )
+    assert [line for line in lines[before:] if not line.startswith("npad: 499 ")] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

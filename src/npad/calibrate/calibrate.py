@@ -355,6 +355,6 @@ def _unbeaten(
 def _too_small(options: Options, costs: Mapping[str, float]) -> InvalidInput:
     cheapest = min(costs, key=costs.__getitem__)
     return InvalidInput(
-        f"a budget of {options.budget:g} {options.unit} a sentence is too small: the cheapest "
+        f"a budget of {options.budget:g} {options.unit} per sentence is too small: the cheapest "
         f"decoder, {cheapest}, takes {costs[cheapest]:.1f}; give more"
     )

@@ -83,7 +83,7 @@ def halve(
 def better_halves(points: Mapping[str, Outcome], costs: Mapping[str, float]) -> list[str]:
     """Return the candidates that are in the better half of those that cost no more.
 
-    Of equal quality, the cheaper is better; of equal cost, too, the first.
+    Of equal quality, the cheaper one is better; of equal quality and cost, the first.
     """
     order = {name: i for i, name in enumerate(points)}
 

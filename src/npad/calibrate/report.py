@@ -40,11 +40,13 @@ FAMILIES = {
 }
 LEGEND = """\
 *            on the frontier: none of the last round is as good for less
-search       score and cost a sentence on the sentences of the search
+search       score and cost per sentence on the sentences of the search
 held out     the same on sentences that the search has not seen
-lead         the recommended decoder minus this one, held out, with its {level} interval
-p            of that difference, two-sided, by paired bootstrap, corrected by Holm
+lead         recommended decoder minus this one, held out, with {level} interval
+p            of that difference, two-sided: paired bootstrap, corrected by Holm
 """
+FRACTIONS = {3 / 4: "three quarters", 2 / 3: "two thirds", 1 / 2: "half", 2 / 5: "two fifths"}
+FRACTIONS |= {1 / 3: "a third", 1 / 4: "a quarter", 1 / 5: "a fifth", 1 / 10: "a tenth"}
 LEVEL = "95 %"
 MAX_BYTES = 1 << 28
 
@@ -143,7 +145,7 @@ def header(data: Data) -> list[str]:
 
 
 def table_rows(data: Data) -> list[list[str]]:
-    """Return the cells of the table, one line a decoder."""
+    """Return the cells of the table, one line per decoder."""
     rows, lines = by_name(data), []
     for name in shown(data):
         row = rows[name]
@@ -179,7 +181,7 @@ def summary(data: Data) -> list[str]:
     rungs = [f"{first['decoders']} on {first['sentences']:,} sentences"]
     rungs += [f"{rung['decoders']} on {rung['sentences']:,}" for rung in others]
     lines = [
-        f"Of {data['candidates']} decoders, those within {data['budget']:g} {data['unit']} a "
+        f"Of {data['candidates']} decoders, those within {data['budget']:g} {data['unit']} per "
         f"sentence were compared: {', '.join(rungs)}."
     ]
     if timing := data.get("measured"):
@@ -203,7 +205,7 @@ def verdict(data: Data) -> list[str]:
         cost = by_name(data)[data["first"]]["held_out"]["cost"]
         why = "is beaten"
         if cost > data["budget"]:
-            spent = f"{cost:.1f} {data['unit']} a sentence"
+            spent = f"{cost:.1f} {data['unit']} per sentence"
             why = f"needs {spent}, over the budget of {data['budget']:g},"
         lines.append(
             f"{data['first']} was best in the search, but {why} on the held-out sentences."
@@ -219,10 +221,28 @@ def verdict(data: Data) -> list[str]:
         better = sum(comparison.is_beaten for comparison in comparisons)
         by = "none beats it" if not better else f"{better} beat it"
         lines.append(
-            f"On the {count:,} {where} it beats {beaten} of {len(comparisons)} others beyond "
-            f"chance; {by}."
+            f"On the {count:,} {where}, the recommended decoder beats {beaten} of "
+            f"{len(comparisons)} others beyond chance; {by}."
         )
     return lines
+
+
+def with_cost(data: Data, name: str) -> str:
+    """Return a decoder's name with its cost on the held-out sentences."""
+    cost = by_name(data)[name]["held_out"]["cost"]
+    return f"{name} ({cost:.1f} {data['unit']} per sentence)"
+
+
+def cheaper(data: Data) -> str:
+    """Return which decoder is as good for less, in a sentence."""
+    if data["cheaper"] is None:
+        return "No cheaper decoder is as good within chance."
+    cost, full = (by_name(data)[data[key]]["held_out"]["cost"] for key in ("cheaper", "winner"))
+    share = cost / full
+    nearest = min(FRACTIONS, key=lambda fraction: abs(fraction / share - 1))
+    part = FRACTIONS[nearest] if abs(nearest / share - 1) < 0.1 else f"{100 * share:.0f} %"
+    name = with_cost(data, data["cheaper"])
+    return f"As good within chance, at {part} of the cost: {name}"
 
 
 def method() -> str:
@@ -279,21 +299,18 @@ def page(data: Data) -> str:
     """Return the report as a page of Markdown."""
     parts = [
         f"# Which decoder for {data['model']}?",
-        f"The best {data['metric']} within {data['budget']:g} {data['unit']} a sentence, found by",
+        f"The best {data['metric']} for {data['budget']:g} {data['unit']} per sentence, found by",
         f"```\n{data['made_by']}\n```",
         " ".join(summary(data)),
         "![quality against cost](frontier.png)",
         markdown_table(header(data), table_rows(data)).strip(),
         "```text\n" + LEGEND.format(level=LEVEL) + "```",
-        f"**Recommended: {data['winner']}.** " + " ".join([*verdict(data), method()]),
+        " ".join([*verdict(data), method()]),
+        f"**Recommended:** {with_cost(data, data['winner'])}",
         f"```\n{data['command']['best']}\n```",
+        cheaper(data),
     ]
     if data["cheaper"] is not None:
-        row = by_name(data)[data["cheaper"]]
-        parts.append(
-            f"The cheapest that it beats on neither part beyond chance, {data['cheaper']}, takes "
-            f"{row['held_out']['cost']:.1f} {data['unit']} a sentence:"
-        )
         parts.append(f"```\n{data['command']['cheaper']}\n```")
     return "\n\n".join(parts) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,7 +16,7 @@ import torch
 import typer
 from rich.table import Table
 
-from npad.cli.decoder_options import flag_of
+from npad.cli.decoder_options import complete_decoder, flag_of
 from npad.cli.options import Device, Precision
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
@@ -24,7 +25,6 @@ from npad.pipelines.loading import defaults_of, load
 from npad.reproduce import speed
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
-from npad.search.registry import DECODERS
 from npad.search.request import Decoding, decoding_from
 from npad.text.files import read_lines
 from npad.validation import counted, ensure_choice, ensure_integer
@@ -41,7 +41,7 @@ share        of the rate of a large matrix product at its fastest; operations
              raise it above 100 %
 """
 SIZES = speed.Workload()  # of the untrained model
-MODEL_LENGTH = 200  # tokens of an output of one's own model, at most, as in `npad translate`
+MODEL_LENGTH = 200  # tokens of an output of a given model, at most, as in `npad translate`
 
 
 def _size(help: str) -> Any:
@@ -55,8 +55,9 @@ def command(
             "--decoder",
             "-d",
             metavar="NAME",
-            help=f"Decoder to time, instead of the usual ones: {', '.join(DECODERS.names())}; or "
-            "with its fields, as beam(width=3). May be given several times.",
+            help="Decoder to time, instead of the usual ones, by name or with its fields, as "
+            "beam(width=3). May be given several times.",
+            autocompletion=complete_decoder,
         ),
     ] = None,
     model: Annotated[
@@ -99,7 +100,7 @@ def command(
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.
 
-    The model is untrained and all outputs have the same length; with --model it is one's own, and
+    The model is untrained and all outputs have the same length; with --model it is yours, and
     its outputs end where they end. Every strategy is warmed up, then timed several times; medians
     are shown. The table's legend explains its columns.
 
@@ -130,7 +131,7 @@ def command(
             if sizes[name] is not None:
                 raise InvalidInput(f"--{name} is of the untrained model; leave it out with --model")
     elif input is not None:
-        raise InvalidInput("--input is for one's own model: give --model, too")
+        raise InvalidInput("--input needs a model of your own: add --model")
     chosen = {name: defaults[name] if value is None else value for name, value in sizes.items()}
     for name, value in chosen.items():
         ensure_integer(name, value, 2 if name == "vocabulary" else 1)
@@ -166,8 +167,10 @@ def _show(
         for done, measured in enumerate(speeds, start=1):
             progress(f"{measured.strategy} is done", done, len(names))
             rows.append(measured)
+            if not sys.stderr.isatty():  # where there is no bar
+                note(f"{done} of {len(names)} done: {measured.strategy}")
             if as_json:
-                print(json.dumps(asdict(measured) | settings))
+                print(json.dumps(asdict(measured) | settings), flush=True)
     if as_json:
         return
     shares = all(row.share is not None for row in rows)

@@ -24,17 +24,27 @@ from npad.calibrate.report import (
     LEVEL,
     Data,
     as_record,
-    by_name,
+    cheaper,
     header,
     method,
     plot,
     summary,
     table_rows,
     verdict,
+    with_cost,
 )
 from npad.cli.decoder_options import decodes, options_for
 from npad.cli.evaluate import are_recordings
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, MaxLength, MaxRows, ModelName, Precision
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    Device,
+    MaxLength,
+    MaxRows,
+    ModelName,
+    Precision,
+    completing,
+)
 from npad.cli.terminal import bar, console
 from npad.engine.cost import Unit
 from npad.engine.devices import device_named
@@ -81,7 +91,7 @@ def command(
     calls: Annotated[
         float | None,
         typer.Option(
-            help=f"Budget: model calls a sentence, re-scoring included. [{CALLS}]", metavar="N"
+            help=f"Budget: model calls per sentence, re-scoring included. [{CALLS}]", metavar="N"
         ),
     ] = None,
     milliseconds: Annotated[
@@ -89,7 +99,7 @@ def command(
         typer.Option(
             "--milliseconds",
             "--ms",
-            help="Budget: milliseconds a sentence on this machine, when it is idle.",
+            help="Budget: milliseconds per sentence on this machine, when it is idle.",
             metavar="N",
         ),
     ] = None,
@@ -102,17 +112,24 @@ def command(
             help=f"{', '.join(metric_names())}. [bleu; wer for recordings; logprob without "
             "references]",
             metavar="NAME",
+            autocompletion=completing(*metric_names()),
         ),
     ] = None,
     held_out: Annotated[
         str | None,
-        typer.Option(help="Source lines to compare the best decoders on. [half of SOURCE]"),
+        typer.Option(
+            help="Source lines to compare the best decoders on. [half of SOURCE]", hidden=True
+        ),
     ] = None,
-    held_out_reference: Annotated[str | None, typer.Option(help="Their references.")] = None,
+    held_out_reference: Annotated[
+        str | None, typer.Option(help="Their references.", hidden=True)
+    ] = None,
     check_all: Annotated[
         bool,
         typer.Option(
-            "--check-all", help="Compare all decoders in the budget on the held-out lines; slow."
+            "--check-all",
+            help="Compare all decoders in the budget on the held-out lines; slow.",
+            hidden=True,
         ),
     ] = False,
     sigmas: Annotated[
@@ -122,7 +139,8 @@ def command(
         ),
     ] = None,
     split_seed: Annotated[
-        int, typer.Option(help="Seed of the split and of the order of the lines.", min=0)
+        int,
+        typer.Option(help="Seed of the split and of the order of the lines.", min=0, hidden=True),
     ] = 0,
     records: Annotated[
         Path | None,
@@ -280,14 +298,12 @@ def _print(data: Data) -> None:
     out.print("\n".join(summary(data)), "", sep="\n")
     out.print(table, "", sep="\n")
     out.print(LEGEND.format(level=LEVEL))
-    out.print(f"Recommended: {data['winner']}")
-    out.print(f"  {data['command']['best']}", soft_wrap=True)
     for sentence in [*verdict(data), method()]:
         out.print(sentence)
+    out.print(f"\nRecommended: {with_cost(data, data['winner'])}")
+    out.print(f"  {data['command']['best']}", soft_wrap=True)
+    out.print(cheaper(data))
     if data["cheaper"] is not None:
-        held = by_name(data)[data["cheaper"]]["held_out"]
-        cost = f"{held['cost']:.1f} {data['unit']} a sentence"
-        out.print(f"\nThe cheapest that it beats on neither part: {data['cheaper']}, {cost}")
         out.print(f"  {data['command']['cheaper']}", soft_wrap=True)
 
 

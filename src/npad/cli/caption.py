@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision
+from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision, complete_model
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -33,7 +33,13 @@ def command(
         list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")
     ],
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A folder of `npad train --task caption`.")
+        str,
+        typer.Option(
+            *("--model", "-m"),
+            metavar="NAME",
+            help="A folder of `npad train --task caption`.",
+            autocompletion=complete_model,
+        ),
     ],
     output: OutputFile = None,
     device: Device = "auto",
@@ -43,7 +49,7 @@ def command(
     overlay: Annotated[
         Path | None,
         typer.Option(
-            help="Image file for the attention over the picture, one panel a word; or a folder, "
+            help="Image file for the attention over the picture, one panel per word; or a folder, "
             "a file each.",
             rich_help_panel=OUTPUT,
         ),

@@ -12,6 +12,7 @@ import typer
 import typer.core
 import typer.main
 
+from npad.cli.help import Command, Group, Rows
 from npad.cli.startup import importing
 from npad.cli.terminal import note
 from npad.plugins import DECODERS, installed
@@ -21,7 +22,7 @@ from npad.version import __version__
 # typer `app` of several; its line in the help is the first one of the docstring of `command`, or of
 # the app's callback `group`.
 GROUPS = {
-    "Use a model": ("translate", "transcribe", "caption", "serve", "fetch", "info"),
+    "Use a model": ("translate", "transcribe", "caption", "serve", "fetch", "info", "decoders"),
     "Measure": ("compare", "score", "evaluate", "calibrate", "fit-confidence", "bench"),
     "Train": ("prepare", "train", "train-actor", "pack", "plot"),
     "Research": ("reproduce",),
@@ -55,32 +56,12 @@ def build(name: str) -> Any:
     with importing():
         module = importlib.import_module(f"npad.cli.{module_name(name)}")
     if hasattr(module, "app"):
-        return without_flag_types(typer.main.get_command(module.app))
+        return typer.main.get_command(module.app)
     group = typer.Typer(
-        add_completion=False,
-        rich_markup_mode="markdown",
-        pretty_exceptions_enable=False,
-        context_settings=SETTINGS,
+        add_completion=False, pretty_exceptions_enable=False, context_settings=SETTINGS
     )
-    group.command(name)(module.command)
-    return without_flag_types(typer.main.get_command(group))
-
-
-def without_flag_types(command: Any) -> Any:
-    """Return a command whose help names no type for flags, --help included: they take no value."""
-    get_params = command.get_params
-
-    def get_plain_params(context: Any) -> Any:
-        parameters = get_params(context)
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return parameters
-
-    command.get_params = get_plain_params
-    for subcommand in getattr(command, "commands", {}).values():
-        without_flag_types(subcommand)
-    return command
+    group.command(name, cls=Command)(module.command)
+    return typer.main.get_command(group)
 
 
 def respelled(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
@@ -101,8 +82,11 @@ def respelled(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
     return command, words
 
 
-class LazyGroup(typer.core.TyperGroup):
+class LazyGroup(Group):
     """A group that lists stubs in its help, and imports a subcommand when it runs."""
+
+    def listed(self, ctx: Any) -> dict[str, Rows]:
+        return {title: {name: summary(name) for name in names} for title, names in GROUPS.items()}
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -130,7 +114,6 @@ app = typer.Typer(
     name="npad",
     cls=LazyGroup,
     help="Decode better from the sequence model you already have.",
-    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
 )

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.cli.decoder_options import compares
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName, WithTime
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName, WithTime, completing
 from npad.cli.terminal import bar, console, is_terminal
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.devices import device_named
@@ -82,6 +82,7 @@ def command(
         typer.Option(
             help=f"Of a file: {', '.join(metric_names())}; several times for several. [bleu]",
             metavar="NAME",
+            autocompletion=completing(*metric_names()),
         ),
     ] = None,
     with_time: WithTime = False,
@@ -92,7 +93,7 @@ def command(
     *,
     decodings: dict[str, Decoding],
 ) -> None:
-    """Translate with every decoder and show the outputs side by side.
+    """Translate with every decoder, side by side.
 
     The lines of a file are measured instead, with intervals of a paired bootstrap: log-probability
     and cost, and quality with --reference. An argument is a file if it names one, as in

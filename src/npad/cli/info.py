@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.fit_confidence import as_record, summary
-from npad.cli.options import DEFAULT_MODEL
+from npad.cli.options import DEFAULT_MODEL, complete_model
 from npad.cli.terminal import console, figures
 from npad.errors import StorageError
 from npad.model import name_of
@@ -26,7 +26,11 @@ from npad.validation import brief, counted
 
 def command(
     model: Annotated[
-        str, typer.Argument(help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`.")
+        str,
+        typer.Argument(
+            help="`en-de`, `toy`, a folder of `npad train`, or `hf:NAME_OR_PATH`.",
+            autocompletion=complete_model,
+        ),
     ] = DEFAULT_MODEL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

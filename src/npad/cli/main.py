@@ -10,7 +10,7 @@ from __future__ import annotations
 from npad.cli import startup
 
 if startup.is_command():
-    startup.begin()  # before the slow imports, so that an interrupt of those is one line, too
+    startup.begin()  # before the slow imports, so that interrupting them also prints one line
 
 import io
 import os
@@ -25,11 +25,12 @@ from typing import Any, NamedTuple, TextIO
 import typer
 import typer.main
 
-from npad.cli.commands import app, without_flag_types
+from npad.cli.commands import app
 from npad.cli.terminal import note
 from npad.errors import InvalidInput, MemoryWarning, NpadError, PluginWarning, WaitingWarning
 from npad.pipelines.names import PYTHON_FILE, in_a_line
 from npad.text.files import NO_SUCH_PATH
+from npad.validation import did_you_mean
 
 PACKAGE = Path(__file__).parents[1]  # npad's own
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -38,7 +39,7 @@ INSTEAD = {
     **dict.fromkeys(
         ("--beam", "--beams", "--beam-size", "--num-beams"), "--width, and --decoder beam"
     ),
-    **dict.fromkeys(("--n-best", "--n"), "--nbest"),
+    **dict.fromkeys(("--n-best", "--n", "-n"), "--nbest"),
     **dict.fromkeys(("--batch-size", "--batch"), "--max-rows"),
     **dict.fromkeys(("--max-new-tokens", "--max-len"), "--max-length"),
 }
@@ -82,14 +83,19 @@ def _run_with_streams(arguments: list[str]) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     """Parse and run, without typer's error handling, which swallows an interrupt."""
-    command: Any = without_flag_types(typer.main.get_command(app))
+    command: Any = typer.main.get_command(app)
     command._main_shell_completion({}, "npad")  # exits if a shell asks for completions
     try:
-        with command.make_context("npad", arguments) as context:
+        with command.make_context("npad", arguments, color=_color()) as context:
             command.invoke(context)
     except typer.Exit as exit:
         return exit.exit_code
     return 0
+
+
+def _color() -> bool | None:
+    """Return False if the user wants no colors; None, which is where a terminal reads."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _report(error: BaseException) -> int:
@@ -113,7 +119,9 @@ def _report(error: BaseException) -> int:
             return _fail("out of memory; process less at a time", 1, notes)
         case RecursionError() if "JSON" in str(error):
             return _fail(
-                "a JSON file is nested too deeply to be one of npad's; it is damaged", 1, notes
+                "a JSON file is nested too deeply; npad writes no such file, so it is damaged",
+                1,
+                notes,
             )
         case BrokenPipeError():  # the reader of our output has exited
             _discard_output()
@@ -167,13 +175,24 @@ def _bug_message(error: BaseException, found: Culprit | None) -> str:
 
 def _usage_message(error: Any) -> str:
     """Return what is wrong with the command line, in one line, and where the usage is shown."""
-    option = getattr(error, "option_name", None)
+    option, context = str(getattr(error, "option_name", "")), error.ctx
     if option in INSTEAD:
         return f"No such option: {option}; use {INSTEAD[option]}"
     message = str(error.format_message())
-    if message.startswith("Missing argument"):
-        command = error.ctx.command_path if error.ctx is not None else "npad"
-        return f"{message.rstrip('.')}; {command} --help shows examples"
+    if message.startswith("No such option"):
+        known = [name for param in context.command.get_params(context) for name in param.opts]
+        return f"No such option: {option}{did_you_mean(option, known)}"
+    if message.startswith("No such command"):
+        typed, known = message.split("'")[1], context.command.list_commands(context)
+        return (
+            f"No such command {typed!r}{did_you_mean(typed, known) or '; npad --help lists them'}"
+        )
+    if message.startswith("Missing command"):
+        names = ", ".join(context.command.list_commands(context))
+        return f"{context.command_path} needs the name of a command: {names}"
+    if message.startswith("Missing"):
+        path = context.command_path if context is not None else "npad"
+        return f"{message.rstrip('.')}; {path} --help shows examples"
     value = _typed_value(getattr(getattr(error, "param", None), "opts", []))
     if "Input should" in message and value is not None:  # a newer typer does not name the value
         return f"{message.partition(', unable to parse')[0]}, not {value!r}"

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
-from npad.specs import label
+from npad.specs import Registry, label
 
 if TYPE_CHECKING:
     from npad.pipelines.translation import Translator
@@ -20,19 +30,46 @@ Command = TypeVar("Command", bound=Callable[..., None])
 OUTPUT = "What to write"
 DEFAULT_MODEL = "en-de"
 
+
+def completing(*names: str) -> Callable[[str], list[str]]:
+    """Return a function by which a shell completes one of these names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Return the names of models, and the folders, that begin like this."""
+    from npad.pipelines.names import SHIPPED, TOY
+
+    folder, begun = os.path.split(incomplete)
+    try:
+        inside = [entry.name for entry in os.scandir(folder or ".") if entry.is_dir()]
+    except OSError:
+        inside = []
+    shown = [name for name in sorted(inside) if name.startswith(begun) and name[0] != "."]
+    return completing(*SHIPPED, TOY)(incomplete) + [os.path.join(folder, name) for name in shown]
+
+
 ModelName = Annotated[
     str,
     typer.Option(
         "--model",
         "-m",
-        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH`, "
-        "asked by its chat template, or a name in a Python file, as `my.py:make`.",
+        metavar="NAME",
+        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH` or "
+        "`my.py:make`.",
+        autocompletion=complete_model,
     ),
 ]
 Device = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one."
+        metavar="NAME",
+        help="`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one.",
+        autocompletion=completing("auto", "cpu", "cuda"),
     ),
 ]
 Precision = Annotated[
@@ -40,6 +77,8 @@ Precision = Annotated[
     typer.Option(
         metavar="NAME",
         help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
+        hidden=True,
+        autocompletion=completing("float32", "bfloat16", "int8"),
     ),
 ]
 Json = Annotated[
@@ -69,20 +108,23 @@ WithTime = Annotated[
 ]
 AsText = Annotated[
     bool,
-    typer.Option(
-        "--text", "-t", help="Arguments are texts, also those that name a file or look like one."
-    ),
+    typer.Option("--text", "-t", help="Take arguments as texts, even if they name a file."),
 ]
 MaxLength = Annotated[
     int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]
 MaxSource = Annotated[
-    int, typer.Option(help="Tokens a source may have; the model's own limit holds, too.", min=1)
+    int,
+    typer.Option(
+        help="Tokens a source may have; the model's own limit also holds.", min=1, hidden=True
+    ),
 ]
 MaxRows = Annotated[
     int,
     typer.Option(
-        help="Rows (sentences × chains × beams) at a time; affects memory and speed only.", min=1
+        help="Rows (sentences × chains × beams) at a time; affects memory and speed only.",
+        min=1,
+        hidden=True,
     ),
 ]
 
@@ -100,7 +142,13 @@ def flag_of(name: str) -> str:
 
 
 def field_parameter(
-    name: str, kind: Any, metadata: Mapping[str, Any], default: Any, text: str, panel: str
+    name: str,
+    kind: Any,
+    metadata: Mapping[str, Any],
+    default: Any,
+    text: str,
+    panel: str,
+    hidden: bool = False,
 ) -> inspect.Parameter:
     """Return a dataclass field as an option for typer, which is None unless it is set.
 
@@ -112,6 +160,7 @@ def field_parameter(
         default: the field's, in the help; MISSING for none.
         text: the help, without the default.
         panel: of the help.
+        hidden: whether the option is left out of the short help.
     """
     several = any(get_origin(part) is tuple for part in (kind, *get_args(kind)))
     kinds = () if several else get_args(kind) or (kind,)
@@ -124,7 +173,8 @@ def field_parameter(
     shown = "" if missing else label(default)
     shown = str(metadata.get("shown", shown))
     text = f"{text}. [{shown}]" if shown else f"{text}."
-    details: dict[str, Any] = {"help": text, "rich_help_panel": panel}
+    details: dict[str, Any] = {"help": text, "rich_help_panel": panel, "hidden": hidden}
+    details["autocompletion"] = completing(*values_of(kind)) if values_of(kind) else None
     if plain is not bool:
         numbers = plain is not str or {int, float} & set(get_args(kind))
         details["metavar"] = metadata.get("metavar", "N" if numbers else "NAME")
@@ -134,13 +184,23 @@ def field_parameter(
     )
 
 
-def field_parameters(value: Any, panel: str, names: Sequence[str] = ()) -> list[inspect.Parameter]:
+def values_of(kind: Any) -> list[str]:
+    """Return the names that a field of this type may have; empty if they cannot be listed."""
+    registry = Registry.for_field(kind)
+    options = get_args(kind) if get_origin(kind) is Literal else ()
+    return list(map(str, options)) if registry is None else registry.names()
+
+
+def field_parameters(
+    value: Any, panel: str, names: Sequence[str] = (), everyday: Sequence[str] | None = None
+) -> list[inspect.Parameter]:
     """Return fields of a dataclass as options: those named, or all that have a `help`.
 
     Args:
         value: the dataclass, or an instance whose fields are the defaults.
         panel: of the help.
         names: of the fields.
+        everyday: the fields in the short help; by default all.
     """
     types = get_type_hints(value if isinstance(value, type) else type(value))
     return [
@@ -151,6 +211,7 @@ def field_parameters(value: Any, panel: str, names: Sequence[str] = ()) -> list[
             part.default if isinstance(value, type) else getattr(value, part.name),
             part.metadata["help"],
             panel,
+            everyday is not None and part.name not in everyday,
         )
         for part in fields(value)
         if "help" in part.metadata and (not names or part.name in names)

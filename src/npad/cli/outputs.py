@@ -43,7 +43,7 @@ def write_outputs(
         names: the texts, or the files of the sources.
         decoding: how they are decoded.
         write: called with the number of each source, from 0, its name and its output.
-        decoded: the progress, told of every batch.
+        decoded: the progress, called after every batch.
         read: returns the source by its name.
         flush: called before reading may wait.
         refuse: called with the number, from 1, of each source that cannot be decoded, and why; its

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from npad.cli.options import completing
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -28,12 +29,12 @@ from npad.search.request import Decoding
 from npad.validation import counted, ensure_choice
 
 PANEL = "Where to run"  # of the help
-REPORTED = 20  # lines that failed, before only their number is told
+REPORTED = 20  # failed lines that are listed; of more, only the number
 ENGINES = ("local", "processes", "ray")
 
 
-def _option(help: str, metavar: str = "N", **more: Any) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=PANEL, **more)
+def _option(help: str, metavar: str = "N", hidden: bool = True, **more: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=PANEL, hidden=hidden, **more)
 
 
 OnError = Annotated[
@@ -42,6 +43,7 @@ OnError = Annotated[
         "With --engine, a line that cannot be translated: `skip` reports it and leaves it "
         "empty, `fail` stops.",
         "NAME",
+        autocompletion=completing("skip", "fail"),
     ),
 ]
 Field = Annotated[
@@ -56,9 +58,11 @@ class Placement:
     engine: Annotated[
         str | None,
         _option(
-            "`local` (this process), `processes` (of this machine) or `ray` (a cluster; needs "
-            "the extra `ray`). Results are the same. [this process, without units]",
+            "Workers: `local` (this process), `processes` or `ray` (a cluster, with the extra "
+            "`ray`).",
             "NAME",
+            hidden=False,
+            autocompletion=completing(*ENGINES),
         ),
     ] = None
     address: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npad.cli.help import Command, Group
 from npad.cli.options import DEFAULT_MODEL, AsText, MaxLength, ModelName
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
@@ -21,9 +22,7 @@ from npad.validation import counted
 
 MAX_TOKENS = 200  # of a source whose attention is still legible in a plot
 
-app = typer.Typer(
-    help="Plot the attention of a model, or the loss of a training run.", add_completion=False
-)
+app = typer.Typer(cls=Group, add_completion=False)
 
 
 @app.callback()
@@ -31,7 +30,7 @@ def group() -> None:
     """Plot the attention of a model, or the loss of a training run."""
 
 
-@app.command()
+@app.command(cls=Command)
 def attention(
     text: Annotated[
         str, typer.Argument(help="Text to translate, or a file of one line.", metavar="TEXT|FILE")
@@ -81,7 +80,7 @@ def attention(
     print(f"{target}\n{output}")
 
 
-@app.command()
+@app.command(cls=Command)
 def loss(
     run: Annotated[Path, typer.Argument(help="Folder that `npad train` wrote.")],
     output: Annotated[

@@ -25,13 +25,14 @@ Tokenizers = Annotated[
     typer.Option(
         metavar="SOURCE TARGET",
         help="A tokenizer.json per side, instead of learning them.",
+        hidden=True,
         rich_help_panel=PANEL,
     ),
 ]
 SIZES = "Vocabulary size: one number for both sides, or two: 8000,6000"
 TEXT_OPTIONS = [
     field_parameter("vocabulary", str, {"metavar": "N[,N]"}, 8000, SIZES, PANEL),
-    *field_parameters(TextData, PANEL),
+    *field_parameters(TextData, PANEL, everyday=("joint", "languages")),
 ]
 
 

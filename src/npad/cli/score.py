@@ -46,9 +46,9 @@ def command(
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,
 ) -> None:
-    """Print the log-probability of given translations under the clean model.
+    """Print the log-probability of given translations.
 
-    One number per pair, end token included.
+    One number per pair, under the clean model, end token included.
 
     Examples:
 

@@ -63,7 +63,7 @@ def command(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Serve models over HTTP, with a page that shows how they decode.
+    """Serve models over HTTP, with a page that shows them decode.
 
     Needs the extra `serve`. The API is that of LibreTranslate, and one of its own with a stream of
     the search's steps: docs/serving.md.
@@ -78,8 +78,9 @@ def command(
 
         NPAD_TOKEN=$(openssl rand -hex 16) npad serve --host 0.0.0.0
     """
-    for library in ("starlette", "uvicorn", "python_multipart"):
+    for library in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(library) is None:
+            library = library.replace("_", "-")
             raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
     from npad.pipelines.loading import load
     from npad.pipelines.translation import Translator

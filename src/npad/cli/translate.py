@@ -62,7 +62,10 @@ def command(
     moses: Annotated[
         bool,
         typer.Option(
-            "--moses", help="Lines `i ||| text ||| features ||| score`.", rich_help_panel=OUTPUT
+            "--moses",
+            help="Lines `i ||| text ||| features ||| score`.",
+            rich_help_panel=OUTPUT,
+            hidden=True,
         ),
     ] = False,
     max_source: MaxSource = 1000,
@@ -73,6 +76,7 @@ def command(
             "[8 batches of --max-rows; 1 on a terminal]",
             metavar="N",
             min=1,
+            hidden=True,
         ),
     ] = None,
     where: Placement = HERE,
@@ -81,31 +85,30 @@ def command(
     *,
     decoding: Decoding,
 ) -> None:
-    """Translate texts, files or standard input, line by line and in order.
+    """Translate texts, files or standard input, line by line.
 
-    An argument is a file if it names one: if it exists, or looks like a file's name, without white
-    space and with a suffix such as `.txt` or a separator of folders. Everything else is a text.
+    An argument is a file if it exists, or looks like the name of a file: no white space, and a
+    suffix such as `.txt` or a separator of folders. Everything else is a text.
 
-    A blank line becomes an empty line. A text's result does not depend on the other lines. A line
-    that is too long is reported, left empty in the output, and makes the exit code 1.
+    A blank line becomes an empty line. A line that is too long is reported, left empty in the
+    output, and makes the exit code 1.
 
-    With --engine, the file is a corpus: lines, JSON lines (.jsonl) or a table (.parquet). It is
-    translated in units of --window lines by many workers. If the command is interrupted or killed,
-    the same command continues.
+    With --engine, many workers translate a corpus: lines, .jsonl or .parquet. If that is
+    interrupted or killed, the same command continues.
 
     Examples:
 
         npad translate "How do I get to the station?"
 
-        npad translate --decoder beam --selector length-normalised "How do I get to the station?"
+        npad translate -d beam --selector length-normalised "Where is the station?"
 
-        npad translate --decoder npad --chains 50 --sigma 0.3 "How do I get to the station?"
+        npad translate -d npad --chains 50 --sigma 0.5 "Where is the station?"
 
-        npad translate -m runs/en-cs test.en.xz -o test.cs -d npad --inner beam --width 5 -M 10
+        npad translate -m runs/en-cs test.en.xz -o test.cs --decoder npad -M 10
 
         cat test.en | npad translate --model runs/en-cs --nbest 5 > nbest.txt
 
-        npad translate corpus.en -o corpus.de --engine ray --address 10.0.0.1:6379 -d npad
+        npad translate corpus.en -o corpus.de --engine processes --workers 2
     """
     if text and input is not None:
         raise InvalidInput("give texts and files as arguments, or one file with --input, not both")

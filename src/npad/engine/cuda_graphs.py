@@ -36,7 +36,7 @@ def graphs_of(model: Any, capabilities: Capabilities | None = None) -> Iterator[
     """Lock the graphs of a model for one caller, or yield None if graphs cannot be used.
 
     They cannot be used if the model is not capturable, outside inference mode, or while another
-    thread uses them. `capabilities` are the model's, if they are at hand.
+    thread uses them. `capabilities` are the model's, if they are known.
     """
     capabilities = Capabilities.of(model) if capabilities is None else capabilities
     if not capabilities.capturable or not torch.is_inference_mode_enabled():

@@ -57,7 +57,7 @@ def paired(
     Returns:
         The weighted sum of the scores, with its interval.
     """
-    if metric.is_mean:  # of differences, too
+    if metric.is_mean:  # also of differences
         parts = zip(weights, systems, strict=True)
         differences = np.sum([weight * system[:, 0] for weight, system in parts], 0)
         differences = np.where(np.abs(differences) < metric.tie, 0.0, differences)

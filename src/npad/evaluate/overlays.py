@@ -61,7 +61,7 @@ def overlay_caption(
 def overlay_transcript(
     transcriber: Transcriber, samples: Tensor, transcript: Translation, path: Path
 ) -> None:
-    """Draw what a model of npad's own attended to while it transcribed a window.
+    """Draw what an npad model attended to while it transcribed a window.
 
     Args:
         transcriber: the model, from a folder of `npad train --task speech`.

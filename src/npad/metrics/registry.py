@@ -10,7 +10,7 @@ from npad.metrics.chrf import Chrf
 from npad.metrics.metric import LogProb, Metric
 from npad.metrics.ter import Ter
 from npad.metrics.wer import Wer
-from npad.validation import brief
+from npad.validation import brief, did_you_mean
 
 METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (Bleu(), Chrf(), Ter(), LogProb(), Wer(), Bleu4(), Cider())
@@ -24,7 +24,8 @@ def metric_named(name: str) -> Metric:
         InvalidInput: no metric has that name.
     """
     if not isinstance(name, str) or name not in metric_names():
-        raise InvalidInput(f"metric must be one of {', '.join(metric_names())}, not {brief(name)}")
+        rule = f"metric must be one of {', '.join(metric_names())}, not {brief(name)}"
+        raise InvalidInput(rule + did_you_mean(str(name), metric_names()))
     if name not in METRICS:
         plugin = plugins.installed(plugins.METRICS)[name]
         value = plugin.load()

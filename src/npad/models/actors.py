@@ -238,7 +238,7 @@ class Trajectory:
         self.state: list[PartState | None] = []
 
     def __call__(self, step: int) -> Push:
-        """Return the pushes of a step, counted from 1; the first one starts the actor anew."""
+        """Return the pushes of a step, counted from 1; the first one restarts the actor."""
         if step == 1:
             self.state = [None] * len(self.actor.parts)
         return Push(self.actor, self.state)

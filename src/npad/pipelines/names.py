@@ -16,7 +16,6 @@ import re
 import sys
 import traceback
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +24,7 @@ from npad import plugins
 from npad.errors import InvalidInput, NpadError
 from npad.plugins import Plugin
 from npad.storage.regular import file_digest
-from npad.validation import brief, ensure_path
+from npad.validation import brief, ensure_path, nearest, nearest_path
 
 SHIPPED = {
     path.name: path
@@ -136,9 +135,11 @@ class ModelReference:
         brought = plugins.installed(plugins.MODELS)
         if text in brought:
             return cls(text, python=brought[text])
-        similar = get_close_matches(text, (*SHIPPED, TOY, *RELEASES, *brought), 1)
-        if similar:
-            raise InvalidInput(f"there is no model {text}; did you mean {similar[0]}?")
+        near = nearest(text, (*SHIPPED, TOY, *RELEASES, *brought)) or nearest_path(
+            folder, is_folder=True
+        )
+        if near:
+            raise InvalidInput(f"there is no model {text}; did you mean {near}?")
         return cls(text, folder=folder)
 
     @property

@@ -38,7 +38,7 @@ def read_picture(source: str | Path | bytes, size: int, name: str | None = None)
     """Read a picture: the largest square of its centre, scaled.
 
     A picture lies as its EXIF orientation says. Of an animation it is the first frame. Transparent
-    pixels are white; 16 bits a channel become 8; CMYK and palettes become RGB.
+    pixels are white; 16-bit channels become 8-bit; CMYK and palettes become RGB.
 
     Args:
         source: a file, or its content.

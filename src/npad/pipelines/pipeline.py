@@ -264,7 +264,7 @@ class Pipeline(ABC):
 
     @abstractmethod
     def _all(self, sources: Iterable[Any]) -> tuple[Iterable[Any], int | None]:
-        """Return the sources of `decode`, checked as far as they are at hand, and their window."""
+        """Return the sources of `decode`, checked if they are a list, and their window."""
 
     @abstractmethod
     def _window(self, decoding: Decoding) -> int:
@@ -387,7 +387,7 @@ def part_of(source: Any, places: Sequence[int], total: int) -> Any:
 
 
 def row_weight(characters: int) -> int:
-    """Return how many short texts' rows a text of this length counts for."""
+    """Return how many rows of short texts one text of this length counts for."""
     return 1 + characters // CHARACTERS_PER_ROW
 
 

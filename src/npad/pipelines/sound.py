@@ -1,4 +1,4 @@
-"""Sound: read WAV files, resample and split them at pauses, and compute log-mel features."""
+"""Sound: read recordings, resample and split them at pauses, and compute log-mel features."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npad.errors import InvalidInput, StorageError
+from npad.pipelines.ffmpeg import as_wav, ensure_installed
 from npad.storage.regular import Bounded, open_regular
 from npad.validation import brief, ensure_integer, ensure_number
 
@@ -40,19 +41,27 @@ BLOCK_FRAMES = 10_000  # transformed at a time, so that an hour of sound needs l
 
 
 class Length(NamedTuple):
-    """The length of a WAV file in seconds."""
+    """The length of a recording in seconds; infinite if only reading it all would tell."""
 
     announced: float  # by its header; infinite if its writer did not know
     present: float  # what the file can hold, if it ends early
 
 
 def length(path: str | Path) -> Length:
-    """Return the length of a WAV file from its header.
+    """Return the length of a WAV file from its header; that of other recordings is not known.
 
     Raises:
-        InvalidInput: the file cannot be read, or is not such a WAV file.
+        InvalidInput: the file cannot be read, or is not such a WAV file and ffmpeg is missing.
     """
-    with _opened(path) as file, _wav(file, str(path)) as content:
+    with _opened(path) as file:
+        if not _is_wav(file):
+            ensure_installed(str(path))
+            return Length(math.inf, math.inf)
+        return _wav_length(file, str(path))
+
+
+def _wav_length(file: BinaryIO, name: str) -> Length:
+    with _wav(file, name) as content:
         announced, present = content.getnframes(), _present_frames(file, content)
         rate = content.getframerate()
         known = announced * _frame_bytes(content) < UNKNOWN_BYTES
@@ -60,10 +69,10 @@ def length(path: str | Path) -> Length:
 
 
 def read(path: str | Path, rate: int, max_seconds: float = MAX_SECONDS) -> Tensor:
-    """Read a WAV file.
+    """Read a recording: WAV files as they are, and others if ffmpeg is installed.
 
     Args:
-        path: a file of integer samples (PCM) of 8, 16, 24 or 32 bits.
+        path: a WAV file of integer samples (PCM) of 8, 16, 24 or 32 bits, or what ffmpeg reads.
         rate: samples per second of the result.
         max_seconds: the longest recording accepted.
 
@@ -71,10 +80,13 @@ def read(path: str | Path, rate: int, max_seconds: float = MAX_SECONDS) -> Tenso
         [samples], in [−1, 1], the channels averaged.
 
     Raises:
-        InvalidInput: the file does not exist, is not such a WAV file, or is too long.
+        InvalidInput: the file does not exist, cannot be read, or is too long.
     """
     with _opened(path) as file:
-        return read_wav(file, str(path), rate, max_seconds)
+        if _is_wav(file):
+            return read_wav(file, str(path), rate, max_seconds)
+    with as_wav(path, rate, max_seconds) as converted:
+        return read_wav(converted, str(path), rate, max_seconds)
 
 
 def read_wav(file: BinaryIO, name: str, rate: int, max_seconds: float = MAX_SECONDS) -> Tensor:
@@ -107,6 +119,14 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
         if isinstance(error.__cause__, FileNotFoundError):
             raise InvalidInput(f"there is no file {path}") from error
         raise InvalidInput(str(error)) from error
+
+
+def _is_wav(file: BinaryIO) -> bool:
+    """Return whether a file is WAV, of integer samples as far as its start says; or empty."""
+    start = file.read(22)
+    file.seek(0)
+    is_float = start[12:16] == b"fmt " and start[20:22] == b"\3\0"
+    return not start or (start[:4] == b"RIFF" and start[8:12] == b"WAVE" and not is_float)
 
 
 @contextmanager

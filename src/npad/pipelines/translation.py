@@ -194,7 +194,7 @@ class Translator(Pipeline):
 class EncodingCache:
     """An `encode` that calls another one once for every distinct text, and keeps what it returned.
 
-    Where that is not a list, its entries cannot be put together anew, and nothing is kept.
+    Where that is not a list, its entries cannot be put together again, and nothing is kept.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], Any]) -> None:

@@ -85,7 +85,7 @@ def _claims(bench: Bench, brief: bool) -> dict[str, Check]:
         "(vii) it helps a beam of 5 more than one of 10": _compare(
             *over_narrow, npad10[wide], wide
         ),
-        "(viii) it costs about two inner decodes, given a machine a chain": _cost,
+        "(viii) it costs about two inner decodes, with one machine per chain": _cost,
     }
     if not brief:
         diverse = chosen.diverse(bench, WIDTHS[0])

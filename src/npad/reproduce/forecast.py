@@ -1,7 +1,7 @@
 """How much of a report has been measured, and how long the rest takes.
 
 The report is rendered with placeholders for what is not measured yet, which shows what it asks for.
-Choices that rest on placeholders may turn out otherwise, so the forecast is made anew now and then.
+Choices that rest on placeholders may turn out otherwise, so the forecast is repeated now and then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Outlook:
     """The state of a report's measurements."""
 
     done: int
-    total: int  # as far as can be told
+    total: int  # an estimate
     seconds_left: float | None  # None before the first measurement
 
 

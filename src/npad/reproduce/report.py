@@ -27,13 +27,13 @@ MAX_SEEDS = 1000
 
 # The committed reports contain this text: keep its lines as they are.
 LEGEND = """\
-NLL is the mean over {unit}s of −log p of the output under the clean model, its end included; {metrics} `length` is words of output over words of reference. The last columns are of the
-first test set: `calls` are rows through one step of the model, a {unit} (a GPU is asked every eighth step whether
-a {unit} is over, so up to seven idle steps count); `re-scored` the same by the clean judge; `seconds` the wall time
-of the whole set on the machine above; `distinct` the different texts a {unit} was given; `noisy won` the share of
-{unit}s whose output a noisy chain found and the clean one did not.{seeds}
+NLL is the mean over {unit}s of −log p of the output under the clean model, end token included; {metrics} `length` is words of output over words of reference. The last columns are for the
+first test set: `calls` are rows through one step of the model per {unit} (on a GPU, npad checks at every eighth step
+whether a {unit} is finished, so up to seven idle steps count); `re-scored` the same for re-scoring by the clean model;
+`seconds` the wall time for the whole set on the machine above; `distinct` the number of different texts found per
+{unit}; `noisy won` the share of {unit}s whose output was found by a noisy chain and not by the clean one.{seeds}
 Every choice was made on the validation set, with the first seed. Outputs that were cut at {max_length} tokens count as they
-are; at least {finished:.1%} ended by themselves, in every row.
+are; in every row, at least {finished:.1%} of the outputs ended by themselves.
 """  # noqa: E501
 
 
@@ -265,11 +265,10 @@ def markdown_of(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> str:
     by_set = {name: findings(bench, name, setup.brief) for name in bench.tests}
     claims = {f"The paper's claims, {name}": _claims(by_set[name]) for name in bench.tests}
     claims = outline.summary(bench, by_set) | claims
-    seeds = (
-        f" A row with chance in it is the mean of {setup.seeds} seeds ± their standard deviation."
-    )
+    seeds = f" A row that depends on chance is the mean over {setup.seeds} seeds"
+    seeds += " ± the standard deviation."
     if bench.measures.valid_seeds == 1:
-        seeds += " On the validation set it is that of the first seed."
+        seeds += " On the validation set it is the result of the first seed."
     legend = LEGEND.format(
         seeds=seeds if setup.seeds > 1 else "",
         max_length=setup.max_length,

@@ -1,4 +1,4 @@
-"""Decoding speed of a machine: every strategy, on an untrained model or on one's own.
+"""Decoding speed of a machine: every strategy, on an untrained model or on yours.
 
 An untrained model has random weights and never generates the end token, so that all machines do the
 same work. Its operations are counted by the plain formulas of the model, whatever is computed in
@@ -35,7 +35,7 @@ ROUNDS = 7  # of which the median counts
 WARMUPS = 2  # rounds
 GPU_WARMUPS = 5  # rounds: a GPU's steps are captured once their shape has been met often enough
 NEVER = -1e4  # logit bias of the end token
-SENTENCES = (  # everyday ones, which one's own model translates unless given others
+SENTENCES = (  # everyday ones, which a given model translates by default
     "How do I get to the station?",
     "She spends most of her money on books.",
     "I would rather stay at home than go out tonight.",

@@ -72,7 +72,7 @@ class Translate:
 
     `ds.map_batches(npad.scale.Translate, fn_constructor_kwargs={"decoder": "npad(chains=10)"},
     concurrency=2, batch_size=256)`. Ray Data keeps no order by default: carry a column of line
-    numbers and sort by it. Leave it a CPU: with actors on all of them it waits for ever
+    numbers and sort by it. Leave it a CPU: with actors on all of them it waits forever
     (ray-project/ray issue 44687). Ray is not imported here: whoever makes the batches calls this.
 
     Args:

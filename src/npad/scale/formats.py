@@ -1,4 +1,4 @@
-"""Corpora as lines of text, JSON lines or Parquet, told apart by the end of the file's name.
+"""Corpora as lines of text, JSON lines or Parquet, distinguished by the end of the file's name.
 
 The only place that imports pyarrow, which the extra `ray` brings along.
 """

@@ -81,7 +81,7 @@ class Manifest:
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
-        """Open both files at the end of what is sound; begin anew if there is nothing."""
+        """Open both files at the end of what is sound; start over if there is nothing."""
         if self.part.exists() and not self.journal.exists() and self.part.stat().st_size:
             raise InvalidInput(
                 f"{self.part} is in the way: it belongs to no output that npad began; move it, or "
@@ -104,7 +104,7 @@ class Manifest:
 
     def _ensure_same(self) -> None:
         """Refuse to continue an output of another input, model or decoder."""
-        way_out = f"to begin anew, delete {self.journal} and {self.part}"
+        way_out = f"to start over, delete {self.journal} and {self.part}"
         line = self._journal.readline(MAX_ENTRY_BYTES)
         try:
             header = unsealed(line, f"{self.journal}, line 1,")
@@ -147,7 +147,7 @@ class Manifest:
         name = f"{self.journal}, line {number},"
         way_out = (
             f"delete this line and those after it, and the same command continues there; or delete "
-            f"{self.journal} and {self.part} to begin anew"
+            f"{self.journal} and {self.part} to start over"
         )
         try:
             entry = unsealed(line, name)
@@ -167,7 +167,7 @@ class Manifest:
         if self.texts != self.total:
             raise StorageError(
                 f"{self.output} would have {self.texts:,} of {self.total:,} texts: the input has "
-                f"changed meanwhile; delete {self.journal} and {self.part} to begin anew"
+                f"changed meanwhile; delete {self.journal} and {self.part} to start over"
             )
 
 

@@ -254,7 +254,7 @@ class Pool(Workers):
             self.starting.add(self.crew.start())
 
     def _ensure_starting(self) -> None:
-        """Refuse to wait for ever while there is no worker at all, and none is being started."""
+        """Refuse to wait forever while there is no worker at all, and none is being started."""
         if self.ready:
             self.alone_since, self.patience = None, self.crew.start_seconds
             return

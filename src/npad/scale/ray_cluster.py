@@ -1,6 +1,6 @@
 """Workers as actors of a Ray cluster: this machine, or many. The only place that imports Ray.
 
-Ray Core's actors, not Ray Data: Ray Data waits for ever when its actors take every logical CPU
+Ray Core's actors, not Ray Data: Ray Data waits forever when its actors take every logical CPU
 (ray-project/ray issue 44687), and keeps no order by default.
 """
 
@@ -28,7 +28,7 @@ OBJECT_STORE_BYTES = 256 << 20
 CONNECT_SECONDS = 10.0  # that a cluster may take to accept a connection
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anyone
-    # Under `uv run`, Ray since 2.47 starts workers through uv, in an environment built anew.
+    # Under `uv run`, Ray since 2.47 starts workers through uv, in a newly built environment.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # without GPUs of its own, an actor sees none
     "RAY_NUM_REDIS_GET_RETRIES": "3",  # attempts to reach a cluster, of up to 40 s; Ray's are 20

@@ -195,7 +195,7 @@ class Died:
     reason: str
 
 
-Event = Ready | CannotLoad | Result | NoMemory | Died  # what a pool hears of a worker
+Event = Ready | CannotLoad | Result | NoMemory | Died  # what a worker reports to its pool
 
 
 def load_worker(spec: ModelSpec) -> tuple[Worker | None, Ready | CannotLoad]:
@@ -211,7 +211,7 @@ def run_unit(worker: Worker, unit: Unit) -> Result | NoMemory | Died:
     """Run a unit; why that is not possible is returned, not raised."""
     try:
         return worker.run(unit)
-    except MemoryError as error:  # OutOfMemory, too
+    except MemoryError as error:  # includes OutOfMemory
         reason = str(error) if isinstance(error, OutOfMemory) else "it does not fit in memory"
         return NoMemory(reason)
     except Exception as error:

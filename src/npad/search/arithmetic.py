@@ -25,14 +25,17 @@ SPENT = 2.0**-16
 
 @dataclass(frozen=True)
 class Arithmetic(Sampling):
-    """Draw samples by evenly spaced codes: each is a sample of the model, and together they differ.
+    """Draw samples by evenly spaced codes, so that they differ.
 
-    Fields and cost are those of `Sampling`; fewer samples are the first of more. The shift is keyed
-    by (seed, sentence id, chain). A code tells outputs apart down to a probability of 2⁻¹⁶; further
-    tokens are drawn as `Sampling` draws them, so that rounding in another batch does not add up.
+    Each by itself is a sample of the model. Fields and cost are those of `Sampling`; fewer samples
+    are the first of more. The shift is keyed by (seed, sentence id, chain). A code tells outputs
+    apart down to a probability of 2⁻¹⁶; further tokens are drawn as `Sampling` draws them, so that
+    rounding in another batch does not add up.
     """
 
     compared: ClassVar[bool] = False
+    everyday: ClassVar[bool] = False
+    page: ClassVar[str] = "actors.md#samples-to-compare-with"
 
     def _draws(self, problems: Problems) -> CodeDraw:
         zeros = torch.zeros_like(problems.ids)

@@ -1,6 +1,6 @@
 """Beam search: keep the `width` best prefixes (Cho, 2016, section 3.2).
 
-Three rules say what becomes of finished hypotheses: shrink, compete and pool.
+Three rules decide what happens to finished hypotheses: shrink, compete and pool.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Finish = Literal["shrink", "compete", "pool"]
 
 @dataclass(frozen=True)
 class Beam(Decoder):
-    """Extend the `width` best prefixes by every token, keep the `width` best extensions, repeat.
+    """Keep the best prefixes at every step.
 
-    `finish` decides what happens when a hypothesis reaches the end token:
+    Every token extends every prefix, and the best `width` of all extensions are kept. `finish`
+    decides what happens when a hypothesis reaches the end token:
 
     - "shrink", the paper's rule: it leaves the beam, which is one narrower from then on;
     - "compete": it keeps its slot in the beam until better hypotheses push it out;
@@ -40,8 +41,18 @@ class Beam(Decoder):
     Cost: `width` rows per step, one at the first.
     """
 
+    everyday: ClassVar[bool] = True
+    example: ClassVar[str] = "--width 10 --selector length-normalised"
+    page: ClassVar[str] = "decoding.md#beam-search"
+
     width: int = field(
-        default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}
+        default=5,
+        metadata={
+            "help": "hypotheses kept at each step",
+            "title": "{}",
+            "minimum": 1,
+            "everyday": True,
+        },
     )
     finish: Finish = field(
         default="shrink",

@@ -17,14 +17,17 @@ from npad.validation import brief
 
 @dataclass(frozen=True)
 class BestOf(Decoder):
-    """Run several decoders in turn and return all their hypotheses, duplicates kept.
+    """Run several decoders and return all their hypotheses.
 
-    `BestOf((Greedy(), Sampling(49, temperature=0.5)))` is sampling that is never worse than greedy
-    search, just as NPAD's clean chain makes NPAD never worse. Cost: the sum of the decoders' costs.
+    They run in turn, and duplicates are kept. `BestOf((Greedy(), Sampling(49, temperature=0.5)))`
+    is sampling that is never worse than greedy search, just as NPAD's clean chain makes NPAD never
+    worse. Cost: the sum of the decoders' costs.
     """
 
     returns_several: ClassVar[bool] = True
     compared: ClassVar[bool] = False
+    example: ClassVar[str] = '--inner "greedy,sampling(samples=49)"'
+    page: ClassVar[str] = "decoding.md#selectors"
 
     decoders: tuple[Decoder, ...] = field(
         default=(Greedy(), Sampling(49, temperature=0.5)),

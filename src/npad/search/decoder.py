@@ -53,6 +53,9 @@ class Decoder(ABC):
     returns_several: ClassVar[bool] = False  # whether it returns several hypotheses by default
     compared: ClassVar[bool] = True  # whether `npad compare` and `npad bench` run it by default
     proves: ClassVar[bool] = False  # whether it proves what it returns most probable
+    everyday: ClassVar[bool] = False  # whether `npad decoders` lists it with the usual ones
+    example: ClassVar[str] = ""  # options of a command line that uses it
+    page: ClassVar[str] = ""  # of docs/, where it is explained
     draws: ClassVar[bool] = False  # whether it draws tokens instead of choosing the best
     compares_prefixes: ClassVar[bool] = False  # whether the scores of prefixes decide, as in beams
 
@@ -188,7 +191,7 @@ class Decoder(ABC):
         return self
 
     def with_seed(self, seed: int) -> Decoder:
-        """Return this decoder with another seed, in its parts, too; itself if it has none."""
+        """Return this decoder with another seed, also in its parts; itself if it has no seed."""
         changes: dict[str, Any] = {}
         own: tuple[Field[Any], ...] = fields(self)  # type: ignore[arg-type]
         for field in own:

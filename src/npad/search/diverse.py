@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,11 +17,15 @@ from npad.search.decoder import Decoder
 
 @dataclass(frozen=True)
 class Diverse(Decoder):
-    """Beam search that penalises the k-th best child of a prefix by η·k; finish is "shrink".
+    """Beam search that penalises siblings, by their rank.
 
-    The penalty only affects the ranking: it is not carried into the next step, and log_prob is the
-    model's own. Cost: that of `Beam`.
+    The k-th best child of a prefix is penalised by η·k; finish is "shrink". The penalty only
+    affects the ranking: it is not carried into the next step, and log_prob is the model's own.
+    Cost: that of `Beam`.
     """
+
+    example: ClassVar[str] = "--width 10 --eta 0.1"
+    page: ClassVar[str] = "decoding.md#diverse-decoding"
 
     width: int = field(
         default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}

@@ -28,16 +28,19 @@ SIBLINGS = 16
 
 @dataclass(frozen=True)
 class Exact(Decoder):
-    """Expand every prefix that could still beat the best output so far, starting from a beam's.
+    """Find the most probable output, and prove that it is.
 
+    Expands every prefix that could still beat the best output so far, starting from a beam's.
     `Hypothesis.proven` tells whether it was proven optimal among outputs of at most max_length
     tokens within `budget` model calls (rows through a step) for its sentence; if not, the best
     output so far is returned. The bound relies on log-probability falling with every token, so it
-    proves no other criterion. Sentences are searched one after another with host synchronisation:
-    a reference, not a fast decoder. Cost: the beam's, and up to `budget` model calls.
+    proves no other criterion. Sentences are searched one after another with host synchronisation: a
+    reference, not a fast decoder. Cost: the beam's, and up to `budget` model calls.
     """
 
     compared: ClassVar[bool] = False
+    example: ClassVar[str] = "--budget 20000"
+    page: ClassVar[str] = "decoding.md#exact-search"
     proves: ClassVar[bool] = True
     compares_prefixes: ClassVar[bool] = True
 

@@ -29,9 +29,10 @@ TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 @dataclass(frozen=True)
 class Fallback(Decoder):
-    """Run `first`; where its output fails, sample at each temperature until an output passes.
+    """Run a decoder; where its output fails, sample instead.
 
-    An output fails if its mean log-probability a token, the end token included, is below
+    Where the output of `first` fails, it samples at each temperature until an output passes. An
+    output fails if its mean log-probability a token, the end token included, is below
     `min_log_prob`, or if its text compresses more than `max_compression` times, as the same words
     over and over do. Of `samples`, the one of the highest mean log-probability is kept. If none
     passes, the last temperature's is returned. Cost: `samples` rows for the sentences that fail, a
@@ -49,6 +50,9 @@ class Fallback(Decoder):
     """
 
     compared: ClassVar[bool] = False
+    everyday: ClassVar[bool] = True
+    example: ClassVar[str] = "--first beam --temperatures 0.2,0.6,1"
+    page: ClassVar[str] = "huggingface.md#speech"
 
     first: Decoder = field(
         default_factory=Greedy, metadata={"help": "the decoder before any sampling"}

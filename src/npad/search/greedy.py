@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from npad.hypotheses import Hypotheses
 from npad.model import Model
@@ -14,7 +14,10 @@ from npad.search.independent import walk
 
 @dataclass(frozen=True)
 class Greedy(Decoder):
-    """Take the most probable token until it is the end token. Cost: one row."""
+    """Take the most probable token at every step. Cost: one row."""
+
+    everyday: ClassVar[bool] = True
+    page: ClassVar[str] = "decoding.md#greedy-search"
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         return walk(model, state, problems, choice=None, width=1)

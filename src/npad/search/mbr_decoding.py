@@ -27,8 +27,9 @@ from npad.validation import brief
 
 @dataclass(frozen=True)
 class MBRDecoding(Decoder):
-    """Rank the candidates of a decoder by their expected utility against pseudo-references.
+    """Rank a decoder's candidates by utility against another's.
 
+    The candidates are ranked by their expected utility against pseudo-references.
     `MBRDecoding(NPAD(), Sampling(100))` returns the distinct candidates, best first. Each reference
     counts as often as it was found, or by its probability with `ModelMBR` (Jinnai et al., 2023).
     Cost: that of both decoders, and n · m utilities for n candidates and m distinct references.
@@ -43,6 +44,8 @@ class MBRDecoding(Decoder):
     rescores: ClassVar[bool] = True
     returns_several: ClassVar[bool] = True
     compared: ClassVar[bool] = False
+    example: ClassVar[str] = '--width 10 --pseudo-references "sampling(samples=50)"'
+    page: ClassVar[str] = "decoding.md#selectors"
 
     inner: Decoder = field(
         default_factory=Beam, metadata={"help": "the decoder whose candidates are ranked"}

@@ -32,11 +32,12 @@ SIGMA = 0.3  # σ₀
 
 @dataclass(frozen=True)
 class NPAD(Decoder):
-    """Run chains of the inner decoder with noise, re-score with the clean model, keep the best.
+    """Run noisy chains of a decoder; keep the best by clean score.
 
-    Returns the distinct candidates, best first. Noisy chains are numbered from 1, with or without a
-    clean chain 0. Cost: O(chains · inner), and one teacher-forced pass over the distinct
-    candidates.
+    Each chain runs the inner decoder with noise in the model's state; the clean model re-scores
+    what they find. Returns the distinct candidates, best first. Noisy chains are numbered from 1,
+    with or without a clean chain 0. Cost: O(chains · inner), and one teacher-forced pass over the
+    distinct candidates.
 
     Attributes:
         inner: the decoder that each chain runs.
@@ -52,14 +53,20 @@ class NPAD(Decoder):
         share_noise: give all hypotheses of a chain's beam the same noise.
     """
 
+    everyday: ClassVar[bool] = True
+    example: ClassVar[str] = "--chains 50 --sigma 0.5"
+    page: ClassVar[str] = "decoding.md#npad"
+
     inner: Decoder = field(
-        default_factory=Greedy, metadata={"help": "what each chain runs, any decoder but npad"}
+        default_factory=Greedy,
+        metadata={"help": "what each chain runs, any decoder but npad", "everyday": True},
     )
     chains: int = field(
         default=CHAINS,
         metadata={
             "help": "chains per sentence, the clean one included",
             "flags": ("-M",),
+            "everyday": True,
             "shown": f"{CHAINS}; {TRANSFORMER_CHAINS} for hf: models",
             "minimum": 1,
         },
@@ -75,6 +82,7 @@ class NPAD(Decoder):
         default_factory=MostProbable,
         metadata={
             "help": "which candidate is returned",
+            "everyday": True,
             "rule": "a function of the candidates, such as MostProbable()",
         },
     )

@@ -18,7 +18,7 @@ from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected, with_selector
 from npad.specs import default_of, label, name_of_kind, parse_value
-from npad.validation import brief, ensure_fields
+from npad.validation import brief, did_you_mean, ensure_fields
 
 MAX_LENGTH = 200
 MAX_ROWS = 1024
@@ -74,7 +74,7 @@ class Option:
 def options_of(kind: Any) -> tuple[Option, ...]:
     """Return the options of a decoder: its fields that have a help, and those of its noise.
 
-    A decoder with candidates has the option `selector`, too, which wraps it in `Selected`.
+    A decoder with candidates also has the option `selector`, which wraps it in `Selected`.
     """
     return _options_of(kind)
 
@@ -182,8 +182,9 @@ class _Builder:
         kind = DECODERS.kind_of(name)
         if kind is None:
             names = ", ".join(DECODERS.names())
-            raise InvalidInput(f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}")
-        values, seed = self._fill(kind), given.get("seed")  # the seed is an inner decoder's, too
+            rule = f"{choice.split()[0]} must be one of {names}, not {brief(name, 60)}"
+            raise InvalidInput(rule + did_you_mean(name, DECODERS.names()))
+        values, seed = self._fill(kind), given.get("seed")  # an inner decoder has it as well
         types = _types_of(kind)
         own = fields(kind)
         inner = inner_fields(kind)
@@ -249,7 +250,10 @@ class _Builder:
         offered = option_names(kind) | {f.name for f in fields(kind) if f.name == "nbest"}
         for name in sorted(names):
             options = ", ".join(map(self.spell, sorted(offered))) or "no options"
-            raise InvalidInput(f"{self.spell(name)} does not go with {choice}, which has {options}")
+            others = [name_of_kind(other) for other in DECODERS if name in option_names(other)]
+            owners = f"; it is an option of {', '.join(others)}" if others else ""
+            rule = f"{self.spell(name)} does not go with {choice}, which has {options}{owners}"
+            raise InvalidInput(rule)
 
 
 SEED = next(option for option in options_of(DECODERS.kinds["sampling"]) if option.name == "seed")

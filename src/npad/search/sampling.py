@@ -20,12 +20,12 @@ from npad.validation import MAX_SEED
 
 @dataclass(frozen=True)
 class Sampling(Decoder):
-    """Draw `samples` hypotheses; return them all, most probable first, duplicates kept.
+    """Draw hypotheses at random; return all, most probable first.
 
-    Temperature, then `top_k`, then `top_p` (nucleus sampling) change the distribution that tokens
-    are drawn from; log_prob is under the model's own distribution. A draw is keyed by (seed,
-    sentence id, chain, sample, step), so it depends neither on the batch nor on the number of
-    samples. Cost: `samples` rows.
+    Duplicates are kept. Temperature, then `top_k`, then `top_p` (nucleus sampling) change the
+    distribution that tokens are drawn from; log_prob is under the model's own distribution. A draw
+    is keyed by (seed, sentence id, chain, sample, step), so it depends neither on the batch nor on
+    the number of samples. Cost: `samples` rows.
 
     Attributes:
         samples: hypotheses per sentence.
@@ -36,14 +36,21 @@ class Sampling(Decoder):
     """
 
     returns_several: ClassVar[bool] = True
+    everyday: ClassVar[bool] = True
+    example: ClassVar[str] = "--samples 50 --temperature 0.5 --selector mbr"
+    page: ClassVar[str] = "decoding.md#stochastic-sampling"
     draws: ClassVar[bool] = True
 
     samples: int = field(
-        default=50, metadata={"help": "samples per sentence", "title": "{}", "minimum": 1}
+        default=50,
+        metadata={"help": "samples per sentence", "title": "{}", "minimum": 1, "everyday": True},
     )
     temperature: float = field(
         default=1.0,
-        metadata={"help": "below 1 sharpens the distribution, above 1 flattens it", "above": 0},
+        metadata={
+            "help": "below 1 sharpens the distribution, above 1 flattens it",
+            "above": 0,
+        },
     )
     top_k: int | None = field(
         default=None, metadata={"help": "draw from the N most probable tokens", "minimum": 1}
@@ -124,7 +131,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class SharedSampling(Sampling):
-    """Draw what `Sampling` draws, with one row per distinct prefix of a sentence.
+    """Sampling with one row per distinct prefix: fewer model calls.
 
     A sample's state depends on its prefix alone: while samples agree, they are one row. Needs a
     model that is a `PrefixSharer`; over others, and over noisy ones, it is `Sampling`. The host
@@ -133,6 +140,8 @@ class SharedSampling(Sampling):
     """
 
     compared: ClassVar[bool] = False
+    everyday: ClassVar[bool] = False
+    page: ClassVar[str] = "actors.md#samples-to-compare-with"
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
         if Capabilities.of(model).prefix_sharer is None or problems.per_sentence > 1:
@@ -143,9 +152,10 @@ class SharedSampling(Sampling):
 
 @dataclass(frozen=True)
 class Epsilon(Sampling):
-    """Epsilon sampling (Hewitt, Manning & Liang, 2022): improbable tokens are never drawn.
+    """Sampling that never draws improbable tokens.
 
-    Draws from the tokens whose probability is at least `epsilon`, and the most probable one.
+    Epsilon sampling (Hewitt, Manning & Liang, 2022). Draws from the tokens whose probability is at
+    least `epsilon`, and the most probable one.
 
     The other fields, the keys of the draws and the cost are those of `Sampling`; the cut comes
     after the temperature, and before `top_k` and `top_p`.
@@ -155,6 +165,9 @@ class Epsilon(Sampling):
     """
 
     compared: ClassVar[bool] = False
+    everyday: ClassVar[bool] = False
+    example: ClassVar[str] = "--epsilon 0.05 --samples 20"
+    page: ClassVar[str] = "actors.md#samples-to-compare-with"
 
     epsilon: float = field(
         default=0.02,

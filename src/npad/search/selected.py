@@ -18,12 +18,12 @@ from npad.specs import name_of_kind
 
 @dataclass(frozen=True)
 class Selected(Decoder):
-    """Rank all finished hypotheses of a decoder by a selector; return the distinct ones.
+    """Rank all finished hypotheses of a decoder by a selector.
 
-    `Selected(Beam(5), LengthNormalised())` is beam search with a length penalty: what
-    `NPAD(Beam(5), chains=1, candidates="all", selector=LengthNormalised())` returns. Cost: that of
-    the decoder, and one pass over the candidates if the selector reads attention or the model's
-    scores are modified.
+    Returns the distinct ones. `Selected(Beam(5), LengthNormalised())` is beam search with a length
+    penalty: what `NPAD(Beam(5), chains=1, candidates="all", selector=LengthNormalised())` returns.
+    Cost: that of the decoder, and one pass over the candidates if the selector reads attention or
+    the model's scores are modified.
 
     Attributes:
         inner: the decoder; one that returns several hypotheses, or has a beam.
@@ -33,6 +33,8 @@ class Selected(Decoder):
     rescores: ClassVar[bool] = True
     returns_several: ClassVar[bool] = True
     compared: ClassVar[bool] = False
+    example: ClassVar[str] = "--inner sampling --selector model-mbr"
+    page: ClassVar[str] = "decoding.md#selectors"
 
     inner: Decoder = field(
         default_factory=Beam, metadata={"help": "the decoder whose candidates are ranked"}
@@ -41,6 +43,7 @@ class Selected(Decoder):
         default_factory=MostProbable,
         metadata={
             "help": "which candidate is returned",
+            "everyday": True,
             "rule": "a function of the candidates, such as LengthNormalised()",
         },
     )

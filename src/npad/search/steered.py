@@ -19,15 +19,17 @@ from npad.search.paired import pairs_pay, steered_pairs
 
 @dataclass(frozen=True)
 class SteeredSearch(Decoder):
-    """Run a decoder over the model steered by its own actor; the clean model scores the results.
+    """Run a decoder over the model, steered by its trained actor.
 
-    As the inner decoder of NPAD it has noise on top of the pushes. Cost: that of the inner decoder,
-    and one pass over what it returns, or a clean row beside each row where that is faster.
+    The clean model scores the results. As the inner decoder of NPAD it has noise on top of the
+    pushes. Cost: that of the inner decoder, and one pass over what it returns, or a clean row
+    beside each row where that is faster.
     """
 
     label: ClassVar[str] = "steered"
     rescores: ClassVar[bool] = True
     compared: ClassVar[bool] = False
+    page: ClassVar[str] = "actors.md#decode-with-an-actor"
 
     inner: Decoder = field(
         default_factory=Greedy, metadata={"help": "what runs with the model's actor"}

@@ -26,10 +26,11 @@ from npad.validation import MAX_SEED
 
 @dataclass(frozen=True)
 class StochasticBeam(Decoder):
-    """Draw `width` distinct hypotheses, without replacement; return them most probable first.
+    """Draw distinct hypotheses, without replacement.
 
-    The noise of a token is keyed by (seed, sentence id, chain) and the prefix, so that a narrower
-    beam returns the first of a wider one's samples. Cost: `width` rows per step, one at the first.
+    They are returned most probable first. The noise of a token is keyed by (seed, sentence id,
+    chain) and the prefix, so that a narrower beam returns the first of a wider one's samples. Cost:
+    `width` rows per step, one at the first.
 
     Attributes:
         width: samples per sentence.
@@ -39,6 +40,8 @@ class StochasticBeam(Decoder):
     returns_several: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     compared: ClassVar[bool] = False
+    example: ClassVar[str] = "--width 20"
+    page: ClassVar[str] = "actors.md#samples-to-compare-with"
 
     width: int = field(
         default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}

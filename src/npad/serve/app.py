@@ -57,8 +57,7 @@ async def health(service: Service, asked: CheckedRequest) -> Response:
 @operation("GET", "/metrics", answers="text/plain")
 async def metrics(service: Service, asked: CheckedRequest) -> Response:
     """Return the counters."""
-    text = service.metrics.render(service.models)
-    return Response(text, headers={"content-type": METRICS_TYPE})
+    return Response(service.metrics.render(), headers={"content-type": METRICS_TYPE})
 
 
 @operation("GET", "/v1/models")
@@ -123,14 +122,14 @@ def build(service: Service, static: Path = STATIC) -> Starlette:
 
 
 def page_files(static: Path) -> dict[str, Path]:
-    """Return the files of the page by their paths; `/` is index.html."""
+    """Return the files of the pages by their paths; `/` is index.html, `/docs` is docs.html."""
     files = {
         f"/static/{file.relative_to(static).as_posix()}": file
         for file in sorted(static.rglob("*"))
         if file.is_file() and file.suffix in CONTENT_TYPES
     }
-    index = static / "index.html"
-    return ({"/": index} if index.is_file() else {}) | files
+    pages = {"/": static / "index.html", "/docs": static / "docs.html"}
+    return {path: file for path, file in pages.items() if file.is_file()} | files
 
 
 def _file_endpoint(service: Service, file: Path) -> Callable[[Request], Awaitable[Answer]]:
@@ -165,16 +164,15 @@ def document(operations: Iterable[Operation], limits: Limits) -> Schema:
     for known in operations:
         described = _described(known, options if known.decodes else {})
         paths.setdefault(known.path, {})[known.method.lower()] = described
-    bounds = ", ".join(f"{name} {bound:,}" for name, bound in asdict(limits).items())
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "npad",
             "version": __version__,
-            "description": "Decode from sequence models, and watch it. Limits of requests, as "
-            f"docs/serving.md explains them: {bounds}.",
+            "description": "Decode from sequence models, and watch it.",
             "license": {"name": "Apache-2.0"},
         },
+        "x-limits": asdict(limits),
         "paths": paths,
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],

@@ -16,7 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from npad.errors import InvalidInput
-from npad.serve.limits import Limits, RequestRefused, busy
+from npad.serve.limits import CLIENT_GONE, Limits, RequestRefused, busy
 from npad.specs import parse_value
 from npad.validation import brief, ensure_choice, ensure_integer, ensure_number
 
@@ -57,11 +57,9 @@ async def read_body(request: Request, limits: Limits, limit: int) -> AsyncGenera
                 chunk = await anext(stream, None)
         except TimeoutError:
             seconds = limits.receive_seconds + received / SLOWEST
-            raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
+            raise RequestRefused(408, f"the body did not arrive within {seconds:.3g} s") from None
         except ClientDisconnect:
-            raise RequestRefused(
-                400, "the client closed the connection before the body's end"
-            ) from None
+            raise RequestRefused(CLIENT_GONE, "the client closed the connection") from None
         if chunk is None:
             return
         received += len(chunk)
@@ -95,15 +93,16 @@ async def body_parameters(request: Request, limits: Limits) -> dict[str, Any]:
     """
     kind = content_type(request)
     if kind not in (JSON, FORM):
-        raise RequestRefused(
-            415, f"send {JSON} or {FORM}, not {brief(kind, 60) if kind else 'nothing'}"
-        )
+        found = f"it is {brief(kind, 60)}" if kind else "it is missing"
+        raise RequestRefused(415, f"send Content-Type: {JSON} with JSON, or {FORM}; {found}")
     body = b"".join([chunk async for chunk in read_body(request, limits, limits.body)])
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidInput("the body must be UTF-8") from None
     if kind == FORM:
+        if text.lstrip().startswith("{"):  # the default of curl -d
+            raise RequestRefused(415, f"the body is JSON: send Content-Type: {JSON}, not {FORM}")
         return dict(_pairs(text))
     try:
         content = json.loads(text)

@@ -11,6 +11,8 @@ from npad.errors import InvalidInput
 from npad.specs import parse_value
 from npad.validation import ensure_number
 
+CLIENT_GONE = 499  # nginx's status for a client that closed the connection
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -31,7 +31,7 @@ from npad.search.selected import with_selector
 from npad.selectors import MBR
 from npad.serve.limits import Limits
 from npad.specs import label, name_of_kind, spec
-from npad.validation import brief, ensure_integer
+from npad.validation import brief, did_you_mean, ensure_integer
 
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 LONGEST_VALUE = 100  # characters of an option's text
@@ -74,7 +74,8 @@ def decoding_for(
     for name, value in options.items():
         if name not in by_name and name not in option_names():
             names = ", ".join(option_names())
-            raise InvalidInput(f"there is no option {brief(name, 60)}; there are {names}")
+            rule = f"there is no option {brief(name, 60)}; there are {names}"
+            raise InvalidInput(rule + did_you_mean(name, option_names()))
         if value is not None:
             given[name] = _plain(name, value, by_name.get(name))
     listed = given.pop("nbest", None)

@@ -96,7 +96,7 @@ def make_server(
 
 
 class Server(uvicorn.Server):
-    """A server that says when it has started, and does not wait for its clients for ever."""
+    """A server that says when it has started, and does not wait indefinitely for its clients."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
 import json
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -32,8 +30,9 @@ from npad.serve.bodies import (
     query_parameters,
 )
 from npad.serve.events import EventStream, SlowReader, wait_for_disconnect
-from npad.serve.limits import Limits, RequestRefused, busy
-from npad.serve.model_thread import ModelThread, QueuedRequest
+from npad.serve.limits import CLIENT_GONE, Limits, RequestRefused, busy
+from npad.serve.metrics import Metrics
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import START_SPEECH, ServedModel
 from npad.serve.security import Guard
 from npad.validation import brief
@@ -41,16 +40,6 @@ from npad.validation import brief
 log = logging.getLogger("npad.serve")
 
 PIECE = 65_536  # bytes of an answer that are handed to the connection at a time
-CLIENT_GONE = 499  # nginx's status for a client that closed the connection
-SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of a histogram's buckets
-
-# Name, type, help and value of the metrics that each model has.
-PER_MODEL: tuple[tuple[str, str, str, Callable[[ModelThread], int]], ...] = (
-    ("npad_queue_length", "gauge", "Requests that wait for a model.", len),
-    ("npad_batches_total", "counter", "Batches that a model has run.", lambda t: t.batches),
-    ("npad_batched_requests_total", "counter", "Requests in these batches.", lambda t: t.batched),
-)
-
 Answer = Response | EventStream
 Handler = Callable[["Service", "CheckedRequest"], Awaitable[Answer]]
 
@@ -120,7 +109,7 @@ class Service:
         self.limits = limits or Limits()
         self.guard = guard or Guard()
         self.uploads = Budget(self.limits.uploads)
-        self.metrics = Metrics()
+        self.metrics = Metrics(models)
 
     def model(self, name: Any) -> ServedModel:
         """Return a model by its id; the first by default.
@@ -252,61 +241,6 @@ def in_pieces(send: Send) -> Send:
         await send({**message, "body": body[last:]} if last else message)
 
     return send_pieces
-
-
-class Metrics:
-    """What the server has done since it started. Only the event loop's thread uses it."""
-
-    def __init__(self) -> None:
-        self.in_progress = 0
-        self._requests: Counter[tuple[str, int]] = Counter()  # by route and status
-        self._buckets: dict[str, list[int]] = {}  # by route, not cumulative
-        self._seconds: dict[str, float] = {}  # by route
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count an answer."""
-        self._requests[route, status] += 1
-        buckets = self._buckets.setdefault(route, [0] * (len(SECONDS) + 1))
-        buckets[bisect.bisect_left(SECONDS, seconds)] += 1
-        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
-
-    def render(self, models: Mapping[str, ServedModel]) -> str:
-        """Return all counters in the text format of Prometheus."""
-        return "\n".join([*self._lines(models), ""])
-
-    def _lines(self, models: Mapping[str, ServedModel]) -> Iterator[str]:
-        yield from _head("npad_requests_total", "counter", "Answers by route and status.")
-        for (route, status), count in sorted(self._requests.items()):
-            yield f'npad_requests_total{{route="{route}",status="{status}"}} {count}'
-        yield from _head("npad_requests_in_progress", "gauge", "Requests being answered.")
-        yield f"npad_requests_in_progress {self.in_progress}"
-        name = "npad_request_seconds"
-        yield from _head(name, "histogram", "Seconds from a request to its answer's end, by route.")
-        for route, buckets in sorted(self._buckets.items()):
-            total = 0
-            for bound, count in zip((*map(str, SECONDS), "+Inf"), buckets, strict=True):
-                total += count
-                yield f'{name}_bucket{{route="{route}",le="{bound}"}} {total}'
-            yield f'{name}_sum{{route="{route}"}} {self._seconds[route]:.6f}'
-            yield f'{name}_count{{route="{route}"}} {total}'
-        threads = {_escaped(served.id): served.thread for served in models.values()}
-        yield from _head("npad_model_calls_total", "counter", "Model calls by model and kind.")
-        for model, thread in threads.items():
-            for kind, count in vars(thread.calls).items():
-                yield f'npad_model_calls_total{{model="{model}",kind="{kind}"}} {count}'
-        for name, kind, help_, value in PER_MODEL:
-            yield from _head(name, kind, help_)
-            for model, thread in threads.items():
-                yield f'{name}{{model="{model}"}} {value(thread)}'
-
-
-def _head(name: str, kind: str, help_: str) -> tuple[str, str]:
-    return f"# HELP {name} {help_}", f"# TYPE {name} {kind}"
-
-
-def _escaped(label: str) -> str:
-    """Return a label's value as Prometheus quotes it."""
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def with_headers(response: Answer) -> Answer:

@@ -273,7 +273,7 @@ class PlainStream(Stream):
         self.emit_done(list({key_of(h): h for h in reversed(found)}.values())[::-1], True)
 
     def observe(self, progress: Progress) -> None:
-        """Show where the rows stand, or the chains; a search that begins anew is another round."""
+        """Show where the rows stand, or the chains; a search that starts over is another round."""
         if progress.step == progress.window:
             self.round = self.searches
             self.searches += 1

@@ -28,7 +28,7 @@ from npad.version import __version__
 FORMAT = 1
 ACTOR = "actor.json"
 ACTOR_WEIGHTS = "actor.safetensors"
-WAY_OUT = "train it anew with npad train-actor"
+WAY_OUT = "train it again with npad train-actor"
 
 
 def save_actor(folder: Path, actor: Actor, model: str, about: dict[str, Any]) -> None:

@@ -305,7 +305,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     written = about["format"]
     if written != FORMAT:
         newer = isinstance(written, int) and written > FORMAT
-        way_out = "install a newer npad" if newer else "it is none of npad's"
+        way_out = "install a newer npad" if newer else "it is not an npad model folder"
         rule = f"is of format {written} and this npad ({__version__}) reads {FORMAT}"
         raise StorageError(f"{folder} {rule}; {way_out}")
     sums = about.get("sha256")

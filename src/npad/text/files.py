@@ -14,13 +14,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, Self
 
 from npad.errors import InvalidInput, StorageError
 from npad.storage.regular import open_stream, writing
-from npad.validation import brief, counted
+from npad.validation import brief, counted, nearest_path
 
 # A line of prose has hundreds of bytes, a long paragraph thousands. Without a bound, 400 kB of gzip
 # can unpack to one line of 400 MB, which a tokenizer turns into many gigabytes.
@@ -146,11 +145,8 @@ def _missing(name: str) -> str:
     path = Path(name)
     if path.is_dir():
         return f"{name} is a folder, not a file of lines"
-    try:
-        near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, 0.7)
-    except OSError:
-        near = []
-    hint = "".join(f" (did you mean {path.with_name(other)}?)" for other in near)
+    near = nearest_path(path)
+    hint = f" (did you mean {near}?)" if near else ""
     return f"there is no file {name}{hint}"
 
 
@@ -214,7 +210,7 @@ def _stdin() -> Any:
 
 
 def display_name(path: str | Path) -> str:
-    """Return what an error message calls a file: its path, or standard input."""
+    """Return what error messages call a file: its path, or standard input."""
     return "standard input" if str(path) == "-" else str(path)
 
 

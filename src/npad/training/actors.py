@@ -228,7 +228,7 @@ def read_texts(
 ) -> SourceTexts:
     """Read sources, with references if given; blank and too long ones are left out.
 
-    Without references, of equal sources the first is kept.
+    Without references, the first of several equal sources is kept.
 
     Raises:
         InvalidInput: a file and its references differ in lines, or nothing is left.

@@ -1,6 +1,6 @@
 """The decoder's recurrence as CUDA graphs, forward and backward.
 
-A step is some hundred small kernels, which a graph launches at once. A graph has a fixed shape, so
+A step is a few hundred small kernels, which a graph launches at once. A graph has a fixed shape, so
 each shape is captured when it first occurs; batches are cut to a grid to keep shapes few.
 """
 
@@ -62,7 +62,7 @@ class CapturedFeatures:
             x.detach().clone().requires_grad_(x.requires_grad) for x in floats
         ]
         mixed = torch.is_autocast_enabled("cuda")
-        # Capturing draws random numbers; a resumed run, which captures anew, must not notice.
+        # Capturing draws random numbers; a resumed run, which captures again, must not be affected.
         with (
             torch.random.fork_rng([integers[0].device]),
             torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False),

@@ -33,7 +33,7 @@ from npad.validation import one_line
 
 FORMAT = 2
 PARTS = ("tokens", "ends")  # the files of a side
-WAY_OUT = "make it anew with npad prepare"
+WAY_OUT = "make it again with npad prepare"
 
 
 @dataclass(frozen=True)

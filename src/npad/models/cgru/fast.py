@@ -50,7 +50,7 @@ class PreparedState:
 
     hidden: Tensor  # [layers, rows, units]
     keys: Tensor  # [sentences, length, 2 · units], 2 (U h_i + b), once per sentence
-    values: Tensor  # [sentences, length, 3 · units + embedding], W₂ h_i and L₃ h_i, likewise
+    values: Tensor  # [sentences, length, 3 · units + embedding], the same for W₂ h_i and L₃ h_i
     mask: Tensor  # [sentences, length], true at padding
     layout: Layout
     weights: Tensor  # [rows, length], the attention of the last step
@@ -86,7 +86,6 @@ class Prepared(Network[PreparedState]):
         self.energy = Product.stacked([2 * model.energy.weight], [])
         self.value = Product.stacked([gru2.weight_ih, from_context], [gru2.bias_ih, no_bias])
         self.hidden_readout = Product.stacked([from_hidden], [])
-        self.tokens_read = 0  # one vocabulary of them costs as much as the table
         self.table: Tensor | None  # [vocabulary + 1, 3 · units + embedding], the begin token last
         self.register_buffer("table", None, persistent=False)
 
@@ -224,10 +223,12 @@ class Prepared(Network[PreparedState]):
         return self.project(perturb("output", readouts[rows])), state
 
     def _token_input(self, tokens: Tensor) -> Tensor:
-        """Return W₁ E[y] and L₂ E[y], biases included: [..., 3 · units + embedding]."""
-        self.tokens_read += tokens.numel()
-        if self.tokens_read >= self.vocabulary:
-            self._tabulate()
+        """Return W₁ E[y] and L₂ E[y], biases included: [..., 3 · units + embedding].
+
+        From the table at the first token already: a row of it and a product with few rows differ in
+        the last bits, and the same request gets the same answer however many came before.
+        """
+        self._tabulate()
         if self.table is None:
             return self.token_input(self.plain._embedded(tokens))  # type: ignore[no-any-return]
         return F.embedding(tokens.clamp(max=self.vocabulary), self.table)

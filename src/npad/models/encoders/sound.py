@@ -29,7 +29,7 @@ class SoundEncoder(RecurrentEncoder):
 
     Args:
         sizes: of the model.
-        rate: samples a second of the recordings; the features depend on it.
+        rate: samples per second of the recordings; the features depend on it.
         bins: features of a frame.
         channels: of the convolutions.
     """

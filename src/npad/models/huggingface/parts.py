@@ -224,7 +224,7 @@ def _default_prefix(config: Any) -> Iterator[int]:
 
 
 def _max_positions(config: Any) -> int | None:
-    """Return how many tokens a decoder holds, or None if its configuration has no limit."""
+    """Return how many tokens the decoder can hold, or None if its configuration has no limit."""
     text_config = config.get_text_config(decoder=True)
     for name in ("max_target_positions", "max_position_embeddings"):
         limit: int | None = getattr(text_config, name, None)

@@ -2,7 +2,7 @@
 
 import { agreement, commonSubsequence } from "./agreement.js";
 import { plural } from "./captions.js";
-import { html, vary } from "./dom.js";
+import { html, refill, vary } from "./dom.js";
 import { count, logProb, probability, seconds, whole } from "./format.js";
 import { term } from "./tips.js";
 import { words } from "./words.js";
@@ -13,7 +13,7 @@ export function showAnswer(line, facts, run, pick) {
   if (!chosen) {
     const { source, chains } = run.start;
     const rows = count(chains, run.noun, plural(run.noun));
-    facts.replaceChildren(`${count(source.length, "token")} read; ${rows} to search`);
+    refill(facts, `${count(source.length, "token")} read; ${rows} to search`);
     return;
   }
   const grouped = words(chosen.tokens, run.marked);
@@ -31,7 +31,7 @@ export function showAnswer(line, facts, run, pick) {
     return vary(shown, "--share", several ? `${Math.round(100 * shares[i])}%` : "0%");
   });
   line.replaceChildren(...spaced(tinted));
-  facts.replaceChildren(...factsOf(run, chosen));
+  refill(facts, ...factsOf(run, chosen));
 }
 
 /** Show the output of one of two strategies, with the words marked that the other's has not. */
@@ -43,7 +43,7 @@ export function showSide({ title, line, facts }, run, other) {
   const common = new Set(commonSubsequence(listed, other?.done ? textsOf(other) : listed));
   const shown = listed.map((text, i) => html(common.has(i) ? "span" : "mark", {}, text));
   line.replaceChildren(...spaced(shown));
-  facts.replaceChildren(...factsOf(run, best, false));
+  refill(facts, ...factsOf(run, best, false));
 }
 
 const textsOf = (run) => words(run.hypotheses[0].tokens, run.marked).map((word) => word.text);

@@ -1,7 +1,7 @@
 // What is known of one branch: its probability, its noise and its attention.
 
 import { plural } from "./captions.js";
-import { html, vary } from "./dom.js";
+import { html, refill, vary } from "./dom.js";
 import { count, logProb, probability } from "./format.js";
 import { term } from "./tips.js";
 import { piece } from "./words.js";
@@ -38,7 +38,8 @@ export function showBranch(panel, pointed, lattice) {
   }
   const noise = noiseAt(node, through, run);
   if (noise !== null) facts.push([term("norm"), noise]);
-  panel.replaceChildren(
+  refill(
+    panel,
     ...[hint].filter(Boolean),
     html(
       "p",

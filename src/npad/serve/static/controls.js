@@ -45,6 +45,7 @@ const BESIDE = [
   ["decoder=diverse&width=5", "diverse decoding"],
   ["decoder=npad&chains=50", "NPAD, 50 chains"],
 ];
+const DEPENDENT = ["selector", "inner", "samples"]; // options whose default differs by decoder
 const PRESENT = "present"; // what is shown now, to change the other
 
 export class Controls {
@@ -157,8 +158,10 @@ export class Controls {
     if (field.name === "model") {
       this.state.model = field.value;
       this.state.options = {};
-    } else if (field.name === "decoder") this.state.decoder = field.value;
-    else if (field.name === "against") {
+    } else if (field.name === "decoder") {
+      this.state.decoder = field.value;
+      for (const name of DEPENDENT) delete options[name];
+    } else if (field.name === "against") {
       const { value } = field;
       this.state.against = value === PRESENT ? spellStrategy(this.state) : value || null;
     } else if (field === schedule) {

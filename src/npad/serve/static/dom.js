@@ -26,6 +26,12 @@ export function vary(element, property, value) {
   return element;
 }
 
+/** Replace what an element holds, unless it reads the same: what has the focus keeps it. */
+export function refill(element, ...children) {
+  const filling = html("div", {}, ...children);
+  if (filling.textContent !== element.textContent) element.replaceChildren(...filling.childNodes);
+}
+
 function filled(element, attributes, children) {
   set(element, attributes);
   element.append(...children.filter((child) => child !== null && child !== undefined));

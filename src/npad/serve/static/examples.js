@@ -6,7 +6,7 @@ import { PHRASES } from "./toy.js";
 // Of a model that reads English, chosen on en-de.
 export const ENGLISH = [
   "They made him wait outside in the rain.", // greedy search goes wrong, and some chains do not
-  "I spent the whole weekend reading a book.", // likewise
+  "I spent the whole weekend reading a book.", // also
   "Where is my phone?", // nothing is more probable than what greedy search finds
   "There is nothing better than a cup of coffee in the morning.", // like the first
   "The committee adjourned after a heated debate about fiscal policy.", // words it does not know

@@ -1,4 +1,4 @@
-// Geometry of the lattice: where each prefix lies. Words lie in columns, one a step; the chains that
+// Geometry of the lattice: where each prefix lies. Words lie in columns, one per step; the chains that
 // share a prefix are one line, as wide as they are many.
 
 import { piece } from "./words.js";

@@ -11,6 +11,7 @@ import { besideOf, fromQuery, remember, toRequest } from "./state.js";
 import { events } from "./stream.js";
 import { explain } from "./tips.js";
 import { lookAt, STEPS, showTour, stateOf } from "./tour.js";
+import { doubtOf } from "./verdict.js";
 import { View } from "./view.js";
 
 const LONGEST = 5000; // characters of a text, so that its address is not too long
@@ -55,7 +56,8 @@ async function search({ entry = false } = {}) {
       );
     await receive(run, signal, adopt);
     document.body.dataset.search = "done";
-    byId("announcement").textContent = `Done: ${run.done.text || "an empty output"}`;
+    byId("announcement").textContent =
+      `Done: ${run.done.text || "an empty output"} ${doubtOf(run, view.language)}`;
     // What goes wrong beside the search takes nothing from its output.
     const onError = (error) => signal.aborted || fail(error, run);
     if (beside) await receive(beside, signal).catch(onError);
@@ -70,6 +72,7 @@ async function search({ entry = false } = {}) {
 /** Read the events of a run's search. */
 async function receive(run, signal, onStart) {
   for await (const [event, data] of events(toRequest(run.state), signal)) {
+    signal.throwIfAborted();
     run.receive(event, data);
     if (event === "start") onStart?.(data);
     view.changed();

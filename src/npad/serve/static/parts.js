@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { byId, html } from "./dom.js";
 import { join } from "./sentences.js";
-import { warning } from "./verdict.js";
+import { doubtOf, warning } from "./verdict.js";
 
 const AT_ONCE = 4; // parts in a request, so that outputs come soon and one after another
 
@@ -35,8 +35,7 @@ export class Parts {
 
   /** Decode the parts that no run has shown yet. */
   async fill(run, language, signal) {
-    this.language = language;
-    this.#note(run.text, run.done.text, run.done.confidence, run.hypotheses[0]);
+    this.#note(run.text, run.done.text, doubtOf(run, language));
     const texts = [...new Set(run.parts.map(({ text }) => text))];
     const missing = texts.filter((text) => !this.outputs.has(text));
     const { model } = run.start;
@@ -45,7 +44,8 @@ export class Parts {
       const { results } = await post("v1/decode", { text, model, ...run.asked }, signal);
       text.forEach((part, i) => {
         const { text: output, confidence, log_prob, hypotheses } = results[i];
-        this.#note(part, output, confidence, { ...hypotheses[0], log_prob: log_prob ?? -Infinity });
+        const best = { ...hypotheses[0], confidence, logProb: log_prob ?? -Infinity };
+        this.#note(part, output, warning(best, language));
       });
     }
   }
@@ -59,8 +59,7 @@ export class Parts {
     );
   }
 
-  #note(text, output, confidence, { tokens, finished, log_prob: logProb }) {
-    const doubt = warning({ confidence, logProb, tokens, finished }, this.language);
+  #note(text, output, doubt) {
     this.outputs.set(text, { text: output, doubt });
     if (this.run.parts.length > 1) this.#draw();
   }

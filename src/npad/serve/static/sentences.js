@@ -4,6 +4,9 @@
 const ABBREVIATION =
   /(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|Prof|St|Nr|No|Fig|vs|etc|approx|e\.g|i\.e|ca|bzw|usw|\p{L})\.\s*$/u;
 
+// Browsers of before 2024 may have none: then each line is a part.
+const segmenter = Intl.Segmenter && new Intl.Segmenter("en", { granularity: "sentence" });
+
 /**
  * Split a text into parts.
  *
@@ -28,7 +31,7 @@ export function split(text) {
 function sentencesOf(line) {
   const sentences = [];
   let open = "";
-  for (const { segment } of new Intl.Segmenter("en", { granularity: "sentence" }).segment(line)) {
+  for (const { segment } of segmenter?.segment(line) ?? [{ segment: line }]) {
     open += segment;
     if (ABBREVIATION.test(open)) continue;
     sentences.push(open.trim());

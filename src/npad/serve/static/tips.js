@@ -111,6 +111,7 @@ class Tip {
   place() {
     const { panel, word } = this;
     if (panel.hidden) return;
+    if (!word.isConnected) return this.hide();
     const at = (word.querySelector(".term") ?? word).getBoundingClientRect();
     const below = word.getBoundingClientRect().bottom;
     const { width, height } = panel.getBoundingClientRect();

@@ -56,6 +56,13 @@ export function warning({ confidence, logProb, tokens, finished }, language) {
   return "";
 }
 
+/** The warning for the best output of a run; "" before there is one. */
+export function doubtOf({ done, hypotheses: [best] }, language) {
+  if (!done || !best) return "";
+  const { tokens, finished, log_prob: logProb } = best;
+  return warning({ confidence: done.confidence, logProb, tokens, finished }, language);
+}
+
 export const nameOf = (code) =>
   new Intl.DisplayNames("en", { type: "language", fallback: "code" }).of(code);
 

@@ -13,7 +13,7 @@ import { Player } from "./player.js";
 import { offer, saveData } from "./save.js";
 import { showScatter } from "./scatter.js";
 import { showStaircase } from "./staircase.js";
-import { verdict, warning } from "./verdict.js";
+import { doubtOf, verdict } from "./verdict.js";
 
 const FILLED = ["translation-facts", "verdict", "n-best-rows", "comparison-rows", "signature"];
 const TOUCHES = matchMedia("(hover: none)");
@@ -149,16 +149,12 @@ export class View {
     const chosen = run.hypotheses[pick];
     showAnswer(byId("translation"), byId("translation-facts"), run, pick);
     byId("verdict").textContent = pick ? "" : verdict(run);
-    this.#warn(pick ? null : run.done, chosen);
+    this.#warn(pick ? "" : doubtOf(run, this.language));
     showNBest(byId("n-best-rows"), run, pick, (row) => this.#pick(row));
     showAttention(parts("attention", "attention"), run, chosen);
   }
 
-  #warn(done, best) {
-    const { tokens, finished, log_prob: logProb } = best ?? {};
-    const { confidence } = done ?? {};
-    const text =
-      done && best ? warning({ confidence, logProb, tokens, finished }, this.language) : "";
+  #warn(text) {
     byId("warning").textContent = text;
     byId("warning").hidden = !text;
   }

@@ -1,0 +1,210 @@
+"""Each limit of the server at its edge: what is just allowed, and what is just refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from urllib.parse import urlencode
+
+import pytest
+
+import npad
+from npad import InvalidInput
+from npad.models import toy
+from npad.serve.bodies import MAX_FIELDS
+from npad.serve.limits import Limits
+from npad.serve.models import serve
+from npad.serve.options import LONGEST_VALUE, decoding_for
+from npad.serve.security import SHORTEST_TOKEN, ensure_reachable
+from npad.serve.service import PIECE, in_pieces
+from serve_cases import (
+    BOUNDARY,
+    Client,
+    hearing_model,
+    post_recording,
+    recording_form,
+    serving,
+    toy_model,
+    wait_until,
+    wav,
+)
+
+ASKED = {"text": "danke", "decoder": "greedy"}
+FORM = "application/x-www-form-urlencoded"
+LIMITS = Limits(body=600, texts=4, characters=24)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with serving(toy_model(), limits=LIMITS) as client:
+        yield client
+
+
+def chunked(client: Client, path: str, kind: str, body: bytes, size: int = 100) -> bytes:
+    """The status line for a body that is sent in chunks."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    with client.connect() as connection:
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        for piece in [*pieces, b""]:
+            connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        return connection.recv(1000).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(("size", "status"), [(LIMITS.body, 200), (LIMITS.body + 1, 413)])
+def test_a_body_has_at_most_so_many_bytes(client, size, status):
+    body = json.dumps(ASKED).encode().ljust(size)
+    assert client.post("/v1/decode", body).status == status
+    line = chunked(client, "/v1/decode", "application/json", body)
+    assert line.startswith(f"HTTP/1.1 {status}".encode())
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 413)])
+def test_an_upload_has_at_most_so_many_bytes(more, status):
+    body = recording_form(wav())
+    with serving(hearing_model(), limits=Limits(audio=len(body) - more)) as client:
+        assert post_recording(client, wav()).status == status
+        kind = f"multipart/form-data; boundary={BOUNDARY}"
+        line = chunked(client, "/v1/audio/transcriptions", kind, body)
+        assert line.startswith(f"HTTP/1.1 {status}".encode())
+
+
+def test_an_upload_of_unknown_size_takes_the_most_from_the_budget():
+    head = "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n"
+    with serving(hearing_model()) as client, client.connect() as connection:
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        wait_until(lambda: client.service.uploads.used == Limits().audio)
+
+
+@pytest.mark.parametrize("waits", [0.9, 2.0])
+def test_a_body_that_arrives_fast_enough_has_more_time(waits):
+    """A second more per half megabyte that has arrived."""
+    body = json.dumps(ASKED).encode().ljust(600_000)
+    head = b"POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with serving(limits=Limits(receive_seconds=0.4)) as client, client.connect() as connection:
+        connection.sendall(head + b"Content-Length: 600000\r\n\r\n" + body[:500_000])
+        time.sleep(waits)
+        connection.sendall(body[500_000:])
+        status = b"200" if waits < 1.4 else b"408"
+        assert connection.recv(1000).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ({"text": ["danke"] * 4}, 200),
+        ({"text": ["danke"] * 5}, 400),
+        ({"text": "ich verstehe nur bahnhof"}, 200),
+        ({"text": "ich verstehe nur bahnhofs"}, 400),
+    ],
+    ids=str,
+)
+def test_texts_are_bounded(client, content, status):
+    assert client.post("/v1/decode", content | {"decoder": "greedy"}).status == status
+
+
+def test_lines_are_bounded(client):
+    asked = {"target": "en", "decoder": "greedy"}
+    assert client.post("/translate", asked | {"q": "danke\n\n\n"}).status == 200
+    assert client.post("/translate", asked | {"q": "danke\n\n\n\n"}).status == 400
+
+
+@pytest.mark.parametrize(("count", "message"), [(MAX_FIELDS, "no option"), (101, "at most 100")])
+def test_a_form_and_a_query_have_at_most_so_many_parameters(client, count, message):
+    pairs = urlencode({f"a{i}": "" for i in range(count - 1)} | {"text": "danke"})
+    assert message in client.get(f"/v1/decode/stream?{pairs}").error
+    with serving() as unbounded:
+        assert message in unbounded.post("/v1/decode", pairs.encode(), Content_Type=FORM).error
+
+
+@pytest.mark.parametrize(("count", "accepted"), [("20", True), ("21", False), ("9" * 10, False)])
+def test_alternatives_are_bounded(client, count, accepted):
+    form = urlencode({"q": "danke", "target": "en", "alternatives": count}).encode()
+    answer = client.post("/translate", form, Content_Type=FORM)
+    assert answer.status == (200 if accepted else 400)
+    if accepted:
+        assert answer.json["signature"].startswith("beam|width:21|finish:shrink|nbest:21")
+
+
+OPTIONS = [
+    ({"chains": 1024}, {"chains": 1025}),
+    ({"chains": 256, "selector": "mbr"}, {"chains": 257, "selector": "mbr"}),
+    ({"decoder": "exact", "budget": 100_000}, {"decoder": "exact", "budget": 100_001}),
+    ({"max_length": 500}, {"max_length": 501}),
+    ({"nbest": 1024}, {"nbest": 1025}),
+    ({"nbest": "1"}, {"nbest": "0"}),
+    ({"schedule": "1/t".ljust(LONGEST_VALUE)}, {"schedule": "1/t".ljust(LONGEST_VALUE + 1)}),
+    ({"relative": "YES"}, {"relative": "y"}),
+    ({"decoder": "best-of", "decoders": ["greedy"]}, {"decoder": "best-of", "decoders": []}),
+]
+
+
+@pytest.mark.parametrize(("allowed", "refused"), OPTIONS, ids=str)
+def test_options_are_bounded(allowed, refused):
+    decoding_for(toy.model(), allowed, Limits())
+    with pytest.raises(InvalidInput):
+        decoding_for(toy.model(), refused, Limits())
+
+
+def test_a_token_has_at_least_so_many_characters():
+    ensure_reachable("0.0.0.0", "x" * SHORTEST_TOKEN)
+    assert SHORTEST_TOKEN == 8
+    with pytest.raises(InvalidInput, match="at least 8"):
+        ensure_reachable("0.0.0.0", "x" * 7)
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("same-origin", 200), ("none", 200), ("same-site", 403)]
+)
+def test_another_origin_of_the_same_site_is_refused(client, site, status):
+    assert client.post("/v1/decode", ASKED, Sec_Fetch_Site=site).status == status
+
+
+def test_so_many_connections_are_served_and_one_more_is_not():
+    with serving(limits=Limits(connections=3)) as client:
+        first, second = client.connect(), client.connect()
+        assert client.post("/v1/decode", ASKED).status == 200
+        third = client.connect()
+        refused = client.connect()
+        assert refused.recv(1000).startswith(b"HTTP/1.1 503")
+        for connection in (first, second, third):
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        for connection in (first, second, third, refused):
+            connection.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
+def test_a_body_is_sent_in_pieces(size):
+    body, sent = bytes(range(256)) * (size // 256 + 1), []
+
+    async def send(message):
+        sent.append(message)
+
+    message = {"type": "http.response.body", "body": body[:size], "more_body": False}
+    asyncio.run(in_pieces(send)(message))
+    assert b"".join(piece["body"] for piece in sent) == body[:size]
+    assert len(sent) == max(1, -(-size // PIECE))
+    assert [piece["more_body"] for piece in sent] == [True] * (len(sent) - 1) + [False]
+
+
+def test_a_chain_of_beams_counts_the_calls_of_all_its_rows():
+    with serving(serve("en-de", npad.load("en-de"), Limits())) as client:
+        options = {"chains": 3, "inner": "beam", "width": 2}
+        for event in client.stream(text="It is raining.", **options):
+            if event.name == "chain":
+                steps = len(event.data["tokens"]) + event.data["finished"]
+                assert event.data["calls"] == 1 + (steps - 1) * 2
+                assert steps > 2
+
+
+def test_the_confidence_of_several_lines_is_not_that_of_one():
+    model = toy_model()
+    object.__setattr__(model.pipeline, "confidence", lambda hypothesis: 7.0)
+    with serving(model) as client:
+        asked = {"target": "en", "decoder": "greedy"}
+        for text, confidence in (("danke\n", 7.0), ("danke\nna ja", None), ("danke", 7.0)):
+            answer = client.post("/translate", asked | {"q": text}).json
+            assert answer["confidence"] == confidence
