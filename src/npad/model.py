@@ -335,7 +335,7 @@ def ensure_model(model: Any) -> None:
     if missing:
         hint = " (its .model is one)" if hasattr(model, "model") else ""
         raise InvalidInput(
-            f"{type(model).__name__} is no npad.Model{hint}: it has no {', '.join(missing)}"
+            f"{type(model).__name__} is not an npad.Model{hint}: it has no {', '.join(missing)}"
         )
     if not isinstance(model.special, Special):
         raise ModelError(

@@ -97,7 +97,7 @@ class System:
         name: in tables.
         family: a curve of the plot.
         decoder: with the first seed.
-        seeded: whether the other seeds are decoded, too.
+        seeded: whether the other seeds are also decoded.
     """
 
     name: str

@@ -164,6 +164,7 @@ def test_the_completion_of_a_shell_is_shown():
         ("train", "--vocabulary N[,N]"),
         ("train", "[adam 0.001, adadelta 1, sgd 0.1]"),
         ("train-actor", "annealed to zero"),
+        ("train-actor", "--data PATH"),
         ("translate", "One JSON object per source: outputs"),
         ("transcribe", "an object each with times"),
     ],

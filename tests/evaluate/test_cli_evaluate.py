@@ -205,7 +205,7 @@ def test_whisper_is_evaluated_by_word_errors(whisper, recordings, tmp_path, caps
     wrong = refused_here(capsys, monkeypatch, *test_set, "--precision", "bfloat16")
     assert wrong == "recordings are evaluated without --precision; leave it out"
     recordings[1].write_text("no sound")
-    assert "is no WAV file" in refused_here(capsys, monkeypatch, *test_set)
+    assert "is not a WAV file" in refused_here(capsys, monkeypatch, *test_set)
 
 
 def test_recordings_are_calibrated_by_word_error_rate(

@@ -94,7 +94,7 @@ BY_FOLDER = {
         "loop": "training_updates training_mistakes training_loop",
         "prepare": "prepare training_mistakes",
         "randomness": "training_updates augmentation",
-        "recipe": "training_mistakes training_updates",
+        "recipe": "training_recipe training_mistakes",
         "run": "training_mistakes training_damage",
         "sources": "augmentation prepare media",
         "store": "prepare training_damage",
@@ -130,12 +130,27 @@ SPEED = "how much at a time: speed and memory, never the result"
 GPU = "runs on a GPU only"
 KERNEL = "runs on a GPU only; tests/engine/test_kernels.py compares it with torch"
 SHAPE = "these logits have two dimensions"
+LIMIT = "a limit against endless work; one more is as good"
 LAYOUT = "the layout of a JSON file, which means nothing"
 # Changes that no test on a CPU can see, and that do not count in the score: module, place, new
 # texts, reason. A place is a line without its comment, or a function; the new text "*" stands for
 # any change there.
 EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ("search/loop.py", "CAPTURED_ROWS = 16384", ("*",), SPEED),
+    ("pipelines/sound.py", "BLOCK_FRAMES = 10_000", ("*",), SPEED),
+    ("pipelines/sound.py", "HEADER_SECONDS = 10.0", ("*",), LIMIT),
+    ("pipelines/pictures.py", "MAX_SECONDS = 10.0", ("*",), LIMIT),
+    ("training/batches.py", "WINDOW = 100", ("*",), SPEED),
+    (
+        "training/update.py",
+        'number = int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0',
+        ("*",),
+        GPU,
+    ),
+    ("scale/processes.py", "STOP_SECONDS = 5.0", ("*",), LIMIT),
+    ("scale/pool.py", "POLL_SECONDS = 1.0", ("*",), SPEED),
+    ("scale/formats.py", "ROWS = 1024", ("*",), SPEED),
+    ("scale/formats.py", "BLOCK_BYTES = 1 << 20", ("*",), SPEED),
     ("search/loop.py", "CPU_RESULT_ROWS = 4096", ("*",), SPEED),
     ("search/loop.py", "GPU_STEPS = 8", ("*",), SPEED),
     ("noise/random.py", "BLOCK = 1 << 16", ("*",), SPEED),

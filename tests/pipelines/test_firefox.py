@@ -92,9 +92,9 @@ def test_commands_translate_score_and_show_it(folder, npad_here):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.enpt.spm", b"no model", "no sound SentencePiece model"),
+        ("vocab.enpt.spm", b"no model", "not a valid SentencePiece model"),
         ("vocab.enpt.spm", vocabulary_bytes(24), "vocabularies have"),
-        ("model.enpt.intgemm.alphas.bin", b"\x01", "no sound Marian model"),
+        ("model.enpt.intgemm.alphas.bin", b"\x01", "not a valid Marian model"),
         ("model.second.bin", b"\x01", "one model….bin"),
         ("vocab.more.spm", b"\x01", "one model….bin"),
     ],

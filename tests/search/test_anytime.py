@@ -118,7 +118,7 @@ def test_no_sentences_have_no_answers():
         ({"seconds": "soon"}, "seconds must be"),
         ({"max_length": 0}, "max_length must be"),
         ({"ids": [1]}, "ids must be one integer per sentence"),
-        ({"model": 3}, "no npad.Model"),
+        ({"model": 3}, "not an npad.Model"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(change, message):

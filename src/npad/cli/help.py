@@ -210,6 +210,7 @@ def _taken(param: Any, ctx: Any = None) -> str:
     if param.param_type_name == "argument":
         return str(param.name).upper()
     kind = param.display_type(ctx) if hasattr(param, "display_type") else param.type.name
+    kind = str(kind).lower()
     if "int" in kind or "float" in kind:
         return "N"
     return "PATH" if "path" in kind else "TEXT"

@@ -262,7 +262,7 @@ class Pipeline(ABC):
         """Return the pieces of a source; one whose `outcome` is an error if it is refused.
 
         Raises:
-            InvalidInput: it is no source at all.
+            InvalidInput: it is not a source at all.
         """
 
     @abstractmethod

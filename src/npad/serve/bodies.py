@@ -274,6 +274,6 @@ def _ensure_texts(name: str, texts: list[Any], schema: Schema, limits: Limits) -
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None
+            raise InvalidInput(f"{name} holds half a surrogate pair, which is not text") from None
     if "minLength" in schema and not any(text.strip() for text in texts):
         raise InvalidInput(f"{name} must not be empty")
