@@ -76,7 +76,6 @@ BY_FOLDER = {
         "firefox": "firefox",
         "fetching": "fetch",
         "ffmpeg": "ffmpeg",
-        "firefox": "firefox",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
         "names": "python_files translate",
