@@ -376,7 +376,7 @@ def test_a_corpus_is_a_regular_file(tmp_path, name, kind):
         "folder": path.mkdir,
         "nothing": lambda: None,
     }[kind]()
-    with limited(30), pytest.raises(InvalidInput, match=r"cannot read .*; a corpus must be a file$"):
+    with limited(30), pytest.raises(InvalidInput, match=r"; a corpus must be a file$"):
         run(path, tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
