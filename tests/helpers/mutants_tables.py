@@ -73,9 +73,9 @@ BY_FOLDER = {
     },
     "pipelines": {
         "captioning": "captioning",
+        "firefox": "firefox",
         "fetching": "fetch",
         "ffmpeg": "ffmpeg",
-        "firefox": "firefox",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
         "names": "python_files translate",
