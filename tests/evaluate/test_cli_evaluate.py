@@ -116,7 +116,7 @@ def test_compare_shows_differences_to_the_first_decoder(files):
         (["-i", "FILE", "--reference", "FILE", "danke"], "or a file with --input, not both"),
         (["FILE", "FILE"], "and others; for references: --reference FILE"),
         (["FILE", "--metric", "bleu"], "bleu compares outputs with references"),
-        (["danke", "--metric", "bleu"], "--metric is of a file"),
+        (["danke", "--metric", "bleu"], "--metric needs a file of lines"),
     ],
 )
 def test_sources_that_cannot_be_measured_are_refused(given, message, files, capsys, monkeypatch):

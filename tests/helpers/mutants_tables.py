@@ -73,9 +73,9 @@ BY_FOLDER = {
     },
     "pipelines": {
         "captioning": "captioning",
+        "firefox": "firefox",
         "fetching": "fetch",
         "ffmpeg": "ffmpeg",
-        "firefox": "firefox",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
         "names": "python_files translate",
@@ -130,6 +130,7 @@ GPU = "runs on a GPU only"
 KERNEL = "runs on a GPU only; tests/engine/test_kernels.py compares it with torch"
 SHAPE = "these logits have two dimensions"
 LIMIT = "a limit against endless work; one more is as good"
+TASTE = "how much pictures and sounds are changed: another number is as good"
 LAYOUT = "the layout of a JSON file, which means nothing"
 # Changes that no test on a CPU can see, and that do not count in the score: module, place, new
 # texts, reason. A place is a line without its comment, or a function; the new text "*" stands for
@@ -140,6 +141,18 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ("pipelines/sound.py", "HEADER_SECONDS = 10.0", ("*",), LIMIT),
     ("pipelines/pictures.py", "MAX_SECONDS = 10.0", ("*",), LIMIT),
     ("training/batches.py", "WINDOW = 100", ("*",), SPEED),
+    *(
+        ("training/randomness.py", line, ("*",), TASTE)
+        for line in (
+            "SMALLEST_CROP = 0.7",
+            "BRIGHTNESS = 25.0",
+            "CONTRAST = 0.3",
+            "TEMPO = 0.12",
+            "STRETCH = 0.1",
+            "TIME_MASK = 12",
+            "FREQUENCY_MASK = 0.15",
+        )
+    ),
     (
         "training/update.py",
         'number = int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0',

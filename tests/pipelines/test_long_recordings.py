@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from npad import Greedy, InvalidInput, Special
+from npad import Beam, Greedy, InvalidInput, Special
 from npad.hypotheses import Hypothesis
 from npad.models.table import TableModel
 from npad.pipelines import sound as audio
@@ -63,6 +63,19 @@ def test_batches_cross_recordings_and_have_at_most_sixteen_windows():
     list(heard.stream(noises(80.0), Greedy(), max_rows=256))
     assert sum(sizes) >= 40
     assert max(sizes) == 16
+
+
+def test_alternatives_are_those_of_a_single_window():
+    short, long = transcriber().stream(noises(1, 5), Beam(3, nbest=3))
+    assert len(short.windows) == 1
+    assert len(short.alternatives) == 2
+    assert len(long.windows) > 1
+    assert long.alternatives == ()
+
+
+def test_the_defaults_are_whispers():
+    heard = Transcriber(transcriber().model, hear, str)
+    assert (heard.rate, heard.longest, Timestamps(7).seconds) == (16000, 30.0, 0.02)
 
 
 @pytest.mark.parametrize(
