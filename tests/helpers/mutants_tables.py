@@ -106,7 +106,7 @@ BY_FOLDER = {
         "bodies": "serve_limits serve_connections serve_bad_input serve_speech",
         "decoding": "serve_batching serve_routes",
         "events": "serve_stream serve_security",
-        "limits": "serve_security",
+        "limits": "serve_docs serve_options serve_security",
         "metrics": "serve_routes",
         "model_thread": "serve_batching serve_routes",
         "models": "serve_routes serve_batching",

@@ -61,6 +61,14 @@ def test_a_body_has_at_most_so_many_bytes(client, size, status):
     assert line.startswith(f"HTTP/1.1 {status}".encode())
 
 
+def test_a_body_that_is_declared_to_be_large_is_refused_unread(client):
+    head = b"POST /v1/decode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with client.connect() as connection:
+        connection.settimeout(5)
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % (LIMITS.body + 1))
+        assert http_answer(connection).startswith(b"HTTP/1.1 413")
+
+
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 413)])
 def test_an_upload_has_at_most_so_many_bytes(more, status):
     body = recording_form(wav())
@@ -101,6 +109,8 @@ def test_a_body_that_arrives_fast_enough_has_more_time(waits):
     [
         ({"text": ["danke"] * 4}, 200),
         ({"text": ["danke"] * 5}, 400),
+        ({"text": ["danke", " "]}, 200),
+        ({"text": ["", " "]}, 400),
         ({"text": "ich verstehe nur bahnhof"}, 200),
         ({"text": "ich verstehe nur bahnhofs"}, 400),
     ],

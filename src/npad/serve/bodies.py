@@ -190,8 +190,7 @@ async def form_parameters(
             uploaded = form.get("file")
             if not isinstance(uploaded, UploadFile):
                 raise InvalidInput("the form has no file; send the recording as the field `file`")
-            fields = {name: value for name, value in form.items() if isinstance(value, str)}
-            yield {**fields, "file": uploaded.file}
+            yield dict(form) | {"file": uploaded.file}
         finally:
             await form.close()
 
@@ -214,17 +213,11 @@ def checked(
     for name, schema in {**needs, **takes}.items():
         value = given.pop(name, None)
         if value is None and name in needs:
-            raise InvalidInput(f"{name} is missing: {_expected(schema)}")
+            expected = "a text, or a list of texts" if "oneOf" in schema else "a text"
+            raise InvalidInput(f"{name} is missing: {expected}")
         missing = value is None or (value == "" and name in takes)
         values[name] = schema.get("default") if missing else _value(name, value, schema, limits)
     return values
-
-
-def _expected(schema: Schema) -> str:
-    """Return what a parameter that must be there is."""
-    if "oneOf" in schema:
-        return "a text, or a list of texts"
-    return "a file" if schema.get("format") == "binary" else "a text"
 
 
 def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
